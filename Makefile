@@ -1,0 +1,34 @@
+# `make quickstart` and `make test` need nothing but Python 3.11 with pip, and make.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: quickstart test lint format bench clean
+
+quickstart: $(INSTALLED)
+	$(BIN)/python examples/quickstart.py
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf build .pytest_cache .ruff_cache
+
+# The stamp makes the second run quick: pip is asked again only when the pins change.
+$(INSTALLED): requirements.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@

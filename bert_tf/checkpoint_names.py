@@ -1,0 +1,156 @@
+"""What Hugging Face and Model Garden call the released variables: two tables, each written once and used both ways.
+
+The released name is the reference; ours are the same. A foreign name comes with the transposition or the shape that
+its tensor needs.
+"""
+
+import re
+from collections.abc import Iterable
+
+# Released names, as patterns, of what is not part of the encoder.
+HEADS = r"(cls/.*|output_weights|output_bias)"
+# What a training run adds to a released checkpoint.
+TRAINING_STATE = r"(global_step|.*/(adam_[mv]|lamb_[mv])|loss_scale/.*)"
+
+
+# --- Hugging Face -----------------------------------------------------------------------------------------------------
+
+# Heads have names of their own; the word "layer" and the leaves are rewritten by rule below.
+_HF_HEADS = {
+    "cls/predictions/output_bias": "cls.predictions.bias",
+    "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
+    "cls/seq_relationship/output_bias": "cls.seq_relationship.bias",
+    "cls/squad/output_weights": "qa_outputs.weight",
+    "cls/squad/output_bias": "qa_outputs.bias",
+    "output_weights": "classifier.weight",
+    "output_bias": "classifier.bias",
+}
+_HF_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+
+# Tensors of Hugging Face's that repeat others (the decoder is tied to the embeddings and to predictions.bias) or
+# hold no weights.
+HF_REPEATS = r"(.*embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias))"
+
+
+def released_to_hf(name: str) -> str:
+    """bert/encoder/layer_0/output/dense/kernel -> bert.encoder.layer.0.output.dense.weight."""
+    if name in _HF_HEADS:
+        return _HF_HEADS[name]
+    *folders, leaf = re.sub(r"layer_(\d+)", r"layer/\1", name).split("/")
+    # Embedding tables are the leaves of their released path, and modules with a weight there.
+    return ".".join([*folders, _HF_LEAVES[leaf]] if leaf in _HF_LEAVES else [*folders, leaf, "weight"])
+
+
+def hf_to_released(name: str) -> str | None:
+    """The inverse of `released_to_hf`; None for a name that follows none of its rules.
+
+    Models saved without heads lack the leading "bert."; the first conversions called LayerNorm's variables gamma and
+    beta.
+    """
+    heads = {hf: released for released, hf in _HF_HEADS.items()}
+    if name in heads:
+        return heads[name]
+    if re.match(r"(embeddings|encoder|pooler)\.", name):
+        name = f"bert.{name}"
+    match = re.fullmatch(r"((?:bert|cls)\..+)\.(weight|bias|gamma|beta)", name)
+    if match is None:
+        return None
+    path = re.sub(r"\blayer/(\d+)", r"layer_\1", match.group(1).replace(".", "/"))
+    leaf = match.group(2)
+    if path.endswith("_embeddings"):
+        return path if leaf == "weight" else None
+    if path.endswith("LayerNorm"):
+        return f"{path}/{ {'weight': 'gamma', 'bias': 'beta'}.get(leaf, leaf) }"
+    return {"weight": f"{path}/kernel", "bias": f"{path}/bias"}.get(leaf)
+
+
+def hf_is_transposed(released_name: str) -> bool:
+    """PyTorch's linear layers store [out, in], the release's kernels [in, out]."""
+    return released_name.endswith("/kernel")
+
+
+# --- Model Garden (TensorFlow 2, object-based) ------------------------------------------------------------------------
+
+_GARDEN_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+# Object path below the encoder -> released path below bert/. {block} stands for one transformer layer.
+_GARDEN_EMBEDDINGS = {
+    "_embedding_layer/embeddings": "embeddings/word_embeddings",
+    "_position_embedding_layer/embeddings": "embeddings/position_embeddings",
+    "_type_embedding_layer/embeddings": "embeddings/token_type_embeddings",
+    "_embedding_norm_layer/beta": "embeddings/LayerNorm/beta",
+    "_embedding_norm_layer/gamma": "embeddings/LayerNorm/gamma",
+    "_pooler_layer/kernel": "pooler/dense/kernel",
+    "_pooler_layer/bias": "pooler/dense/bias",
+}
+_GARDEN_BLOCK = {
+    "_attention_layer/_query_dense": "attention/self/query",
+    "_attention_layer/_key_dense": "attention/self/key",
+    "_attention_layer/_value_dense": "attention/self/value",
+    "_attention_layer/_output_dense": "attention/output/dense",
+    "_attention_layer_norm": "attention/output/LayerNorm",
+    "_intermediate_dense": "intermediate/dense",
+    "_output_dense": "output/dense",
+    "_output_layer_norm": "output/LayerNorm",
+}
+# The functional encoder numbers its layers instead: these four, the blocks, the pooler.
+_GARDEN_NUMBERED = (
+    "_embedding_layer",
+    "_position_embedding_layer",
+    "_type_embedding_layer",
+    "_embedding_norm_layer",
+)
+_GARDEN_HEAD = {
+    "masked_lm/dense/kernel": "cls/predictions/transform/dense/kernel",
+    "masked_lm/dense/bias": "cls/predictions/transform/dense/bias",
+    "masked_lm/layer_norm/beta": "cls/predictions/transform/LayerNorm/beta",
+    "masked_lm/layer_norm/gamma": "cls/predictions/transform/LayerNorm/gamma",
+    "masked_lm/bias": "cls/predictions/output_bias",
+}
+_GARDEN_IGNORED = (
+    r"_CHECKPOINTABLE_OBJECT_GRAPH|save_counter|global_step|.*/\.OPTIMIZER_SLOT/.*|optimizer/.*|"
+    r"masked_lm/embedding_table|next_sentence.*|cls_.*|.*_heads?/.*"
+)
+
+
+def garden_names(names: Iterable[str]) -> tuple[dict[str, str], list[str], list[str]]:
+    """Reads the names in a Model Garden checkpoint.
+
+    Returns:
+      Released name -> stored name; the stored names that are left out on purpose (optimizer slots, counters,
+      repeats, other heads); and those that nobody knows.
+    """
+    stored = sorted(names)
+    last = max((int(m.group(1)) for n in stored if (m := re.search(r"layer_with_weights-(\d+)/", n))), default=-1)
+    known: dict[str, str] = {}
+    ignored: list[str] = []
+    unknown: list[str] = []
+    for name in stored:
+        path = name.removesuffix(_GARDEN_SUFFIX)
+        released = None if re.fullmatch(_GARDEN_IGNORED, path) else _garden_to_released(path, last)
+        if released is not None:
+            known.setdefault(released, name)
+        else:
+            (ignored if re.fullmatch(_GARDEN_IGNORED, path) else unknown).append(name)
+    return known, ignored, unknown
+
+
+def _garden_to_released(path: str, last: int) -> str | None:
+    if path.removeprefix("model/") in _GARDEN_HEAD:
+        return _GARDEN_HEAD[path.removeprefix("model/")]
+    path = re.sub(r"^(model/|bert/|encoder/)+", "", path)
+    numbered = re.match(r"layer_with_weights-(\d+)/", path)
+    if numbered:
+        number, rest = int(numbered.group(1)), path[numbered.end() :]
+        if number < len(_GARDEN_NUMBERED):
+            path = f"{_GARDEN_NUMBERED[number]}/{rest}"
+        elif number == last and rest in ("kernel", "bias"):
+            path = f"_pooler_layer/{rest}"
+        else:
+            path = f"_transformer_layers/{number - len(_GARDEN_NUMBERED)}/{rest}"
+    if path in _GARDEN_EMBEDDINGS:
+        return f"bert/{_GARDEN_EMBEDDINGS[path]}"
+    block = re.fullmatch(r"_transformer_layers/(\d+)/(.+)/(\w+)", path)
+    if block and block.group(2) in _GARDEN_BLOCK:
+        return f"bert/encoder/layer_{block.group(1)}/{_GARDEN_BLOCK[block.group(2)]}/{block.group(3)}"
+    return None

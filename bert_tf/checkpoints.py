@@ -1,0 +1,316 @@
+"""Checkpoints: reads the release's, Hugging Face's, Model Garden's and our own; writes the first two.
+
+A training run writes the release's format (a TensorFlow bundle whose keys are the variables' released names, with
+`global_step` and the optimizer's slots), so our own checkpoints load in the original code, and a released one is read
+by the same lines as our own.
+
+Loading is total: every variable of the model and every tensor of the source is either matched or in a list that says
+why not. Anything else is an error.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import ml_dtypes
+import numpy as np
+import safetensors
+import safetensors.numpy
+import tensorflow as tf
+
+from bert_tf import checkpoint_names, files
+from bert_tf.checkpoint_saver import latest_checkpoint
+from bert_tf.config import BertConfig
+from bert_tf.files import InputError
+
+SAFETENSORS_FILE = "model.safetensors"
+_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointSource:
+    """A checkpoint in any format, seen through the released names.
+
+    Attributes:
+      path: what was opened.
+      kind: "tf1" (the release's and ours), "hf" or "garden".
+      shapes: released name -> shape, for every tensor that has a released name.
+      read: gives the tensor of a released name.
+      ignored: the source's own names of what is left out on purpose.
+    """
+
+    path: str
+    kind: str
+    shapes: Mapping[str, tuple[int, ...]]
+    read: Callable[[str], np.ndarray]
+    ignored: tuple[str, ...] = ()
+
+
+def open_checkpoint(path: str, what: str = "--init_checkpoint") -> CheckpointSource:
+    """Opens a checkpoint, recognised by what it is.
+
+    Args:
+      path: a TensorFlow checkpoint's prefix (the release's, Model Garden's, ours); a training folder; a folder with
+        `model.safetensors`, or that file.
+      what: how the user knows it, for messages.
+
+    Raises:
+      InputError: if there is none, or it can't be read; pickled PyTorch files are refused.
+    """
+    prefix = find_checkpoint(path, what)
+    if prefix.endswith(".safetensors"):
+        return _open_hf(prefix, what)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, ValueError) as error:
+        raise InputError(f"{what}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
+    stored = reader.get_variable_to_shape_map()
+    if "_CHECKPOINTABLE_OBJECT_GRAPH" in stored:
+        return _open_garden(prefix, reader, what)
+    shapes = {name: tuple(shape) for name, shape in stored.items()}
+    return CheckpointSource(prefix, "tf1", shapes, lambda name: _read_tensor(reader, name, prefix, what))
+
+
+def find_checkpoint(path: str, what: str = "--init_checkpoint") -> str:
+    """The prefix or the file that `path` stands for.
+
+    In a folder the order is: the newest checkpoint of a training run, `model.safetensors`, the one TensorFlow
+    checkpoint that lies there.
+
+    Raises:
+      InputError: if there is none, several, or only a pickled one.
+    """
+    pickled = (
+        "is a pickled PyTorch file. It would run whatever code it holds when loaded, so it is never read. "
+        "Save the model as safetensors (in Hugging Face: model.save_pretrained(..., safe_serialization=True))."
+    )
+    if path.endswith(_PICKLE_SUFFIXES):
+        raise InputError(f"{what}: {path} {pickled}")
+    if files.is_folder(path):
+        newest = latest_checkpoint(path)
+        if newest:
+            return newest
+        if files.exists(os.path.join(path, SAFETENSORS_FILE)):
+            return os.path.join(path, SAFETENSORS_FILE)
+        names = files.list_folder(path)
+        prefixes = [os.path.join(path, name.removesuffix(".index")) for name in names if name.endswith(".index")]
+        if len(prefixes) == 1:
+            return prefixes[0]
+        if prefixes:
+            raise InputError(f"{what}: {path} holds several checkpoints ({', '.join(prefixes)}). Name one of them.")
+        for name in names:
+            if name.endswith(_PICKLE_SUFFIXES):
+                raise InputError(f"{what}: {os.path.join(path, name)} {pickled}")
+        raise InputError(
+            f"{what}: the folder {path} holds no checkpoint (a TensorFlow *.index file or {SAFETENSORS_FILE})."
+        )
+    prefix = path.removesuffix(".index").removesuffix(".data-00000-of-00001")
+    if files.exists(f"{prefix}.index") or (path.endswith(".safetensors") and files.exists(path)):
+        return prefix
+    raise InputError(
+        f"{what}: there is no checkpoint {path!r}. Give the prefix (…/bert_model.ckpt, without .index or .data), "
+        f"a training folder, or a folder with {SAFETENSORS_FILE}."
+    )
+
+
+def _read_tensor(reader: Any, name: str, prefix: str, what: str) -> np.ndarray:
+    try:
+        return reader.get_tensor(name)
+    except tf.errors.OpError as error:
+        raise InputError(f"{what}: {prefix} is damaged: {name} can't be read ({error.message}).") from None
+
+
+def _open_hf(path: str, what: str) -> CheckpointSource:
+    with files.open_file(path, "rb") as reader:
+        data = reader.read()
+    try:
+        tensors = dict(safetensors.deserialize(data))
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{what}: {path} is not a whole safetensors file ({error}).") from None
+    stored: dict[str, str] = {}
+    ignored: list[str] = []
+    for name in tensors:
+        released = checkpoint_names.hf_to_released(name)
+        if re.fullmatch(checkpoint_names.HF_REPEATS, name):
+            ignored.append(name)
+        elif released is None:
+            raise InputError(f"{what}: {path} holds {name!r}, which is no tensor of a BERT model.")
+        else:
+            stored[released] = name
+
+    def read(released: str) -> np.ndarray:
+        tensor = tensors[stored[released]]
+        if tensor["dtype"] not in _SAFETENSORS_DTYPES:
+            raise InputError(f"{what}: {path}: {stored[released]} is stored as {tensor['dtype']}, not as floats.")
+        dtype = _SAFETENSORS_DTYPES[tensor["dtype"]]
+        array = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"]).astype(np.float32)
+        return array.T if checkpoint_names.hf_is_transposed(released) else array
+
+    def shape(released: str) -> tuple[int, ...]:
+        stored_shape = tuple(tensors[stored[released]]["shape"])
+        return stored_shape[::-1] if checkpoint_names.hf_is_transposed(released) else stored_shape
+
+    return CheckpointSource(path, "hf", {name: shape(name) for name in stored}, read, tuple(ignored))
+
+
+_SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+
+
+def _open_garden(prefix: str, reader: Any, what: str) -> CheckpointSource:
+    stored_shapes = reader.get_variable_to_shape_map()
+    stored, ignored, unknown = checkpoint_names.garden_names(stored_shapes)
+    if unknown or "bert/embeddings/word_embeddings" not in stored:
+        raise InputError(
+            f"{what}: {prefix} is an object-based TensorFlow 2 checkpoint, but not one of Model Garden's BERT encoders"
+            + (f": it holds {unknown[0]!r} and {len(unknown) - 1} more unknown tensors." if unknown else ".")
+        )
+
+    def shape(released: str) -> tuple[int, ...]:
+        # Model Garden keeps the heads apart: [H, N, D], [N, D] and [N, D, H] are the release's [H, H] and [H].
+        dims = tuple(stored_shapes[stored[released]])
+        if re.search(r"attention/self/\w+/kernel$", released) and len(dims) == 3:
+            return dims[0], dims[1] * dims[2]
+        if re.search(r"attention/self/\w+/bias$", released) and len(dims) == 2:
+            return (dims[0] * dims[1],)
+        if released.endswith("attention/output/dense/kernel") and len(dims) == 3:
+            return dims[0] * dims[1], dims[2]
+        return dims
+
+    def read(released: str) -> np.ndarray:
+        return _read_tensor(reader, stored[released], prefix, what).reshape(shape(released))
+
+    return CheckpointSource(prefix, "garden", {name: shape(name) for name in stored}, read, tuple(ignored))
+
+
+# --- Into a model -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class RestoreSummary:
+    """What became of each variable and each tensor.
+
+    Attributes:
+      source: the checkpoint.
+      matched: names of the variables that were read.
+      fresh: names of the variables that keep their initial value.
+      ignored: names in the source that no variable wanted, on purpose.
+    """
+
+    source: str
+    matched: tuple[str, ...]
+    fresh: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+    def __str__(self) -> str:
+        def named(names: Sequence[str]) -> str:
+            shown = ", ".join(sorted(names)[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+            return f"{len(names)}" + (f" ({shown})" if names else "")
+
+        return (
+            f"Read {self.source}: {len(self.matched)} variables matched; left fresh: {named(self.fresh)}; "
+            f"ignored in the source: {named(self.ignored)}."
+        )
+
+
+def restore(
+    variables: Mapping[str, tf.Variable],
+    source: CheckpointSource,
+    may_be_fresh: str = checkpoint_names.HEADS,
+    may_be_ignored: str = f"{checkpoint_names.HEADS}|{checkpoint_names.TRAINING_STATE}",
+    what: str = "--init_checkpoint",
+) -> RestoreSummary:
+    """Assigns every variable its tensor.
+
+    Args:
+      variables: released name -> variable.
+      source: where the tensors come from.
+      may_be_fresh: pattern of the variables that the source may lack.
+      may_be_ignored: pattern of the source's tensors that the model may lack.
+      what: how the user knows the source, for messages.
+
+    Raises:
+      InputError: names every variable the source lacks, every tensor the model lacks, and every shape that differs.
+        Nothing is assigned then.
+    """
+    # Hugging Face's span and masked-LM models have no pooler, and neither uses it.
+    if source.kind == "hf" and not any(name.startswith("bert/pooler/") for name in source.shapes):
+        may_be_fresh = f"{may_be_fresh}|bert/pooler/.*"
+    matched = [name for name in variables if name in source.shapes]
+    missing = [name for name in variables if name not in source.shapes]
+    left_over = [name for name in source.shapes if name not in variables]
+    problems = [
+        f"{name} has shape {list(source.shapes[name])} in the checkpoint, but {variables[name].shape} in the model"
+        for name in matched
+        if tuple(source.shapes[name]) != tuple(variables[name].shape)
+    ]
+    problems += [
+        f"{name} is in the model, but not in the checkpoint" for name in missing if not re.fullmatch(may_be_fresh, name)
+    ]
+    problems += [
+        f"{name} is in the checkpoint, but not in the model"
+        for name in left_over
+        if not re.fullmatch(may_be_ignored, name)
+    ]
+    if problems:
+        shown = "\n  ".join(problems[:20]) + (f"\n  and {len(problems) - 20} more" if len(problems) > 20 else "")
+        raise InputError(
+            f"{what}: {source.path} doesn't fit the model:\n  {shown}\n"
+            "Check that the config is the checkpoint's own, and that a fine-tuned checkpoint is read for its own task."
+        )
+    for name in matched:
+        variables[name].assign(source.read(name))
+    return RestoreSummary(
+        source=source.path,
+        matched=tuple(matched),
+        fresh=tuple(missing),
+        ignored=(*left_over, *source.ignored),
+    )
+
+
+def named_variables(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:
+    """Keras variables by their paths, which are their released names."""
+    return {variable.path: variable.value for variable in variables}
+
+
+# --- Writing ----------------------------------------------------------------------------------------------------------
+
+
+def write_hf(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig) -> None:
+    """Writes `model.safetensors` and `config.json` for Hugging Face, each whole or not at all.
+
+    Args:
+      folder: made if need be.
+      tensors: released name -> array, float32.
+      config: the model's.
+    """
+    stored = {}
+    for name, array in tensors.items():
+        array = array.T if checkpoint_names.hf_is_transposed(name) else array
+        stored[checkpoint_names.released_to_hf(name)] = np.ascontiguousarray(array)
+    if "cls.predictions.bias" in stored:  # what Hugging Face ties, it also looks for by name
+        stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"].copy()
+        stored["cls.predictions.decoder.weight"] = stored["bert.embeddings.word_embeddings.weight"].copy()
+    architecture = next(
+        (
+            architecture
+            for name, architecture in (
+                ("qa_outputs.weight", "BertForQuestionAnswering"),
+                ("classifier.weight", "BertForSequenceClassification"),
+                ("cls.seq_relationship.weight", "BertForPreTraining"),
+                ("cls.predictions.bias", "BertForMaskedLM"),
+            )
+            if name in stored
+        ),
+        "BertModel",
+    )
+    settings = config.to_hf_dict(architecture)
+    if "classifier.weight" in stored:
+        labels = len(stored["classifier.weight"])
+        settings["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
+        settings["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
+    with files.replacing(os.path.join(folder, SAFETENSORS_FILE), "wb") as writer:
+        writer.write(safetensors.numpy.save(stored, metadata={"format": "pt"}))
+    files.write_json(os.path.join(folder, "config.json"), settings)

@@ -1,0 +1,111 @@
+"""Where the work runs: the only module that knows which `tf.distribute` strategy is in use."""
+
+import dataclasses
+import json
+import os
+
+import tensorflow as tf
+
+from bert_tf.files import InputError
+
+STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributionConfig:
+    """The flags that say where to run.
+
+    Attributes:
+      distribution_strategy: one of `STRATEGIES`.
+      tpu_name: the TPU's name or address (`grpc://...`), or "local" on a TPU VM.
+      tpu_zone: its zone; found out if empty.
+      gcp_project: its project; found out if empty.
+      num_tpu_cores: how many cores are expected; 0 for any number.
+    """
+
+    distribution_strategy: str = "one_device"
+    tpu_name: str = ""
+    tpu_zone: str = ""
+    gcp_project: str = ""
+    num_tpu_cores: int = 0
+
+    def __post_init__(self) -> None:
+        if self.distribution_strategy not in STRATEGIES:
+            raise InputError(
+                f"--distribution_strategy is {self.distribution_strategy!r}, but one of {', '.join(STRATEGIES)} "
+                "is expected."
+            )
+
+
+def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+    """The strategy that the flags ask for.
+
+    Raises:
+      InputError: if TF_CONFIG is missing or malformed (multi_worker), or no TPU answers under the name given.
+    """
+    if config.distribution_strategy == "one_device":
+        return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0")
+    if config.distribution_strategy == "mirrored":
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
+    if config.distribution_strategy == "multi_worker":
+        _check_tf_config()
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    return _build_tpu_strategy(config)
+
+
+def _check_tf_config() -> None:
+    text = os.environ.get("TF_CONFIG", "")
+    example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
+    try:
+        parsed = json.loads(text)
+        workers, index = parsed["cluster"]["worker"], parsed["task"]["index"]
+    except (json.JSONDecodeError, KeyError, TypeError):
+        raise InputError(
+            f"--distribution_strategy=multi_worker reads the cluster from TF_CONFIG, which is {text!r}. "
+            f"Set it, on each worker with its own index, to something like {example}."
+        ) from None
+    if not 0 <= index < len(workers):
+        raise InputError(f"TF_CONFIG: task index {index} is not one of the {len(workers)} workers.")
+
+
+def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+    where = f"--tpu_name={config.tpu_name}"
+    if not config.tpu_name:
+        raise InputError("--tpu_name is needed with --use_tpu (the TPU's name, grpc:// address, or 'local').")
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(
+            tpu=config.tpu_name, zone=config.tpu_zone or None, project=config.gcp_project or None
+        )
+    except (ValueError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+        raise InputError(f"{where}: no TPU can be reached ({error}). Check its name, zone and project.") from None
+    strategy = tf.distribute.TPUStrategy(resolver)
+    cores = strategy.num_replicas_in_sync
+    if config.num_tpu_cores and cores != config.num_tpu_cores:
+        raise InputError(f"{where} has {cores} cores, but --num_tpu_cores is {config.num_tpu_cores}.")
+    return strategy
+
+
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether steps should be looped over on the device, and words looked up by products."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes the checkpoints and reports; one process of a cluster does."""
+    resolver = strategy.cluster_resolver
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or resolver is None:
+        return True
+    return resolver.task_type in (None, "chief") or (resolver.task_type == "worker" and resolver.task_id == 0)
+
+
+def per_replica_batch_size(global_batch_size: int, strategy: tf.distribute.Strategy, flag: str) -> int:
+    """The part of a batch that each replica takes.
+
+    Raises:
+      InputError: if the batch can't be split evenly.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if global_batch_size < 1 or global_batch_size % replicas:
+        raise InputError(f"{flag} is {global_batch_size}, but a multiple of the {replicas} replicas is expected.")
+    return global_batch_size // replicas

@@ -1,0 +1,145 @@
+"""The BERT encoder: embeddings, the stack of blocks, and the pooler.
+
+Axis letters: B batch, T tokens, H hidden, N heads.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.layers import BertLayer, Dense, Embeddings, TransformerBlock, fold_in
+
+# What is added to the score of a position that may not be seen: as released, not minus infinity.
+MASKED_SCORE = -10000.0
+
+
+class EncoderOutput(NamedTuple):
+    """What the encoder computes; float32 or the compute dtype.
+
+    Attributes:
+      embedding_output: [B, T, H], what the first block reads.
+      all_encoder_layers: L tensors [B, T, H], first block first.
+      sequence_output: [B, T, H], the last block's.
+      pooled_output: [B, H], a tanh layer over the first token's last hidden state.
+      attention_probs: L tensors [B, N, T, T], before dropout.
+    """
+
+    embedding_output: tf.Tensor
+    all_encoder_layers: tuple[tf.Tensor, ...]
+    sequence_output: tf.Tensor
+    pooled_output: tf.Tensor
+    attention_probs: tuple[tf.Tensor, ...]
+
+
+class BlockStack(BertLayer):
+    """The blocks, named layer_0, layer_1..."""
+
+    def __init__(self, config: BertConfig, **kwargs) -> None:
+        super().__init__(config, name="encoder", **kwargs)
+        self.blocks = [
+            TransformerBlock(config, name=f"layer_{i}", dtype=self.dtype_policy)
+            for i in range(config.num_hidden_layers)
+        ]
+
+    def build(self, input_shape: tuple) -> None:
+        for block in self.blocks:
+            block.build(input_shape)
+
+    def call(
+        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """x [B*T, H] -> for each block its output [B*T, H] and its attention probabilities [B, N, T, T]."""
+        outputs, probabilities = [], []
+        for i, block in enumerate(self.blocks):
+            x, probs = block(x, attention_bias, seed=fold_in(seed, i))
+            outputs.append(x)
+            probabilities.append(probs)
+        return outputs, probabilities
+
+
+class Pooler(BertLayer):
+    """A tanh layer over the first token. Variables: dense."""
+
+    def __init__(self, config: BertConfig, **kwargs) -> None:
+        super().__init__(config, name="pooler", **kwargs)
+        self.dense = Dense(config, config.hidden_size, "tanh", name="dense", dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple) -> None:
+        self.dense.build(input_shape)
+
+    def call(self, sequence_output: tf.Tensor) -> tf.Tensor:  # [B, T, H] -> [B, H]
+        return self.dense(sequence_output[:, 0])
+
+
+class BertEncoder(BertLayer):
+    """The released `BertModel` as a Keras layer; its variables exist once it is constructed.
+
+    Args:
+      config: sizes, activation, dropout.
+      use_one_hot_embeddings: look words up by a product with one-hot rows (faster on TPU).
+      causal: each position sees only itself and what is before it (the left-to-right ablation of Table 5).
+      dtype: a Keras dtype or policy: "float32", "mixed_bfloat16" or "mixed_float16".
+    """
+
+    def __init__(
+        self, config: BertConfig, use_one_hot_embeddings: bool = False, causal: bool = False, **kwargs
+    ) -> None:
+        super().__init__(config, name="bert", **kwargs)
+        self.causal = causal
+        self.embeddings = Embeddings(config, use_one_hot_embeddings, dtype=self.dtype_policy)
+        self.encoder = BlockStack(config, dtype=self.dtype_policy)
+        self.pooler = Pooler(config, dtype=self.dtype_policy)
+        self.build()
+
+    def build(self, input_shape: tuple | None = None) -> None:
+        self.embeddings.build()
+        self.encoder.build((None, self.config.hidden_size))
+        self.pooler.build((None, self.config.hidden_size))
+
+    @property
+    def embedding_table(self) -> tf.Tensor:
+        """The word embeddings [V, H], float32."""
+        return self.embeddings.word_embeddings.value
+
+    def call(
+        self,
+        input_ids: tf.Tensor,
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        seed: tf.Tensor | None = None,
+    ) -> EncoderOutput:
+        """Encodes a batch of sequences.
+
+        Args:
+          input_ids: [B, T], integers.
+          input_mask: [B, T], 1 for tokens and 0 for what may not be attended to; all ones if None.
+          segment_ids: [B, T], all zeros if None.
+          seed: [2], integers; dropout is active, with the masks of this seed. None for inference.
+        """
+        input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
+        segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
+        length = input_ids.shape[1] or tf.shape(input_ids)[1]
+
+        x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0))
+        outputs, probabilities = self.encoder(x, self._attention_bias(input_mask), seed=fold_in(seed, 1))
+
+        def sequences(states: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B, T, H]
+            return tf.reshape(states, [-1, length, self.config.hidden_size])
+
+        layers = tuple(map(sequences, outputs))
+        return EncoderOutput(
+            embedding_output=sequences(x),
+            all_encoder_layers=layers,
+            sequence_output=layers[-1],
+            pooled_output=self.pooler(layers[-1]),
+            attention_probs=tuple(probabilities),
+        )
+
+    def _attention_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
+        """[B, T] -> [B, 1, 1 or T, T], added to the scores."""
+        visible = tf.cast(input_mask, tf.float32)[:, None, None, :]
+        if self.causal:
+            length = input_mask.shape[1] or tf.shape(input_mask)[1]
+            visible *= tf.linalg.band_part(tf.ones([length, length]), -1, 0)
+        return (1.0 - visible) * MASKED_SCORE

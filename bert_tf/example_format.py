@@ -1,0 +1,129 @@
+"""What a record holds and what its shard's sidecar says; written by `data_prep`, read by the input pipeline.
+
+One specification serves both directions. It knows nothing of TensorFlow until a record is serialised.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_tf import files
+from bert_tf.files import InputError
+
+SIDECAR_SUFFIX = ".meta.json"
+FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Feature:
+    """One entry of a record.
+
+    Attributes:
+      name: the release's.
+      length: how many numbers.
+      is_float: floats rather than integers.
+    """
+
+    name: str
+    length: int
+    is_float: bool = False
+
+
+def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> tuple[Feature, ...]:
+    """A pre-training example, as the release's create_pretraining_data.py writes it."""
+    return (
+        Feature("input_ids", max_seq_length),
+        Feature("input_mask", max_seq_length),
+        Feature("segment_ids", max_seq_length),
+        Feature("masked_lm_positions", max_predictions_per_seq),
+        Feature("masked_lm_ids", max_predictions_per_seq),
+        Feature("masked_lm_weights", max_predictions_per_seq, is_float=True),
+        Feature("next_sentence_labels", 1),
+    )
+
+
+def classification_features(max_seq_length: int) -> tuple[Feature, ...]:
+    """A classification example, as the release's run_classifier.py writes it."""
+    return (
+        Feature("input_ids", max_seq_length),
+        Feature("input_mask", max_seq_length),
+        Feature("segment_ids", max_seq_length),
+        Feature("label_ids", 1),
+        Feature("is_real_example", 1),
+    )
+
+
+def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
+    """A `tf.train.Example`, the same bytes in every process.
+
+    Raises:
+      ValueError: if a value is missing or has another length than its feature.
+    """
+    import tensorflow as tf
+
+    example = tf.train.Example()
+    for feature in features:
+        value = values[feature.name]
+        if len(value) != feature.length:
+            raise ValueError(f"{feature.name} has {len(value)} numbers, but {feature.length} are expected")
+        entry = example.features.feature[feature.name]
+        (entry.float_list if feature.is_float else entry.int64_list).value.extend(value)
+    return example.SerializeToString(deterministic=True)
+
+
+def vocabulary_hash(vocab_file: str) -> str:
+    """What identifies a vocabulary: SHA-256 of its pieces, whatever the line ends."""
+    pieces = files.read_text(vocab_file, "--vocab_file").replace("\r\n", "\n").rstrip("\n")
+    return hashlib.sha256(pieces.encode()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sidecar:
+    """What is known of a shard without opening it; the JSON file beside it.
+
+    Attributes:
+      records: how many examples the shard holds.
+      file_size: its bytes; a shard of another size was cut short or changed.
+      max_seq_length: length of the sequences.
+      max_predictions_per_seq: length of the masked-LM lists.
+      vocab_sha256: see `vocabulary_hash`.
+      settings: everything else that made the shard: masking policy, seed, casing, tool version...
+      format_version: of this file.
+    """
+
+    records: int
+    file_size: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    vocab_sha256: str
+    settings: Mapping[str, Any]
+    format_version: int = FORMAT_VERSION
+
+    @staticmethod
+    def path_of(shard: str) -> str:
+        """Where the sidecar of a shard lies."""
+        return shard + SIDECAR_SUFFIX
+
+    def write(self, shard: str) -> None:
+        """Writes the sidecar of a finished shard."""
+        files.write_json(self.path_of(shard), dataclasses.asdict(self))
+
+    @classmethod
+    def read(cls, shard: str) -> "Sidecar | None":
+        """The sidecar of a shard; None where there is none, as beside the release's own shards.
+
+        Raises:
+          InputError: if it can't be read, or is of a later version.
+        """
+        path = cls.path_of(shard)
+        if not files.exists(path):
+            return None
+        values = files.read_json(path, "--input_file")
+        expected = {field.name for field in dataclasses.fields(cls)}
+        if not isinstance(values, dict) or values.keys() != expected or values["format_version"] != FORMAT_VERSION:
+            raise InputError(
+                f"--input_file: {path} is not a sidecar of format {FORMAT_VERSION}. "
+                "It was written by another version of create_pretraining_data; make the data anew."
+            )
+        return cls(**values)

@@ -1,0 +1,288 @@
+"""From shards of TFRecords to batches: a pure function of (files, seed, step).
+
+Training reads an endless stream: epoch after epoch, each with the shards in an order of its own. The stream is cut
+into windows of some thousand records, and each window is shuffled with a seed of its own. So the batch of any step is
+known without the steps before it; to resume, whole shards are skipped by their counts, then records, and nothing about
+an iterator is ever saved.
+
+Axis letters: B batch, W window.
+"""
+
+import dataclasses
+import os
+import struct
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from bert_tf import files
+from bert_tf.example_format import SIDECAR_SUFFIX, Feature, Sidecar, pretraining_features
+from bert_tf.files import InputError
+
+# A window is the smallest number of whole batches that holds so many records.
+_WINDOW_RECORDS = 8192
+# A TFRecord is its length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
+_RECORD_HEADER, _RECORD_FOOTER = 12, 4
+_READ_BUFFER = 8 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """A file of TFRecords that was looked at.
+
+    Attributes:
+      path: the file.
+      records: how many it holds.
+      sidecar: what `data_prep` says of it; None for the release's own files.
+    """
+
+    path: str
+    records: int
+    sidecar: Sidecar | None
+
+
+def find_shards(
+    patterns: str,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    vocab_sha256: str | None = None,
+    what: str = "--input_file",
+) -> list[Shard]:
+    """The shards that hold pre-training examples of the expected lengths.
+
+    Args:
+      patterns: comma-separated names and globs; sidecars among the matches are passed over.
+      max_seq_length: the flag's value.
+      max_predictions_per_seq: the flag's value.
+      vocab_sha256: the vocabulary that will be used; None where it isn't known.
+      what: how the user knows the files, for messages.
+
+    Raises:
+      InputError: if a file is missing, cut short or empty, or was made with other lengths or another vocabulary.
+    """
+    paths = [path for path in files.expand_patterns(patterns, what) if not path.endswith(SIDECAR_SUFFIX)]
+    shards = []
+    for path in paths:
+        files.require_file(path, what)
+        sidecar = Sidecar.read(path)
+        if sidecar is None:
+            records = count_records(path, what)
+        else:
+            size = tf.io.gfile.stat(path).length
+            if size != sidecar.file_size:
+                raise InputError(
+                    f"{what}: {path} has {size} bytes, but {sidecar.file_size} by its sidecar. It was cut short or "
+                    "changed; make it anew."
+                )
+            records = sidecar.records
+            for name, expected in (
+                ("max_seq_length", max_seq_length),
+                ("max_predictions_per_seq", max_predictions_per_seq),
+            ):
+                found = getattr(sidecar, name)
+                if found != expected:
+                    raise InputError(
+                        f"{what}: {path} was made with --{name}={found}, but --{name} is {expected}. "
+                        f"Set --{name}={found}, or make the data anew."
+                    )
+            if vocab_sha256 is not None and sidecar.vocab_sha256 != vocab_sha256:
+                raise InputError(
+                    f"{what}: {path} was made with another vocabulary than --vocab_file "
+                    f"(hash {sidecar.vocab_sha256[:12]}, not {vocab_sha256[:12]}). Use the vocabulary of the data."
+                )
+        if records == 0:
+            raise InputError(f"{what}: {path} holds no records.")
+        _check_first_record(path, pretraining_features(max_seq_length, max_predictions_per_seq), what)
+        shards.append(Shard(path, records, sidecar))
+    if not shards:
+        raise InputError(f"{what}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
+    return shards
+
+
+def count_records(path: str, what: str) -> int:
+    """Counts a file's records by their headers, without reading the data.
+
+    Raises:
+      InputError: if the file ends inside a record.
+    """
+    count = 0
+    size = tf.io.gfile.stat(path).length
+    position = 0
+    with files.open_file(path, "rb") as reader:
+        while position < size:
+            reader.seek(position)
+            header = reader.read(_RECORD_HEADER)
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == _RECORD_HEADER else size
+            position += _RECORD_HEADER + length + _RECORD_FOOTER
+            if position > size:
+                raise InputError(
+                    f"{what}: {path} ends inside its record {count + 1}, or is not a TFRecord file. "
+                    "It was cut short or damaged; make it anew."
+                )
+            count += 1
+    return count
+
+
+def _check_first_record(path: str, features: Sequence[Feature], what: str) -> None:
+    try:
+        record = next(iter(tf.data.TFRecordDataset(path).take(1))).numpy()
+        found = tf.train.Example.FromString(record).features.feature
+    except (tf.errors.OpError, DecodeError) as error:
+        raise InputError(f"{what}: the first record of {path} can't be read ({error}).") from None
+    for feature in features:
+        entry = found.get(feature.name)
+        values = () if entry is None else (entry.float_list if feature.is_float else entry.int64_list).value
+        if len(values) != feature.length:
+            flag = "max_predictions_per_seq" if feature.name.startswith("masked_lm") else "max_seq_length"
+            raise InputError(
+                f"{what}: {path}, record 1: {feature.name} has {len(values)} numbers, but {feature.length} are "
+                f"expected. The data was made with another --{flag}, or is no pre-training data."
+            )
+
+
+def parse(features: Sequence[Feature], serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+    """Records [B] -> feature [B, length], or [B] for features of one number; integers become int32."""
+    spec = {
+        f.name: tf.io.FixedLenFeature([f.length] if f.length > 1 else [], tf.float32 if f.is_float else tf.int64)
+        for f in features
+    }
+    parsed = tf.io.parse_example(serialized, spec)
+    return {name: x if x.dtype == tf.float32 else tf.cast(x, tf.int32) for name, x in parsed.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordPosition:
+    """Where in the stream of shards a record lies.
+
+    Attributes:
+      epoch: how often all shards were read before.
+      shards: the shards of this epoch, in its order.
+      shard: index into `shards`.
+      record: index into that shard.
+    """
+
+    epoch: int
+    shards: list[Shard]
+    shard: int
+    record: int
+
+
+def locate(shards: Sequence[Shard], index: int, seed: int | None) -> RecordPosition:
+    """The place of the stream's `index`-th record; a `seed` of None leaves the shards in order."""
+    epoch, rest = divmod(index, sum(shard.records for shard in shards))
+    order = _epoch_order(len(shards), epoch, seed)
+    position = 0
+    while rest >= shards[order[position]].records:
+        rest -= shards[order[position]].records
+        position += 1
+    return RecordPosition(epoch, [shards[i] for i in order], position, rest)
+
+
+def _epoch_order(count: int, epoch: int, seed: int | None) -> np.ndarray:
+    return np.arange(count) if seed is None else np.random.default_rng([seed, epoch]).permutation(count)
+
+
+def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.data.Dataset:
+    """The endless stream of serialised records, from its `index`-th on."""
+    start = locate(shards, index, seed)
+
+    def paths_after_start():
+        yield from (shard.path for shard in start.shards[start.shard + 1 :])
+        epoch = start.epoch + 1
+        while True:
+            yield from (shards[i].path for i in _epoch_order(len(shards), epoch, seed))
+            epoch += 1
+
+    first = _read(start.shards[start.shard].path).skip(start.record)
+    later = tf.data.Dataset.from_generator(paths_after_start, output_signature=tf.TensorSpec([], tf.string))
+    return first.concatenate(later.flat_map(_read))
+
+
+def _read(path: str | tf.Tensor) -> tf.data.Dataset:
+    return tf.data.TFRecordDataset(path, buffer_size=_READ_BUFFER)
+
+
+def window_size(global_batch_size: int) -> int:
+    """How many records are shuffled together: whole batches."""
+    return global_batch_size * -(-_WINDOW_RECORDS // global_batch_size)
+
+
+def training_batches(
+    shards: Sequence[Shard],
+    features: Sequence[Feature],
+    global_batch_size: int,
+    seed: int,
+    start_step: int,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """Shuffled batches without end, from that of `start_step` on.
+
+    Args:
+      shards: what is read.
+      features: what each record holds.
+      global_batch_size: B over all replicas.
+      seed: of both orders, that of the shards and that within windows.
+      start_step: how many batches were used before.
+      context: which part of each global batch this pipeline feeds; all of it if None.
+    """
+    window = window_size(global_batch_size)
+    batches_per_window = window // global_batch_size
+    first_window, batches_to_skip = divmod(start_step, batches_per_window)
+    part = _part_of_batch(global_batch_size, context)
+
+    def shuffle(number: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:  # [W] -> batches [B / pipelines]
+        order = tf.random.experimental.index_shuffle(
+            tf.range(window), seed=tf.stack([tf.cast(seed, tf.int64), number, 0]), max_index=window - 1
+        )
+        batches = tf.reshape(tf.gather(records, order), [batches_per_window, global_batch_size])
+        return tf.data.Dataset.from_tensor_slices(batches[:, part])
+
+    windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
+    dataset = windows.enumerate(start=first_window).prefetch(1).flat_map(shuffle).skip(batches_to_skip)
+    dataset = dataset.map(lambda records: parse(features, records), num_parallel_calls=tf.data.AUTOTUNE)
+    return _options(dataset).prefetch(tf.data.AUTOTUNE)
+
+
+def evaluation_batches(
+    shards: Sequence[Shard],
+    features: Sequence[Feature],
+    global_batch_size: int,
+    context: tf.distribute.InputContext | None = None,
+) -> tf.data.Dataset:
+    """Batches in the files' order, without end: as released, a short file is gone over again."""
+    part = _part_of_batch(global_batch_size, context)
+    dataset = _records_from(shards, 0, None).batch(global_batch_size, drop_remainder=True)
+    dataset = dataset.map(lambda records: parse(features, records[part]), num_parallel_calls=tf.data.AUTOTUNE)
+    return _options(dataset).prefetch(tf.data.AUTOTUNE)
+
+
+def _part_of_batch(global_batch_size: int, context: tf.distribute.InputContext | None) -> slice:
+    if context is None:
+        return slice(None)
+    size = context.get_per_replica_batch_size(global_batch_size)
+    size *= context.num_replicas_in_sync // context.num_input_pipelines
+    return slice(context.input_pipeline_id * size, (context.input_pipeline_id + 1) * size)
+
+
+def _options(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.deterministic = True
+    # Each pipeline takes its own part of a batch itself.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)
+
+
+def describe_position(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> str:
+    """Names the shards that the records of a step's batch may come from."""
+    window = window_size(global_batch_size)
+    first = step * global_batch_size // window * window
+    start, end = locate(shards, first, seed), locate(shards, first + window - 1, seed)
+    names = [os.path.basename(start.shards[start.shard].path), os.path.basename(end.shards[end.shard].path)]
+    return names[0] if names[0] == names[1] else f"{names[0]} to {names[1]}"
+
+
+def numpy_batches(arrays: Mapping[str, np.ndarray], batch_size: int) -> tf.data.Dataset:
+    """Batches of arrays that fit into memory, in their order, the last one as short as it is."""
+    return tf.data.Dataset.from_tensor_slices(dict(arrays)).batch(batch_size)

@@ -1,0 +1,92 @@
+"""[CLS] A [SEP] B [SEP]: the only place that knows how segments become one sequence of fixed length.
+
+Everything here works on lists of tokens and on lists of ids alike, as the caller likes.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from bert_tf.files import InputError
+
+T = TypeVar("T")
+
+
+class PackedSequence(NamedTuple):
+    """A sequence as the model reads it; the three lists are equally long.
+
+    Attributes:
+      input_ids: ids, padded with 0.
+      input_mask: 1 for tokens, 0 for padding.
+      segment_ids: 0 for [CLS] A [SEP] and padding, 1 for B [SEP].
+    """
+
+    input_ids: list[int]
+    input_mask: list[int]
+    segment_ids: list[int]
+
+
+def truncated_lengths(length_a: int, length_b: int, max_length: int) -> tuple[int, int]:
+    """How much of two segments is kept when tokens are taken from the end of the longer one until both fit.
+
+    This is the release's rule for fine-tuning: of two equally long segments the second loses a token first.
+    """
+    if length_a + length_b <= max_length:
+        return length_a, length_b
+    half = max_length // 2
+    if length_b <= half:
+        return max_length - length_b, length_b
+    if length_a <= max_length - half:
+        return length_a, max_length - length_a
+    return max_length - half, half
+
+
+def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: random.Random) -> None:
+    """Shortens two segments in place until both fit, as the release does for pre-training.
+
+    Tokens leave the longer segment (the second of two equals), from its front or its end as a coin falls, "to
+    add more randomness and avoid biases".
+    """
+    while len(tokens_a) + len(tokens_b) > max_length:
+        longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
+        if rng.random() < 0.5:
+            del longer[0]
+        else:
+            longer.pop()
+
+
+def join_segments(segment_a: Sequence[T], segment_b: Sequence[T], cls: T, sep: T) -> tuple[list[T], list[int]]:
+    """[CLS] A [SEP], and B [SEP] if there is a B; returns the sequence and its segment ids."""
+    sequence = [cls, *segment_a, sep]
+    segment_ids = [0] * len(sequence)
+    if segment_b:
+        sequence += [*segment_b, sep]
+        segment_ids += [1] * (len(segment_b) + 1)
+    return sequence, segment_ids
+
+
+def fit_segments(
+    segment_a: Sequence[T], segment_b: Sequence[T] | None, max_seq_length: int
+) -> tuple[Sequence[T], Sequence[T]]:
+    """Cuts the ends of one or two segments so that they fit with their [CLS] and [SEP].
+
+    As in the release, a second segment without tokens makes a single-segment sequence.
+    """
+    if not segment_b:
+        return segment_a[: max_seq_length - 2], []
+    kept_a, kept_b = truncated_lengths(len(segment_a), len(segment_b), max_seq_length - 3)
+    return segment_a[:kept_a], segment_b[:kept_b]
+
+
+def pad(ids: Sequence[int], segment_ids: Sequence[int], max_seq_length: int) -> PackedSequence:
+    """Pads a sequence with zeros to the length the model reads."""
+    padding = [0] * (max_seq_length - len(ids))
+    return PackedSequence(
+        input_ids=[*ids, *padding], input_mask=[1] * len(ids) + padding, segment_ids=[*segment_ids, *padding]
+    )
+
+
+def check_max_seq_length(max_seq_length: int, smallest: int = 4) -> None:
+    """Raises an InputError if there is no room for [CLS] A [SEP] B [SEP]."""
+    if max_seq_length < smallest:
+        raise InputError(f"--max_seq_length is {max_seq_length}, but at least {smallest} is needed.")

@@ -1,0 +1,110 @@
+import json
+
+import pytest
+
+from bert_tf.config import RELEASED_SIZES, BertConfig
+from bert_tf.files import InputError
+from tests.conftest import golden_path
+
+RELEASED = {
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "type_vocab_size": 2,
+    "vocab_size": 30522,
+}
+
+
+def test_golden_config_is_written_as_it_was_read():
+    path = golden_path("model/smallvar/bert_config.json")
+    assert BertConfig.from_json_file(str(path)).to_json_string() == path.read_text()
+
+
+def test_named_base_is_the_released_base():
+    assert BertConfig.named("base").to_dict() == RELEASED
+    assert BertConfig.named("tiny").num_attention_heads == 2
+    assert BertConfig.named("medium") == BertConfig(30522, 512, 8, 8, 2048, type_vocab_size=2)
+    assert set(RELEASED_SIZES) == {"tiny", "mini", "small", "medium", "base", "large"}
+    with pytest.raises(InputError, match="tiny, mini"):
+        BertConfig.named("huge")
+
+
+def test_unknown_keys_are_named():
+    with pytest.raises(InputError, match="unknown key 'hidden_sise'"):
+        BertConfig.from_dict(RELEASED | {"hidden_sise": 4})
+
+
+def test_keys_of_the_released_chinese_model_are_known():
+    assert BertConfig.from_dict(RELEASED | {"directionality": "bidi", "pooler_fc_size": 768}).vocab_size == 30522
+
+
+@pytest.mark.parametrize(
+    ("hf", "ours"),
+    [("gelu", "gelu_erf"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu"), ("relu", "relu")],
+)
+def test_activation_keeps_its_function_between_formats(hf, ours):
+    values = RELEASED | {"model_type": "bert", "hidden_act": hf, "layer_norm_eps": 1e-12, "use_cache": True}
+    config = BertConfig.from_dict(values)
+    assert config.hidden_act == ours
+    assert BertConfig.from_dict(config.to_hf_dict()) == config
+    assert BertConfig.from_dict(json.loads(config.to_json_string())) == config
+
+
+def test_hf_settings_that_change_the_model_are_refused():
+    with pytest.raises(InputError, match="position_embedding_type is 'relative_key'"):
+        BertConfig.from_dict(RELEASED | {"model_type": "bert", "position_embedding_type": "relative_key"})
+    with pytest.raises(InputError, match="model_type is 'albert'"):
+        BertConfig.from_dict(RELEASED | {"model_type": "albert"})
+
+
+def test_other_layer_norm_epsilon_survives():
+    config = BertConfig.from_dict(RELEASED | {"model_type": "bert", "layer_norm_eps": 1e-5})
+    assert config.layer_norm_eps == 1e-5
+    assert BertConfig.from_dict(config.to_dict()) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 770}, "not a multiple of num_attention_heads"),
+        ({"hidden_size": "768"}, "whole number above 0"),
+        ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
+        ({"hidden_dropout_prob": 1.0}, "probability below 1"),
+        ({"hidden_dropout_prob": -0.1}, "at least 0"),
+    ],
+)
+def test_bad_values_are_named(change, message):
+    with pytest.raises(InputError, match=message):
+        BertConfig.from_dict(RELEASED | change)
+
+
+def test_missing_vocab_size_and_released_defaults():
+    with pytest.raises(InputError, match="'vocab_size' is missing"):
+        BertConfig.from_dict({"hidden_size": 768})
+    assert BertConfig(10).type_vocab_size == 16
+    assert BertConfig(10, hidden_act="").hidden_act == "linear"
+
+
+def test_files_that_are_no_config(write):
+    with pytest.raises(InputError, match="there is no file"):
+        BertConfig.from_json_file("missing.json")
+    with pytest.raises(InputError, match="is empty"):
+        BertConfig.from_json_file(write("empty.json", ""))
+    with pytest.raises(InputError, match="line 2, column"):
+        BertConfig.from_json_file(write("broken.json", '{"vocab_size": 3,\n}'))
+
+
+def test_checks_against_lengths_and_vocabularies():
+    config = BertConfig(10, max_position_embeddings=64)
+    config.check_sequence_length(64)
+    with pytest.raises(InputError, match="only 64"):
+        config.check_sequence_length(65)
+    config.check_vocabulary(10, "vocab.txt")
+    with pytest.raises(InputError, match="11 entries"):
+        config.check_vocabulary(11, "vocab.txt")
