@@ -57,6 +57,25 @@ def restore_or_initialize(
     return None
 
 
+def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoint: str | None) -> int:
+    """Gives a model the weights of a run's newest checkpoint, or else those of `init_checkpoint`.
+
+    Returns:
+      The global step of the checkpoint; 0 if it has none.
+
+    Raises:
+      InputError: if there is neither, or it lacks a variable of the model.
+    """
+    own = checkpoint_saver.latest_checkpoint(output_dir)
+    if not own and not init_checkpoint:
+        raise InputError(
+            f"--output_dir: {output_dir} holds no checkpoint, and no --init_checkpoint is given. Train first."
+        )
+    source = checkpoints.open_checkpoint(own or init_checkpoint, "--output_dir" if own else "--init_checkpoint")
+    say(str(checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_fresh="")))
+    return int(source.read("global_step")) if "global_step" in source.shapes else 0
+
+
 def train(
     model: TrainableModel,
     config: TrainingConfig,

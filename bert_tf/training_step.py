@@ -105,6 +105,15 @@ class TrainingConfig:
         """The step at which training ends."""
         return self.optimizer.num_train_steps
 
+    def decisive(self) -> dict[str, object]:
+        """The settings that change the weights: a run that resumes must have the same."""
+        return {
+            **dataclasses.asdict(self.optimizer),
+            "train_batch_size": self.train_batch_size,
+            "seed": self.seed,
+            "dtype": self.dtype,
+        }
+
 
 class NonFiniteError(InputError):
     """The loss or the gradient of a step was not finite."""
