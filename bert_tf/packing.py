@@ -7,9 +7,12 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from bert_tf.files import InputError
 
 T = TypeVar("T")
+Lengths = TypeVar("Lengths", int, np.ndarray)
 
 
 class PackedSequence(NamedTuple):
@@ -26,19 +29,15 @@ class PackedSequence(NamedTuple):
     segment_ids: list[int]
 
 
-def truncated_lengths(length_a: int, length_b: int, max_length: int) -> tuple[int, int]:
-    """How much of two segments is kept when tokens are taken from the end of the longer one until both fit.
+def truncated_lengths(length_a: Lengths, length_b: Lengths, max_length: int) -> tuple[Lengths, Lengths]:
+    """How much of two segments is kept when tokens are taken from the longer one until both fit.
 
-    This is the release's rule for fine-tuning: of two equally long segments the second loses a token first.
+    This is the release's rule for fine-tuning, where tokens leave the end, and for pre-training, where they leave
+    either end: of two equally long segments the second loses a token first. Takes numbers, or arrays [B] of them.
     """
-    if length_a + length_b <= max_length:
-        return length_a, length_b
     half = max_length // 2
-    if length_b <= half:
-        return max_length - length_b, length_b
-    if length_a <= max_length - half:
-        return length_a, max_length - length_a
-    return max_length - half, half
+    kept_b = np.minimum(length_b, np.maximum(half, max_length - length_a))
+    return np.minimum(length_a, max_length - kept_b), kept_b
 
 
 def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: random.Random) -> None:

@@ -1,0 +1,291 @@
+"""The three stages of streaming data preparation: tokens, plan, records.
+
+1. `TokenizeStage`: pieces of the corpus become parts of the token store.
+2. `PlanStage`: the documents of each part become examples: where in the store their tokens lie, and a key. A part's
+   examples are sorted by key and written as runs.
+3. `WriteStage`: all examples in the order of their keys are the output. It is cut into shards, and these into buckets;
+   a bucket gathers its keys from all runs, fetches the tokens, masks, and writes records.
+
+Keys are hashes, so the order of the examples is a random one, over the whole corpus and all shards.
+"""
+
+import collections
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf import files
+from bert_tf.example_format import Feature, pretraining_features, unmasked_features
+from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
+from bert_tf.tokenization import FullTokenizer
+from data_prep import masking
+from data_prep.corpus import BadLines, CorpusOptions, CorpusReader
+from data_prep.corpus_files import FileRange
+from data_prep.instances import EXAMPLE, SegmentRules, plan_part
+from data_prep.records import RecordEncoder
+from data_prep.token_store import CONTINUES_WORD, PartWriter, TokenStore
+from data_prep.word_segmentation import SegmentedTokenizer
+
+_BATCH = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerOptions:
+    """How text becomes tokens.
+
+    Attributes:
+      vocab_file: one piece a line.
+      do_lower_case: whether to lower-case and to strip accents.
+      word_segmenter: "module:function" that cuts a text into words; "" for the words that "##" marks.
+    """
+
+    vocab_file: str
+    do_lower_case: bool
+    word_segmenter: str = ""
+
+    def encoder(self) -> tuple[Callable[[str], bytes], np.dtype]:
+        """What turns a text into the bytes of its tokens, and the type of these."""
+        tokenizer = FullTokenizer(self.vocab_file, self.do_lower_case)
+        if self.word_segmenter:
+            return SegmentedTokenizer(tokenizer, self.word_segmenter).encode_to_bytes, np.dtype(np.uint32)
+        return tokenizer.encode_to_bytes, np.dtype(tokenizer.id_typecode)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizeStage:
+    """Tokenizes the corpus; a job's result is a part of the token store.
+
+    Attributes:
+      folder: of the token store.
+      splits: pieces of the corpus, one list a part.
+      corpus: how files become sentences.
+      tokenizer: how these become tokens.
+    """
+
+    folder: str
+    splits: Sequence[Sequence[FileRange]]
+    corpus: CorpusOptions
+    tokenizer: TokenizerOptions
+
+    @property
+    def names(self) -> list[str]:
+        """One a part."""
+        return [f"part-{i:05d}" for i in range(len(self.splits))]
+
+    @functools.cached_property
+    def _encoder(self) -> tuple[Callable[[str], bytes], np.dtype]:
+        return self.tokenizer.encoder()
+
+    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+        """Tokenizes a part."""
+        encode, dtype = self._encoder
+        bad_lines = BadLines(self.corpus.on_bad_line)
+        reader = CorpusReader(self.corpus, bad_lines)
+        counts: collections.Counter[str] = collections.Counter()
+        with PartWriter(os.path.join(self.folder, self.names[job]), dtype.itemsize) as writer:
+            for piece in self.splits[job]:
+                for sentence in reader.sentences(piece, lambda size: advance(size / 1e6)):
+                    if sentence is None:
+                        counts["documents_of_one_sentence"] += writer.end_document() == 1
+                    elif ids := encode(sentence):
+                        writer.add_sentence(ids)
+                    else:
+                        counts["lines_without_tokens"] += 1
+        return {
+            "documents": writer.documents,
+            "sentences": writer.sentences,
+            "tokens": writer.tokens,
+            **counts,
+            "bad_lines": bad_lines.counts,
+            "bad_places": bad_lines.places,
+        }
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanStage:
+    """Plans the examples; a job's results are sorted runs of a part's examples.
+
+    Attributes:
+      folder: of the runs.
+      store: the tokens.
+      rules: of the segments.
+      run_examples: how many examples are sorted in memory.
+    """
+
+    folder: str
+    store: TokenStore
+    rules: SegmentRules
+    run_examples: int
+
+    @property
+    def names(self) -> list[str]:
+        """One a part."""
+        return [f"plan-{i:05d}" for i in range(len(self.store.parts))]
+
+    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+        """Plans a part's examples."""
+        long_sentences = 0
+        runs: list[int] = []
+        waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        for keys, examples, long_here in plan_part(self.store, job, self.rules):
+            long_sentences += long_here
+            waiting.append((keys, examples))
+            if sum(len(keys) for keys, _ in waiting) >= self.run_examples:
+                runs.append(self._write_run(job, len(runs), waiting))
+            advance(len(keys))
+        if waiting:
+            runs.append(self._write_run(job, len(runs), waiting))
+        return {"runs": runs, "long_sentences": long_sentences}
+
+    def _write_run(self, job: int, number: int, waiting: list[tuple[np.ndarray, np.ndarray]]) -> int:
+        keys, examples = (np.concatenate(column) for column in zip(*waiting, strict=True))
+        waiting.clear()
+        order = np.argsort(keys, kind="stable")
+        with files.replacing(run_file(self.folder, job, number), "wb") as writer:
+            writer.write(keys[order].tobytes())
+            writer.write(examples[order].tobytes())
+        return len(keys)
+
+    def close(self) -> None:
+        """Closes the store."""
+        self.store.close()
+
+
+def run_file(folder: str, job: int, number: int) -> str:
+    """Where a run lies: its keys in ascending order, and its examples behind them."""
+    return os.path.join(folder, f"plan-{job:05d}-run-{number:03d}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A sorted run of examples.
+
+    Attributes:
+      path: its file.
+      examples: how many it holds.
+    """
+
+    path: str
+    examples: int
+
+    def between(self, first_key: int, end_key: int) -> tuple[np.ndarray, np.ndarray]:
+        """Keys and examples whose keys are in [first_key, end_key)."""
+        keys = np.memmap(self.path, np.uint64, "r", shape=(self.examples,))
+        start, end = (
+            self.examples if key >= 1 << 64 else int(np.searchsorted(keys, np.uint64(key)))
+            for key in (first_key, end_key)
+        )
+        with open(self.path, "rb") as reader:
+            reader.seek(self.examples * keys.itemsize + start * EXAMPLE.itemsize)
+            return np.array(keys[start:end]), np.fromfile(reader, EXAMPLE, end - start)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleOptions:
+    """What a record holds.
+
+    Attributes:
+      max_seq_length: length of the sequences.
+      max_predictions_per_seq: length of the masked-LM lists.
+      objective: "mlm_nsp", or "ltr" for sequences without masks (whose masked-LM lists are empty).
+      masking: "static" masks here; "dynamic" leaves it to the input pipeline.
+      policy: which pieces are masked, and what replaces them.
+    """
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    objective: str
+    masking: str
+    policy: MaskingPolicy
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """What a record holds."""
+        if self.masking == "dynamic":
+            return unmasked_features(self.max_seq_length, word_starts=self.policy.whole_word)
+        return pretraining_features(self.max_seq_length, self.max_predictions_per_seq)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """A stretch of a shard.
+
+    Attributes:
+      shard: which.
+      first_key: of its examples.
+      end_key: behind their last.
+    """
+
+    shard: int
+    first_key: int
+    end_key: int
+
+
+def cut_into_buckets(examples: int, num_shards: int, bucket_examples: int) -> list[Bucket]:
+    """Cuts all keys into shards, and these into buckets of about `bucket_examples` each."""
+    buckets_per_shard = max(1, round(examples / num_shards / bucket_examples))
+    count = num_shards * buckets_per_shard
+    cuts = [(i << 64) // count for i in range(count + 1)]
+    return [Bucket(i // buckets_per_shard, cuts[i], cuts[i + 1]) for i in range(count)]
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteStage:
+    """Writes the records; a job's result is a bucket, as TFRecords.
+
+    Attributes:
+      folder: of the buckets.
+      store: the tokens.
+      runs: the planned examples.
+      buckets: what is to be written.
+      options: what a record holds.
+      vocab: piece -> id.
+    """
+
+    folder: str
+    store: TokenStore
+    runs: Sequence[Run]
+    buckets: Sequence[Bucket]
+    options: ExampleOptions
+    vocab: Mapping[str, int]
+
+    @property
+    def names(self) -> list[str]:
+        """One a bucket."""
+        return [f"bucket-{i:06d}" for i in range(len(self.buckets))]
+
+    def path(self, job: int) -> str:
+        """Where a bucket lies."""
+        return os.path.join(self.folder, self.names[job])
+
+    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+        """Writes a bucket."""
+        bucket = self.buckets[job]
+        found = [run.between(bucket.first_key, bucket.end_key) for run in self.runs]
+        keys, examples = (np.concatenate(column) for column in zip(*found, strict=True))
+        # Keys that are equal, which is next to impossible, stay in the order of the corpus.
+        order = np.argsort(keys, kind="stable")
+        counts: collections.Counter[str] = collections.Counter(examples=len(keys))
+        with files.replacing(self.path(job), "wb") as writer:
+            for rows in np.split(order, range(_BATCH, len(order), _BATCH)):
+                if len(rows):
+                    values = self._maker.make(keys[rows], examples[rows])
+                    writer.writelines(self._maker.encoder.encode(values))
+                    counts.update(self._maker.count(values))
+                    advance(len(rows))
+        return dict(counts)
+
+    @functools.cached_property
+    def _maker(self) -> "ExampleMaker":
+        return ExampleMaker(self.options, self.vocab, self.store)
+
+    def close(self) -> None:
+        """Closes the store."""
+        self.store.close()
