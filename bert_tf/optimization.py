@@ -61,7 +61,10 @@ def learning_rate(config: OptimizerConfig, step: tf.Tensor) -> tf.Tensor:
     """
     step = tf.cast(step, tf.float32)
     peak = tf.constant(config.learning_rate, tf.float32)
-    decayed = peak * (1.0 - tf.minimum(step, config.num_train_steps) / config.num_train_steps)
+    # A product with the reciprocal, as TensorFlow's graph optimizer made of the release's division: near the end of
+    # training the two differ by more than float32's last digit.
+    reciprocal = tf.constant(1.0 / config.num_train_steps, tf.float32)
+    decayed = peak * (1.0 - tf.minimum(step, config.num_train_steps) * reciprocal)
     if config.num_warmup_steps == 0:
         return decayed
     return tf.where(step < config.num_warmup_steps, peak * (step / config.num_warmup_steps), decayed)

@@ -222,7 +222,7 @@ def evaluate_batches(
         loss = replica.all_reduce(tf.distribute.ReduceOp.SUM, loss)
         means.add({**metrics, "loss": (loss, tf.constant(1.0))})
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(iterator: tf.data.Iterator) -> None:
         strategy.run(replica_step, args=(next(iterator),))
 

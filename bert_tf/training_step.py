@@ -9,6 +9,7 @@ into micro-batches, or not at all.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -218,16 +219,21 @@ class Trainer(orbit.AbstractTrainer):
             -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
         self.iterator = None
-        replica_step = tf.function(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
+        # Without AutoGraph, which would only take time: everything below is written in TensorFlow's terms.
+        compiled = functools.partial(tf.function, autograph=False)
+        replica_step = compiled(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
 
-        @tf.function
+        @compiled
         def step(iterator: tf.data.Iterator) -> None:
             strategy.run(replica_step, args=(next(iterator),))
 
-        @tf.function
+        @compiled
         def loop(iterator: tf.data.Iterator, count: tf.Tensor) -> None:
-            for _ in tf.range(count):
-                strategy.run(replica_step, args=(next(iterator),))
+            def step_and_count(i: tf.Tensor) -> tuple[tf.Tensor]:
+                step(iterator)
+                return (i + 1,)
+
+            tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
 
         self._step, self._loop = step, loop
 
