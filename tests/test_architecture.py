@@ -16,7 +16,7 @@ LAYERS = [
     ["input_pipeline", "dynamic_masking", "layers", "encoder", "heads", "optimization", "distribution"],
     ["checkpoint_names", "checkpoint_saver", "checkpoints", "run_directory", "pretrained", "features", "export"],
     ["training_step", "program_flags", "training"],
-    ["finetuning_models", "pretraining", "finetuning", "sentence_task", "convert_checkpoint"],
+    ["finetuning_models", "pretraining", "pretraining_run", "finetuning", "sentence_task", "convert_checkpoint"],
     ["tasks"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
