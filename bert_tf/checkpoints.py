@@ -28,6 +28,8 @@ from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
 
 SAFETENSORS_FILE = "model.safetensors"
+# TensorFlow's reader has no error class of its own.
+_READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
 
 
@@ -66,7 +68,7 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> CheckpointSou
         return _open_hf(prefix, what)
     try:
         reader = tf.train.load_checkpoint(prefix)
-    except (tf.errors.OpError, ValueError) as error:
+    except _READ_ERRORS as error:
         raise InputError(f"{what}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
     stored = reader.get_variable_to_shape_map()
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in stored:
@@ -120,8 +122,8 @@ def find_checkpoint(path: str, what: str = "--init_checkpoint") -> str:
 def _read_tensor(reader: Any, name: str, prefix: str, what: str) -> np.ndarray:
     try:
         return reader.get_tensor(name)
-    except tf.errors.OpError as error:
-        raise InputError(f"{what}: {prefix} is damaged: {name} can't be read ({error.message}).") from None
+    except _READ_ERRORS as error:
+        raise InputError(f"{what}: {prefix} is damaged: {name} can't be read ({error}).") from None
 
 
 def _open_hf(path: str, what: str) -> CheckpointSource:

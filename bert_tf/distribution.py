@@ -128,7 +128,7 @@ def replicated(
     """
     replicas = strategy.num_replicas_in_sync
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         return strategy.run(function, args=(batch,))
 

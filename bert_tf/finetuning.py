@@ -115,6 +115,7 @@ class FinetuningRun:
             return self.task.build_model(
                 self.config,
                 use_one_hot_embeddings=distribution.is_tpu(self.strategy),
+                recompute_gradients=self.training_config.recompute_gradients,
                 dtype=DTYPES[self.training_config.dtype],
             )
 
@@ -154,7 +155,7 @@ class FinetuningRun:
             self.model,
             how,
             self.strategy,
-            lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
+            training.TrainingData(lambda step, context: _training_dataset(plan, step, how.num_train_steps, context)),
             init_checkpoint=self.init_checkpoint,
         )
 

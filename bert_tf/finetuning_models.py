@@ -54,6 +54,10 @@ class ClassifierModel:
         logits = self.head(output.pooled_output, seed=fold_in(seed, 1))
         return tf.reshape(logits, [-1, self.choices]) if self.choices > 1 else logits
 
+    def flops(self, batch: Batch) -> tf.Tensor:
+        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
+        return 3.0 * self.encoder.flops(batch["input_ids"])
+
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The sum of the examples' weights."""
         return {"weight": tf.reduce_sum(self._weights(batch))}
@@ -116,6 +120,10 @@ class SpanModel:
         """input_ids, input_mask, segment_ids [B, T] -> start and end logits [B, T]."""
         output = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seed=seed)
         return self.head(output.sequence_output)
+
+    def flops(self, batch: Batch) -> tf.Tensor:
+        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
+        return 3.0 * self.encoder.flops(batch["input_ids"])
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The number of windows."""
