@@ -22,8 +22,7 @@ class MaskingPolicy:
       random: share that become a random piece. Table 8's rows are the three shares; they sum to 1.
       masked_lm_prob: share of a sequence's pieces, [CLS] and [SEP] counted, that are chosen.
       whole_word: choose words, all pieces of each, instead of pieces.
-      span_length: choose runs of so many neighbouring words (pieces, without `whole_word`) instead of single ones.
-      draw_per_word: one draw decides what replaces all pieces of a word (or run); otherwise each piece has its own.
+      draw_per_word: one draw decides what replaces all pieces of a word; otherwise each piece has its own, as released.
       ordinary_replacements: draw random pieces from the ordinary ones only, without special and [unusedN] entries.
 
     Raises:
@@ -35,7 +34,6 @@ class MaskingPolicy:
     random: float = 0.1
     masked_lm_prob: float = 0.15
     whole_word: bool = False
-    span_length: int = 1
     draw_per_word: bool = False
     ordinary_replacements: bool = False
 
@@ -48,13 +46,8 @@ class MaskingPolicy:
             )
         if not 0 < self.masked_lm_prob < 1:
             raise InputError(f"--masked_lm_prob is {self.masked_lm_prob}, but a share between 0 and 1 is expected.")
-        if self.span_length < 1:
-            raise InputError(f"--span_length is {self.span_length}, but at least 1 is expected.")
-
-    @property
-    def single_pieces(self) -> bool:
-        """True if pieces are chosen one by one."""
-        return not self.whole_word and self.span_length == 1
+        if self.draw_per_word and not self.whole_word:
+            raise InputError("--draw_per_word needs --do_whole_word_mask: without it, pieces are chosen, not words.")
 
 
 @dataclasses.dataclass(frozen=True)

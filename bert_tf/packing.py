@@ -85,6 +85,47 @@ def pad(ids: Sequence[int], segment_ids: Sequence[int], max_seq_length: int) -> 
     )
 
 
+class PackedBatch(NamedTuple):
+    """Sequences as the model reads them.
+
+    Attributes:
+      input_ids: [B, T] ids, padded with 0.
+      input_mask: [B, T] True for tokens.
+      segment_ids: [B, T] True for B [SEP].
+      is_text: [B, T] True for the tokens of A and B.
+    """
+
+    input_ids: np.ndarray
+    input_mask: np.ndarray
+    segment_ids: np.ndarray
+    is_text: np.ndarray
+
+
+def pack_batch(
+    tokens: np.ndarray, lengths_a: np.ndarray, lengths_b: np.ndarray, max_seq_length: int, cls: int, sep: int
+) -> PackedBatch:
+    """[CLS] A [SEP] B [SEP] of many pairs of segments at once.
+
+    Args:
+      tokens: ids of A and B of the first pair, then of the second, and so on.
+      lengths_a: [B] tokens of A.
+      lengths_b: [B] tokens of B, at least one.
+      max_seq_length: T, in which they fit.
+      cls: id of [CLS].
+      sep: id of [SEP].
+    """
+    places = np.arange(max_seq_length)
+    end_a = lengths_a.astype(np.int64)[:, None] + 1
+    end_b = end_a + lengths_b[:, None] + 1
+    is_sep = (places == end_a) | (places == end_b)
+    input_mask = places <= end_b
+    is_text = input_mask & ~is_sep & (places > 0)
+    input_ids = is_sep * np.int32(sep)
+    input_ids[:, 0] = cls
+    input_ids[is_text] = tokens
+    return PackedBatch(input_ids, input_mask, input_mask & (places > end_a), is_text)
+
+
 def check_max_seq_length(max_seq_length: int, smallest: int = 4) -> None:
     """Raises an InputError if there is no room for [CLS] A [SEP] B [SEP]."""
     if max_seq_length < smallest:

@@ -193,12 +193,24 @@ def truncate(
     return examples
 
 
-def plan_part(store: TokenStore, part: int, rules: SegmentRules) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The examples of one part's documents, in no particular order.
+class Plan(NamedTuple):
+    """The examples of a window of sentences.
 
-    Yields:
-      keys [n], and examples [n] of type `EXAMPLE`.
+    Attributes:
+      keys: [n] of the examples.
+      examples: [n] of type `EXAMPLE`.
+      sentences: how many sentences were gone through.
+      long_sentences: how many of them have more tokens than a sequence has room for.
     """
+
+    keys: np.ndarray
+    examples: np.ndarray
+    sentences: int
+    long_sentences: int
+
+
+def plan_part(store: TokenStore, part: int, rules: SegmentRules) -> Iterator[Plan]:
+    """The examples of one part's documents, window by window, in no particular order."""
     first = [0] * rules.dupe_factor
     for window in _windows(store, part, rules.max_num_tokens):
         count = len(window.documents)
@@ -208,7 +220,8 @@ def plan_part(store: TokenStore, part: int, rules: SegmentRules) -> Iterator[tup
             first[duplicate] = after - count
             chosen.append(chunks)
         chunks = Chunks(*map(np.concatenate, zip(*chosen, strict=True)))
-        yield chunks.keys, _place_tokens(store, window, chunks, rules)
+        long_sentences = np.count_nonzero(np.diff(window.offsets[: count + 1]) > rules.max_num_tokens)
+        yield Plan(chunks.keys, _place_tokens(store, window, chunks, rules), count, int(long_sentences))
 
 
 def _windows(store: TokenStore, part: int, lookahead: int) -> Iterator[SentenceWindow]:

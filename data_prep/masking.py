@@ -12,7 +12,7 @@ from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
 from data_prep.random_streams import below, draw, uniform
 
 # What is drawn from an example's key; the numbers before are those of `instances`.
-_ORDER, _REPLACEMENT, _RANDOM_PIECE, _SPAN_PHASE = range(8, 12)
+_ORDER, _REPLACEMENT, _RANDOM_PIECE = range(8, 11)
 
 
 class Masked(NamedTuple):
@@ -29,6 +29,15 @@ class Masked(NamedTuple):
     positions: np.ndarray
     labels: np.ndarray
     weights: np.ndarray
+
+    def features(self) -> dict[str, np.ndarray]:
+        """The sequences by the names of their records' features."""
+        return {
+            "input_ids": self.input_ids,
+            "masked_lm_positions": self.positions,
+            "masked_lm_ids": self.labels,
+            "masked_lm_weights": self.weights,
+        }
 
 
 def prediction_counts(lengths: np.ndarray, max_predictions_per_seq: int, masked_lm_prob: float) -> np.ndarray:
@@ -54,7 +63,7 @@ def mask_batch(
       input_ids: [B, T] ids.
       is_text: [B, T] True for tokens that may be chosen: no padding, no [CLS] or [SEP].
       keys: [B] of the examples; all draws come from them.
-      word_starts: [B, T] True for tokens that begin a word; None if words don't matter.
+      word_starts: [B, T] True for tokens that begin a word, to choose whole words; None to choose pieces.
       policy: which tokens, and what replaces them.
       vocabulary: the ids it needs.
       max_predictions_per_seq: P.
@@ -63,18 +72,19 @@ def mask_batch(
     limits = prediction_counts(lengths, max_predictions_per_seq, policy.masked_lm_prob)
     # A 64-bit draw orders two positions.
     order = draw(draw(keys, _ORDER)[:, None], np.arange(-(-input_ids.shape[1] // 2))).view(np.uint32)
-    if policy.single_pieces:
-        chosen, decided_at = _choose_pieces(is_text, order, limits, max_predictions_per_seq), None
+    if word_starts is None:
+        chosen = _choose_pieces(is_text, order, limits, max_predictions_per_seq)
     else:
-        groups = _group_starts(is_text, word_starts, keys, policy)
-        chosen, decided_at = _choose_groups(is_text, groups, order, limits, max_predictions_per_seq)
+        starts = _group_starts(is_text, word_starts)
+        chosen = _choose_words(is_text, starts, order, limits, max_predictions_per_seq)
     is_prediction = chosen < input_ids.shape[1]
     positions = np.where(is_prediction, chosen, 0)
     labels = np.take_along_axis(input_ids, positions, axis=1)
 
     decided_by = positions
-    if policy.draw_per_word and decided_at is not None:
-        decided_by = np.take_along_axis(decided_at, positions, axis=1)
+    if policy.draw_per_word and word_starts is not None:
+        first_pieces = np.maximum.accumulate(np.where(starts, np.arange(input_ids.shape[1]), 0), axis=1)
+        decided_by = np.take_along_axis(first_pieces, positions, axis=1)
     share = uniform(draw(draw(keys, _REPLACEMENT)[:, None], decided_by))
     pieces = below(draw(draw(keys, _RANDOM_PIECE)[:, None], positions), len(vocabulary.replacements))
     replaced = np.where(share < policy.mask + policy.same, labels, vocabulary.replacements[pieces])
@@ -108,38 +118,32 @@ def _filled_up(chosen: np.ndarray, count: int, filling: int) -> np.ndarray:
     return np.pad(chosen, ((0, 0), (0, missing)), constant_values=filling) if missing > 0 else chosen
 
 
-def _group_starts(
-    is_text: np.ndarray, word_starts: np.ndarray | None, keys: np.ndarray, policy: MaskingPolicy
-) -> np.ndarray:
-    """Where in a sequence [B, T] a group begins whose pieces are chosen together."""
+def _group_starts(is_text: np.ndarray, word_starts: np.ndarray) -> np.ndarray:
+    """Where in a sequence [B, T] a word begins.
+
+    A piece from the middle of a word begins a word of its own where truncation has cut the rest off. (The release
+    joins it to the last word of the segment before.)
+    """
     after_break = is_text.copy()
     after_break[:, 1:] &= ~is_text[:, :-1]
-    # A piece in the middle of a word starts a word of its own where truncation has cut the rest off. (The release
-    # joins it to the last word of the segment before.)
-    starts = is_text & word_starts | after_break if policy.whole_word else is_text
-    if policy.span_length == 1:
-        return starts
-    number = np.cumsum(starts, axis=1)
-    number_in_segment = number - np.maximum.accumulate(np.where(after_break, number, 0), axis=1)
-    phase = below(draw(keys, _SPAN_PHASE), policy.span_length)
-    return after_break | starts & ((number_in_segment + phase[:, None]) % policy.span_length == 0)
+    return is_text & word_starts | after_break
 
 
-def _choose_groups(
+def _choose_words(
     is_text: np.ndarray, starts: np.ndarray, order: np.ndarray, limits: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Positions [B, count] of the pieces of groups, and for each position [B, T] where its group begins.
+) -> np.ndarray:
+    """Positions [B, count] of the pieces of words that are chosen.
 
-    Groups come in random order; one that would exceed the limit is passed over.
+    Words come in random order; one that would exceed the limit is passed over.
     """
     rows, width = is_text.shape
-    group = np.maximum(np.cumsum(starts, axis=1) - 1, 0)
-    flat = (np.arange(rows)[:, None] * width + group)[is_text]
+    word = np.maximum(np.cumsum(starts, axis=1) - 1, 0)
+    flat = (np.arange(rows)[:, None] * width + word)[is_text]
     sizes = np.bincount(flat, minlength=rows * width).reshape(rows, width)
     in_order = _first_positions(order, sizes > 0, width)
     sizes_in_order = np.take_along_axis(np.pad(sizes, ((0, 0), (0, 1))), in_order, axis=1)
     taken = np.zeros(rows, np.int64)
-    is_taken = np.zeros((rows, width + 1), bool)  # the last column is that of no group
+    is_taken = np.zeros((rows, width + 1), bool)  # the last column is that of no word
     for rank in range(width):
         size = sizes_in_order[:, rank]
         fits = taken + size <= limits
@@ -147,10 +151,9 @@ def _choose_groups(
         taken += size * fits
         if (taken == limits).all() or not size.any():
             break
-    chosen = is_text & np.take_along_axis(is_taken, group, axis=1)
+    chosen = is_text & np.take_along_axis(is_taken, word, axis=1)
     positions = np.sort(np.where(chosen, np.arange(width), width), axis=1)[:, :count]
-    begins = np.maximum.accumulate(np.where(starts, np.arange(width), 0), axis=1)
-    return _filled_up(positions, count, width), begins
+    return _filled_up(positions, count, width)
 
 
 def mask_as_released(

@@ -1,10 +1,11 @@
-"""The three stages of streaming data preparation: tokens, plan, records.
+"""The stages of streaming data preparation: tokens, plan, records, shards.
 
 1. `TokenizeStage`: pieces of the corpus become parts of the token store.
 2. `PlanStage`: the documents of each part become examples: where in the store their tokens lie, and a key. A part's
    examples are sorted by key and written as runs.
 3. `WriteStage`: all examples in the order of their keys are the output. It is cut into shards, and these into buckets;
    a bucket gathers its keys from all runs, fetches the tokens, masks, and writes records.
+4. `AssembleStage`: the buckets of each shard are joined.
 
 Keys are hashes, so the order of the examples is a random one, over the whole corpus and all shards.
 """
@@ -13,24 +14,24 @@ import collections
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bert_tf import files
-from bert_tf.example_format import Feature, pretraining_features, unmasked_features
-from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
 from bert_tf.tokenization import FullTokenizer
-from data_prep import masking
 from data_prep.corpus import BadLines, CorpusOptions, CorpusReader
 from data_prep.corpus_files import FileRange
-from data_prep.instances import EXAMPLE, SegmentRules, plan_part
-from data_prep.records import RecordEncoder
-from data_prep.token_store import CONTINUES_WORD, PartWriter, TokenStore
+from data_prep.examples import ExampleMaker, ExampleOptions, count_examples
+from data_prep.instances import EXAMPLE, Plan, SegmentRules, plan_part
+from data_prep.token_store import PartWriter, TokenStore
 from data_prep.word_segmentation import SegmentedTokenizer
 
+# Examples that are made at a time.
 _BATCH = 1024
+_COPY_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,19 +134,20 @@ class PlanStage:
         """Plans a part's examples."""
         long_sentences = 0
         runs: list[int] = []
-        waiting: list[tuple[np.ndarray, np.ndarray]] = []
-        for keys, examples, long_here in plan_part(self.store, job, self.rules):
-            long_sentences += long_here
-            waiting.append((keys, examples))
-            if sum(len(keys) for keys, _ in waiting) >= self.run_examples:
+        waiting: list[Plan] = []
+        for plan in plan_part(self.store, job, self.rules):
+            long_sentences += plan.long_sentences
+            waiting.append(plan)
+            if sum(len(p.keys) for p in waiting) >= self.run_examples:
                 runs.append(self._write_run(job, len(runs), waiting))
-            advance(len(keys))
+            advance(plan.sentences)
         if waiting:
             runs.append(self._write_run(job, len(runs), waiting))
         return {"runs": runs, "long_sentences": long_sentences}
 
-    def _write_run(self, job: int, number: int, waiting: list[tuple[np.ndarray, np.ndarray]]) -> int:
-        keys, examples = (np.concatenate(column) for column in zip(*waiting, strict=True))
+    def _write_run(self, job: int, number: int, waiting: list[Plan]) -> int:
+        keys = np.concatenate([plan.keys for plan in waiting])
+        examples = np.concatenate([plan.examples for plan in waiting])
         waiting.clear()
         order = np.argsort(keys, kind="stable")
         with files.replacing(run_file(self.folder, job, number), "wb") as writer:
@@ -185,32 +187,6 @@ class Run:
         with open(self.path, "rb") as reader:
             reader.seek(self.examples * keys.itemsize + start * EXAMPLE.itemsize)
             return np.array(keys[start:end]), np.fromfile(reader, EXAMPLE, end - start)
-
-
-@dataclasses.dataclass(frozen=True)
-class ExampleOptions:
-    """What a record holds.
-
-    Attributes:
-      max_seq_length: length of the sequences.
-      max_predictions_per_seq: length of the masked-LM lists.
-      objective: "mlm_nsp", or "ltr" for sequences without masks (whose masked-LM lists are empty).
-      masking: "static" masks here; "dynamic" leaves it to the input pipeline.
-      policy: which pieces are masked, and what replaces them.
-    """
-
-    max_seq_length: int
-    max_predictions_per_seq: int
-    objective: str
-    masking: str
-    policy: MaskingPolicy
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """What a record holds."""
-        if self.masking == "dynamic":
-            return unmasked_features(self.max_seq_length, word_starts=self.policy.whole_word)
-        return pretraining_features(self.max_seq_length, self.max_predictions_per_seq)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,20 +248,60 @@ class WriteStage:
         keys, examples = (np.concatenate(column) for column in zip(*found, strict=True))
         # Keys that are equal, which is next to impossible, stay in the order of the corpus.
         order = np.argsort(keys, kind="stable")
-        counts: collections.Counter[str] = collections.Counter(examples=len(keys))
+        counts: collections.Counter[str] = collections.Counter()
         with files.replacing(self.path(job), "wb") as writer:
             for rows in np.split(order, range(_BATCH, len(order), _BATCH)):
                 if len(rows):
                     values = self._maker.make(keys[rows], examples[rows])
-                    writer.writelines(self._maker.encoder.encode(values))
-                    counts.update(self._maker.count(values))
+                    writer.writelines(self._maker.encode(values))
+                    counts.update(count_examples(values))
                     advance(len(rows))
         return dict(counts)
 
     @functools.cached_property
-    def _maker(self) -> "ExampleMaker":
+    def _maker(self) -> ExampleMaker:
         return ExampleMaker(self.options, self.vocab, self.store)
 
     def close(self) -> None:
         """Closes the store."""
         self.store.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class AssembleStage:
+    """Joins the buckets of each shard; a job's result is a shard, whose buckets are gone.
+
+    Attributes:
+      folder: of the shards.
+      buckets: paths of the buckets, in their order, one list a shard.
+    """
+
+    folder: str
+    buckets: Sequence[Sequence[str]]
+
+    @property
+    def names(self) -> list[str]:
+        """One a shard."""
+        return [f"shard-{i:05d}" for i in range(len(self.buckets))]
+
+    def path(self, job: int) -> str:
+        """Where a shard lies."""
+        return os.path.join(self.folder, self.names[job])
+
+    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+        """Joins a shard."""
+        with files.replacing(self.path(job), "wb") as writer:
+            for path in self.buckets[job]:
+                with open(path, "rb") as reader:
+                    shutil.copyfileobj(reader, writer, _COPY_BYTES)
+                advance(1)
+            size = writer.tell()
+        return {"file_size": size}
+
+    def finish(self, job: int) -> None:
+        """Removes the buckets of a shard that is there."""
+        for path in self.buckets[job]:
+            files.remove(path)
+
+    def close(self) -> None:
+        """Nothing is open."""
