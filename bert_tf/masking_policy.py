@@ -83,6 +83,4 @@ class MaskingVocabulary:
         ]
         continues_word = np.zeros(max(vocab.values()) + 1, bool)
         continues_word[[index for piece, index in vocab.items() if piece.startswith("##")]] = True
-        return cls(
-            vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"], np.array(replacements, np.int32), continues_word
-        )
+        return cls(vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"], np.array(replacements, np.int32), continues_word)

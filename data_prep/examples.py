@@ -55,7 +55,9 @@ class ExampleMaker:
         self._options = options
         self._store = store
         self._vocabulary = MaskingVocabulary.of(vocab, options.policy.ordinary_replacements)
-        self._encoder = RecordEncoder(options.features, max(len(self._vocabulary.continues_word), options.max_seq_length))
+        self._encoder = RecordEncoder(
+            options.features, max(len(self._vocabulary.continues_word), options.max_seq_length)
+        )
 
     def make(self, keys: np.ndarray, examples: np.ndarray) -> dict[str, np.ndarray]:
         """By feature, arrays [B, length].

@@ -169,7 +169,11 @@ def segment_ends(windows: np.ndarray, sentences: np.ndarray, wanted: np.ndarray)
 
 
 def truncate(
-    keys: np.ndarray, a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray], is_random_next: np.ndarray, rules: SegmentRules
+    keys: np.ndarray,
+    a: tuple[np.ndarray, np.ndarray],
+    b: tuple[np.ndarray, np.ndarray],
+    is_random_next: np.ndarray,
+    rules: SegmentRules,
 ) -> np.ndarray:
     """Shortens segments until both fit: the longer one loses a token, at its front or its end as a coin falls.
 
@@ -186,7 +190,9 @@ def truncate(
     examples = np.empty(len(keys), EXAMPLE)
     lengths = a[1] - a[0], b[1] - b[0]
     kept = truncated_lengths(*lengths, rules.max_num_tokens)
-    for name, number, (start, _), length, kept_length in zip("ab", (_FRONT_A, _FRONT_B), (a, b), lengths, kept, strict=True):
+    for name, number, (start, _), length, kept_length in zip(
+        "ab", (_FRONT_A, _FRONT_B), (a, b), lengths, kept, strict=True
+    ):
         examples[f"start_{name}"] = start + coin_flips(draw(keys, number), length - kept_length)
         examples[f"length_{name}"] = kept_length
     examples["is_random_next"] = is_random_next
@@ -253,6 +259,4 @@ def _place_tokens(store: TokenStore, window: SentenceWindow, chunks: Chunks, rul
         windows = store.offset_windows(first, rules.max_num_tokens)
         start_b[rows] = windows[:, 0]
         end_b[rows] = segment_ends(windows, end - first, wanted[rows])
-    return truncate(
-        chunks.keys, (offsets[chunks.first], cuts), (start_b, end_b), chunks.is_random_next, rules
-    )
+    return truncate(chunks.keys, (offsets[chunks.first], cuts), (start_b, end_b), chunks.is_random_next, rules)

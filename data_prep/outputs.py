@@ -1,6 +1,8 @@
 """The files that are made, and the sidecar beside each."""
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -81,3 +83,9 @@ class OutputSet:
             and found.file_size == files.size(path)
             and found == self.sidecar(shard, found.file_size, found.counts)
         )
+
+
+def name_of(*parts: Any) -> str:
+    """A name that two things share only if they are equal."""
+    text = json.dumps(parts, default=dataclasses.asdict, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -149,9 +149,7 @@ def make_examples(
             for index in range(len(documents)):
                 for segment_a, segment_b, is_random_next in _pairs_of_document(documents, index, rules, rng):
                     truncate_randomly(segment_a, segment_b, rules.max_num_tokens, rng)
-                    sequence, segment_ids = join_segments(
-                        segment_a, segment_b, vocabulary.cls_id, vocabulary.sep_id
-                    )
+                    sequence, segment_ids = join_segments(segment_a, segment_b, vocabulary.cls_id, vocabulary.sep_id)
                     masked = mask_as_released(
                         sequence, options.max_predictions_per_seq, options.policy, vocabulary, rng
                     )

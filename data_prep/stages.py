@@ -22,6 +22,7 @@ import numpy as np
 
 from bert_tf import files
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.vocabulary import load_vocab
 from data_prep.corpus import BadLines, CorpusOptions, CorpusReader
 from data_prep.corpus_files import FileRange
 from data_prep.examples import ExampleMaker, ExampleOptions, count_examples
@@ -48,12 +49,19 @@ class TokenizerOptions:
     do_lower_case: bool
     word_segmenter: str = ""
 
-    def encoder(self) -> tuple[Callable[[str], bytes], np.dtype]:
-        """What turns a text into the bytes of its tokens, and the type of these."""
+    @functools.cached_property
+    def id_dtype(self) -> np.dtype:
+        """The type of a token in the store."""
+        if self.word_segmenter or max(load_vocab(self.vocab_file).values()) >= 1 << 16:
+            return np.dtype(np.uint32)
+        return np.dtype(np.uint16)
+
+    def encoder(self) -> Callable[[str], bytes]:
+        """What turns a text into the bytes of its tokens."""
         tokenizer = FullTokenizer(self.vocab_file, self.do_lower_case)
         if self.word_segmenter:
-            return SegmentedTokenizer(tokenizer, self.word_segmenter).encode_to_bytes, np.dtype(np.uint32)
-        return tokenizer.encode_to_bytes, np.dtype(tokenizer.id_typecode)
+            return SegmentedTokenizer(tokenizer, self.word_segmenter).encode_to_bytes
+        return tokenizer.encode_to_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,16 +86,16 @@ class TokenizeStage:
         return [f"part-{i:05d}" for i in range(len(self.splits))]
 
     @functools.cached_property
-    def _encoder(self) -> tuple[Callable[[str], bytes], np.dtype]:
+    def _encode(self) -> Callable[[str], bytes]:
         return self.tokenizer.encoder()
 
     def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
         """Tokenizes a part."""
-        encode, dtype = self._encoder
+        encode = self._encode
         bad_lines = BadLines(self.corpus.on_bad_line)
         reader = CorpusReader(self.corpus, bad_lines)
         counts: collections.Counter[str] = collections.Counter()
-        with PartWriter(os.path.join(self.folder, self.names[job]), dtype.itemsize) as writer:
+        with PartWriter(os.path.join(self.folder, self.names[job]), self.tokenizer.id_dtype.itemsize) as writer:
             for piece in self.splits[job]:
                 for sentence in reader.sentences(piece, lambda size: advance(size / 1e6)):
                     if sentence is None:

@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import BinaryIO
 
@@ -93,7 +93,7 @@ class PartWriter:
                 self._flush()
                 self._file.write(bytes(-self._file.tell() % _OFFSET_BYTES))
                 self._sentences.finish(self._file, self.tokens)
-                self._documents.finish(self._file, self._sentences.count - 1)
+                self._documents.finish(self._file, self._sentences.count)
         finally:
             self._sentences.close()
             self._documents.close()
@@ -104,7 +104,7 @@ class _OffsetColumn:
     """A growing column of offsets that waits in a temporary file until its place in the part is known."""
 
     def __init__(self, folder: str) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (open as long as the part is written)
         self._waiting = array("Q")
         self.count = 0
         self.next_offset = 0
@@ -120,7 +120,7 @@ class _OffsetColumn:
         del self._waiting[:]
 
     def finish(self, target: BinaryIO, end: int) -> None:
-        self.append(end)
+        self._waiting.append(end)
         self._flush()
         self._file.seek(0)
         shutil.copyfileobj(self._file, target)
@@ -196,7 +196,9 @@ class TokenStore:
     def _document_columns(self) -> list[np.ndarray]:
         return [
             np.asarray(
-                np.memmap(part.path, np.int64, "r", column + (part.sentences + 1) * _OFFSET_BYTES, (part.documents + 1,))
+                np.memmap(
+                    part.path, np.int64, "r", column + (part.sentences + 1) * _OFFSET_BYTES, (part.documents + 1,)
+                )
             )
             for part, column in zip(self.parts, self._sentence_column, strict=True)
         ]
@@ -239,7 +241,10 @@ class TokenStore:
         size = (width + 1) * _OFFSET_BYTES
         descriptors, pread = self._descriptors, os.pread
         data = b"".join(
-            [pread(descriptors[p], size, o).ljust(size, b"\0") for p, o in zip(parts.tolist(), at.tolist(), strict=True)]
+            [
+                pread(descriptors[p], size, o).ljust(size, b"\0")
+                for p, o in zip(parts.tolist(), at.tolist(), strict=True)
+            ]
         )
         return np.frombuffer(data, np.int64).reshape(-1, width + 1) + self._first_token[parts][:, None]
 
@@ -257,7 +262,7 @@ class TokenStore:
         return np.searchsorted(firsts, numbers, side="right") - 1
 
 
-def _cumulated(counts) -> np.ndarray:
+def _cumulated(counts: Iterable[int]) -> np.ndarray:
     return np.cumsum([0, *counts], dtype=np.int64)
 
 
