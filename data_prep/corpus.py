@@ -8,8 +8,8 @@ import dataclasses
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from bert_tf.files import InputError
 from data_prep.corpus_files import LONGEST_LINE, FileRange, line_number, read_lines
@@ -84,13 +84,23 @@ class BadLines:
         if len(self.places[reason]) < _PLACES:
             self.places[reason].append(place)
 
+    def result(self) -> dict[str, Any]:
+        """What a job reports of its bad lines; see `describe_bad_lines`."""
+        return {"bad_lines": self.counts, "bad_places": self.places}
 
-def describe_bad_lines(places: Mapping[str, list[Place]], counts: Mapping[str, int]) -> list[str]:
-    """A message for each kind of bad lines that were left out."""
+
+def describe_bad_lines(results: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A message for each kind of bad lines that were left out, from what `BadLines.result` gave for each job."""
+    counts: collections.Counter[str] = collections.Counter()
+    places: dict[str, list] = collections.defaultdict(list)
+    for result in results:
+        counts.update(result["bad_lines"])
+        for reason, found in result["bad_places"].items():
+            places[reason] += found[: _PLACES - len(places[reason])]
     messages = []
     for reason, count in counts.items():
-        named = ", ".join(f"{path} line {line_number(path, offset)}" for path, offset in places[reason][:_PLACES])
-        more = ", ..." if count > len(places[reason][:_PLACES]) else ""
+        named = ", ".join(f"{path} line {line_number(path, offset)}" for path, offset in places[reason])
+        more = ", ..." if count > len(places[reason]) else ""
         messages.append(f"left out {count} line{'s' * (count > 1)} ({reason}): {named}{more}")
     return messages
 

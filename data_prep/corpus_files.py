@@ -22,6 +22,8 @@ INPUT_FORMATS = ("auto", "text", "jsonl")
 DOCUMENTS = ("auto", "blank_line", "file", "record")
 
 LONGEST_LINE = 8 << 20
+# A corpus is cut into so many pieces, unless they get too small or too large.
+_SPLITS, _SPLIT_BYTES = 64, (256 << 10, 64 << 20)
 _CHUNK = 1 << 20
 _DECOMPRESSORS = {".gz": gzip.open, ".bz2": bz2.open}
 _BOM = b"\xef\xbb\xbf"
@@ -126,14 +128,22 @@ def _looks_like_json(path: str) -> bool:
     return False
 
 
-def cut_into_splits(inputs: Sequence[InputFile], documents: str, split_bytes: int) -> list[list[FileRange]]:
+def corpus_bytes(inputs: Sequence[InputFile]) -> int:
+    """The size of a corpus on disk."""
+    return sum(file.size for file in inputs)
+
+
+def cut_into_splits(inputs: Sequence[InputFile], documents: str) -> list[list[FileRange]]:
     """Cuts a corpus into pieces of work of about equal size, in the order of the corpus.
+
+    How large they are depends on the corpus only, so work can be taken up again with other resources.
 
     Args:
       inputs: its files.
       documents: one of `DOCUMENTS`; a file that is one document can't be cut.
-      split_bytes: size of a piece.
     """
+    smallest, largest = _SPLIT_BYTES
+    split_bytes = min(max(corpus_bytes(inputs) // _SPLITS, smallest), largest)
     splits: list[list[FileRange]] = [[]]
     room = split_bytes
     for file in inputs:

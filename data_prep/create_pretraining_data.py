@@ -5,7 +5,6 @@ and seed only. `--reference_order` gives the original program's examples in its 
 """
 
 import dataclasses
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,13 +18,14 @@ from bert_tf.masking_policy import MaskingPolicy
 from bert_tf.program import say
 from bert_tf.tokenization import load_tokenizer
 from data_prep.corpus import ON_BAD_LINE, CorpusOptions
-from data_prep.corpus_files import DOCUMENTS, INPUT_FORMATS, InputFile, find_input_files
+from data_prep.corpus_files import DOCUMENTS, INPUT_FORMATS, InputFile, corpus_bytes, find_input_files
 from data_prep.examples import ExampleOptions
 from data_prep.instances import SegmentRules
 from data_prep.outputs import OutputSet, name_of, output_paths
 from data_prep.preparation import Preparation, Resources, prepare
 from data_prep.reference_order import write_reference_examples
 from data_prep.stages import TokenizerOptions
+from data_prep.workers import available_cores
 
 TOOL_VERSION = 1
 
@@ -170,7 +170,7 @@ def _outputs(
         "short_seq_prob": rules.short_seq_prob,
         "corpus": dataclasses.asdict(corpus),
         "input_files": len(inputs),
-        "input_bytes": sum(file.size for file in inputs),
+        "input_bytes": corpus_bytes(inputs),
         "input_sha256": name_of(inputs),
     }
     paths = output_paths(_OUTPUT_FILE.value, _NUM_SHARDS.value)
@@ -183,7 +183,7 @@ def _resources(outputs: OutputSet) -> Resources:
         raise InputError(f"--work_dir is {work_dir}, but a local folder (or a mounted one) is needed. Set --work_dir.")
     if _NUM_TASKS.value > 1 and not _WORK_DIR.value:
         raise InputError("--num_tasks needs --work_dir, a folder that all tasks share.")
-    num_workers = _NUM_WORKERS.value or len(os.sched_getaffinity(0))
+    num_workers = _NUM_WORKERS.value or available_cores()
     return Resources(
         work_dir,
         num_workers,

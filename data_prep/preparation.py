@@ -21,7 +21,7 @@ from bert_tf.program import say
 from bert_tf.reporting import progress_bar
 from bert_tf.vocabulary import load_vocab
 from data_prep.corpus import CorpusOptions, describe_bad_lines
-from data_prep.corpus_files import InputFile, cut_into_splits
+from data_prep.corpus_files import InputFile, corpus_bytes, cut_into_splits
 from data_prep.examples import ExampleOptions
 from data_prep.instances import EXAMPLE, SegmentRules
 from data_prep.outputs import OutputSet, name_of
@@ -38,8 +38,7 @@ from data_prep.stages import (
 from data_prep.token_store import Part, TokenStore
 from data_prep.workers import Stage, run_stage, wait_for_jobs
 
-# How large the pieces of work are depends on the corpus only, so that a run can be taken up with other resources.
-_SPLITS, _SPLIT_BYTES = 64, (256 << 10, 64 << 20)
+# How many buckets there are depends on the examples only, so that a run can be taken up with other resources.
 _BUCKETS, _BUCKET_EXAMPLES = 256, (2048, 1 << 18)
 # What a process needs in any case (interpreter, vocabulary, remembered words), and an example while it is sorted.
 _PROCESS_MB = 200
@@ -123,11 +122,7 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
     Raises:
       InputError: if the text can't be used, or a worker ran out of memory.
     """
-    # Parts and buckets are cut by the size of the corpus alone.
-    text_bytes = sum(file.size for file in preparation.inputs)
-    splits = cut_into_splits(
-        preparation.inputs, preparation.corpus.documents, int(np.clip(text_bytes // _SPLITS, *_SPLIT_BYTES))
-    )
+    splits = cut_into_splits(preparation.inputs, preparation.corpus.documents)
     vocab_sha256 = preparation.outputs.vocab_sha256
     tokens_name = name_of(splits, preparation.corpus, preparation.tokenizer, vocab_sha256)
     examples_name = name_of(tokens_name, preparation.rules, preparation.examples, len(preparation.outputs.paths))
@@ -136,7 +131,7 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
     tokenize = TokenizeStage(
         os.path.join(resources.work_dir, f"tokens-{tokens_name}"), splits, preparation.corpus, preparation.tokenizer
     )
-    tokenized = _run(tokenize, resources, "tokens", text_bytes / 1e6, "MB")
+    tokenized = _run(tokenize, resources, "tokens", corpus_bytes(preparation.inputs) / 1e6, "MB")
     store = _token_store(tokenize, tokenized)
     plan = PlanStage(os.path.join(folder, "plan"), store, preparation.rules, resources.run_examples)
     planned = _run(plan, resources, "plan", store.sentences, "sentence")
@@ -219,16 +214,11 @@ def _summary(
     tokenized: Sequence[Mapping[str, Any]], planned: Sequence[Mapping[str, Any]], written: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     counts: collections.Counter[str] = collections.Counter()
-    bad_lines: collections.Counter[str] = collections.Counter()
-    places: dict[str, list] = collections.defaultdict(list)
     for part in tokenized:
         names = ("documents", "sentences", "documents_of_one_sentence", "lines_without_tokens")
         counts.update({name: part.get(name, 0) for name in names})
         counts["corpus_tokens"] += part["tokens"]
-        bad_lines.update(part["bad_lines"])
-        for reason, found in part["bad_places"].items():
-            places[reason] += found
     counts["long_sentences"] = sum(part["long_sentences"] for part in planned)
     for bucket in written:
         counts.update(bucket)
-    return dict(counts) | {"left_out": describe_bad_lines(places, bad_lines)}
+    return dict(counts) | {"left_out": describe_bad_lines(tokenized)}

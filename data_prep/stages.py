@@ -109,8 +109,7 @@ class TokenizeStage:
             "sentences": writer.sentences,
             "tokens": writer.tokens,
             **counts,
-            "bad_lines": bad_lines.counts,
-            "bad_places": bad_lines.places,
+            **bad_lines.result(),
         }
 
     def close(self) -> None:

@@ -39,6 +39,11 @@ class Stage(Protocol):
         """Closes what `run` has opened."""
 
 
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def result_file(stage: Stage, job: int) -> str:
     """The file that says that a job is done."""
     return os.path.join(stage.folder, f"{stage.names[job]}.json")

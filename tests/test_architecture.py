@@ -11,7 +11,17 @@ from tests.conftest import ROOT
 # Lowest first. A module may import from its own layer and from those before it.
 LAYERS = [
     ["files", "traced_text", "vocabulary", "program"],
-    ["config", "tokenization", "packing", "metrics", "example_format", "tables", "feature_sets", "reporting"],
+    [
+        "config",
+        "tokenization",
+        "packing",
+        "metrics",
+        "example_format",
+        "masking_policy",
+        "tables",
+        "feature_sets",
+        "reporting",
+    ],
     ["sentence_features"],
     ["input_pipeline", "dynamic_masking", "layers", "encoder", "heads", "optimization", "distribution"],
     ["checkpoint_names", "checkpoint_saver", "checkpoints", "run_directory", "pretrained", "features", "export"],
