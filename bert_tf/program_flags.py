@@ -6,6 +6,7 @@ Names and defaults are the release's; what is new stands behind them.
 from absl import flags
 
 from bert_tf.distribution import STRATEGIES, DistributionConfig
+from bert_tf.files import InputError
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.training_step import DTYPES, TrainingConfig
 
@@ -58,6 +59,16 @@ class TrainingFlags:
         """Examples in a step, from which fine-tuning counts its steps."""
         return self._train_batch_size.value
 
+    @property
+    def learning_rate(self) -> float:
+        """The peak."""
+        return self._learning_rate.value
+
+    @property
+    def random_seed(self) -> int:
+        """The first, where several are tried."""
+        return self._random_seed.value
+
     def config(self, output_dir: str, num_train_steps: int, num_warmup_steps: int) -> TrainingConfig:
         """The flags' values, once they are parsed."""
         return TrainingConfig(
@@ -78,3 +89,18 @@ class TrainingFlags:
             jit_compile=self._jit_compile.value,
             gradient_accumulation_steps=self._accumulation.value,
         )
+
+
+def numbers(flag: flags.FlagHolder, kind: type[int] | type[float]) -> list:
+    """The values of a list flag, as numbers.
+
+    Raises:
+      InputError: if one is none, or there are none.
+    """
+    try:
+        values = [kind(value) for value in flag.value]
+    except ValueError:
+        values = []
+    if not values:
+        raise InputError(f"--{flag.name} is {','.join(flag.value)!r}, but numbers with commas between are expected.")
+    return values

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import orbit
 import tensorflow as tf
 
-from bert_tf import checkpoint_saver, checkpoints, distribution, reporting
+from bert_tf import checkpoint_names, checkpoint_saver, checkpoints, distribution, reporting
 from bert_tf.files import InputError
 from bert_tf.optimization import learning_rate
 from bert_tf.program import say
@@ -35,13 +35,13 @@ def _preemption_flag() -> "contextlib.AbstractContextManager[list[int]]":
 
 
 def restore_or_initialize(
-    trainer: Trainer, output_dir: str, init_checkpoint: str | None
+    trainer: Trainer, output_dir: str, init_checkpoint: str | None, fresh_variables: str = ""
 ) -> checkpoints.RestoreSummary | None:
     """Gives a fresh trainer its starting point.
 
     1. A checkpoint of this very run in `output_dir`: everything is restored, and training goes on from its step.
     2. Otherwise `init_checkpoint`: the model's variables are restored; heads it lacks stay fresh, and so do the
-       optimizer and the step.
+       optimizer, the step, and the variables whose names match the pattern `fresh_variables`.
     3. Otherwise the fresh initial values stay.
 
     Raises:
@@ -52,8 +52,9 @@ def restore_or_initialize(
         source = checkpoints.open_checkpoint(own, "--output_dir")
         return checkpoints.restore(trainer.state(), source, may_be_fresh="", may_be_ignored="", what="--output_dir")
     if init_checkpoint:
-        source = checkpoints.open_checkpoint(init_checkpoint)
-        return checkpoints.restore(checkpoints.named_variables(trainer.model.variables), source)
+        source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
+        variables = checkpoints.named_variables(trainer.model.variables)
+        return checkpoints.restore(variables, source, may_be_fresh=f"{checkpoint_names.HEADS}|{fresh_variables}")
     return None
 
 
@@ -85,6 +86,8 @@ def train(
     evaluate: Callable[[int], Mapping[str, float]] | None = None,
     eval_steps: int = 0,
     describe_data: Callable[[int], str] = lambda step: "",
+    should_stop: Callable[[], bool] = lambda: False,
+    fresh_variables: str = "",
 ) -> dict[str, float]:
     """Trains a model to the last step, from wherever its run directory stands.
 
@@ -97,6 +100,8 @@ def train(
       evaluate: called with the step every `eval_steps` steps and at the end.
       eval_steps: 0 for never.
       describe_data: names the data of a step, for messages.
+      should_stop: asked at the start and after each evaluation; True ends training early, with a checkpoint.
+      fresh_variables: see `restore_or_initialize`.
 
     Returns:
       The means of the last steps' metrics.
@@ -108,7 +113,7 @@ def train(
     chief = distribution.is_chief(strategy)
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
-    summary = restore_or_initialize(trainer, config.output_dir, init_checkpoint)
+    summary = restore_or_initialize(trainer, config.output_dir, init_checkpoint, fresh_variables)
     start, end = int(trainer.global_step.numpy()), config.num_train_steps
     if chief:
         say(str(summary) if summary else "Starting from fresh initial values.")
@@ -143,7 +148,7 @@ def train(
         last["seconds"] = now - loop_start
         loop_start = now
         bar.set_postfix({name: reporting.format_number(value) for name, value in means.items()}, refresh=False)
-        if log and (step % config.log_steps == 0 or step == end):
+        if log and (step % config.log_steps == 0 or step == end or (eval_steps and step % eval_steps == 0)):
             log.write("train", step, last)
 
     def save_if_due(means: Mapping[str, tf.Tensor]) -> None:
@@ -167,7 +172,7 @@ def train(
     )
     with bar, _preemption_flag() as stop_signals, _translated_errors(trainer, describe_data):
         step = start
-        while step < end:
+        while step < end and not should_stop():
             target = min(end, step + eval_steps - step % eval_steps) if eval_steps else end
             # The controller prints a line for each loop, which would tear the progress bar.
             with contextlib.redirect_stdout(io.StringIO()):
@@ -178,6 +183,8 @@ def train(
                 if log:
                     log.write("eval", step, results)
                 loop_start = time.perf_counter()
+        if chief and start < step < end:  # stopped early
+            saver.save(step, trainer.state())
     return last
 
 
