@@ -8,9 +8,9 @@ import os
 from absl import flags
 
 from bert_tf import program, program_flags, reporting
-from bert_tf.config import BertConfig
 from bert_tf.files import InputError
-from bert_tf.pretraining import OBJECTIVES, PretrainingData, PretrainingRun
+from bert_tf.pretraining import OBJECTIVES
+from bert_tf.pretraining_run import PretrainingData, PretrainingRun
 
 # The release's flags.
 _BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
@@ -26,12 +26,26 @@ _DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on --input_file, after 
 _EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples in an evaluation batch.")
 _NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 100000, "Steps at the end of training.")
 _NUM_WARMUP_STEPS = flags.DEFINE_integer("num_warmup_steps", 10000, "Steps over which the learning rate rises.")
-_MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "Batches in an evaluation.")
+_MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.")
 _TRAINING = program_flags.TrainingFlags()
 _DISTRIBUTION = program_flags.DistributionFlags()
 # New ones.
+_RECIPE = flags.DEFINE_enum(
+    "recipe", None, list(program_flags.RECIPES), "The paper's settings (appendix A.2) for all flags that aren't given."
+)
+_MODEL = program_flags.ModelSizeFlags()
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The data's vocabulary, to be checked and kept with the run.")
 _OBJECTIVE = flags.DEFINE_enum("objective", "mlm_nsp", OBJECTIVES, "What is learned (paper, Table 5).")
+_SECOND_INPUT_FILE = flags.DEFINE_string(
+    "second_input_file", None, "The data of a second phase with longer sequences (paper: 10% of the steps)."
+)
+_SECOND_MAX_SEQ_LENGTH = flags.DEFINE_integer("second_max_seq_length", 512, "Length of the second phase's sequences.")
+_SECOND_MAX_PREDICTIONS = flags.DEFINE_integer(
+    "second_max_predictions_per_seq", 77, "Masked positions of the second phase's sequences."
+)
+_SECOND_PROPORTION = flags.DEFINE_float("second_phase_proportion", 0.1, "Share of the steps in the second phase.")
+_EVAL_INPUT_FILE = flags.DEFINE_string("eval_input_file", None, "Held-out TFRecord files, evaluated while training.")
+_EVAL_STEPS = flags.DEFINE_integer("eval_steps", 1000, "Training steps between evaluations on --eval_input_file.")
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
 
 
@@ -39,27 +53,37 @@ def main() -> None:
     """Flags to a run; the run does the rest."""
     if not (_DO_TRAIN.value or _DO_EVAL.value):
         raise InputError("At least one of --do_train and --do_eval must be given.")
+    program_flags.apply_recipe(_RECIPE.value)
+    lengths = (_MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value)
+    data, phase_ends = [PretrainingData(_INPUT_FILE.value, *lengths)], [_NUM_TRAIN_STEPS.value]
+    if _SECOND_INPUT_FILE.value:
+        lengths_2 = (_SECOND_MAX_SEQ_LENGTH.value, _SECOND_MAX_PREDICTIONS.value)
+        data.append(PretrainingData(_SECOND_INPUT_FILE.value, *lengths_2, "--second_input_file"))
+        phase_ends.insert(0, round(_NUM_TRAIN_STEPS.value * (1 - _SECOND_PROPORTION.value)))
     run = PretrainingRun(
-        config=BertConfig.from_json_file(_BERT_CONFIG_FILE.value),
-        objective=_OBJECTIVE.value,
-        data=PretrainingData(
-            input_file=_INPUT_FILE.value,
-            max_seq_length=_MAX_SEQ_LENGTH.value,
-            max_predictions_per_seq=_MAX_PREDICTIONS.value,
-            vocab_file=_VOCAB_FILE.value or "",
-        ),
-        training_config=_TRAINING.config(_OUTPUT_DIR.value, _NUM_TRAIN_STEPS.value, _NUM_WARMUP_STEPS.value),
-        distribution_config=_DISTRIBUTION.config(),
-        init_checkpoint=_INIT_CHECKPOINT.value,
+        _MODEL.config(_BERT_CONFIG_FILE.value, _VOCAB_FILE.value),
+        _OBJECTIVE.value,
+        data,
+        phase_ends,
+        _TRAINING.config(_OUTPUT_DIR.value, _NUM_TRAIN_STEPS.value, _NUM_WARMUP_STEPS.value),
+        _DISTRIBUTION.config(),
+        _VOCAB_FILE.value or "",
+        _INIT_CHECKPOINT.value,
     )
     if _DO_TRAIN.value:
+        evaluation = None
+        if _EVAL_INPUT_FILE.value:
+            held_out = PretrainingData(_EVAL_INPUT_FILE.value, *lengths, "--eval_input_file")
+            evaluation = run.held_out_evaluation(
+                held_out, _EVAL_BATCH_SIZE.value, _MAX_EVAL_STEPS.value, _EVAL_STEPS.value
+            )
         run.record(program.flag_values(), allow_changes=_ALLOW_CHANGES.value)
-        run.train()
+        run.train(evaluation)
     if _DO_EVAL.value:
         results = run.evaluate(_EVAL_BATCH_SIZE.value, _MAX_EVAL_STEPS.value)
         reporting.report_results(results, os.path.join(_OUTPUT_DIR.value, "eval_results.txt"))
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["bert_config_file", "input_file", "output_dir"])
+    flags.mark_flags_as_required(["input_file", "output_dir"])
     program.run(main)

@@ -141,6 +141,7 @@ class FinetuningRun:
             return self.task.build_model(
                 self.config,
                 use_one_hot_embeddings=distribution.is_tpu(self.strategy),
+                recompute_gradients=self.training_config.recompute_gradients,
                 dtype=DTYPES[self.training_config.dtype],
             )
 
@@ -195,13 +196,7 @@ class FinetuningRun:
             allow_changes=allow_changes,
         )
 
-    def train(
-        self,
-        features: FeatureSet,
-        evaluate: Callable[[int], Mapping[str, float]] | None = None,
-        eval_steps: int = 0,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> dict[str, float]:
+    def train(self, features: FeatureSet, evaluation: training.PeriodicEvaluation | None = None) -> dict[str, float]:
         """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
         how = self.training_config
         batch_size = how.train_batch_size
@@ -211,16 +206,12 @@ class FinetuningRun:
         say(f"  Batch size = {batch_size}\n  Num steps = {how.num_train_steps}")
         if not checkpoint_saver.latest_checkpoint(how.output_dir):
             checkpoint_saver.remove_checkpoints(self.best_folder)  # of a run that began before this one
-        return training.train(
-            self.model,
-            how,
-            self.strategy,
+        data = training.TrainingData(
             lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
-            init_checkpoint=self.init_checkpoint,
-            evaluate=evaluate,
-            eval_steps=eval_steps,
-            should_stop=should_stop,
-            fresh_variables=self.fresh_variables,
+            describe=lambda step: "examples " + ", ".join(map(str, plan.examples(step))),
+        )
+        return training.train(
+            self.model, how, self.strategy, data, self.init_checkpoint, evaluation, self.fresh_variables
         )
 
     @property

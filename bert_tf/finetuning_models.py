@@ -54,6 +54,10 @@ class ClassifierModel:
         logits = self.head(output.pooled_output, seed=fold_in(seed, 1))
         return tf.reshape(logits, [-1, self.choices]) if self.choices > 1 else logits
 
+    def flops(self, batch: Batch) -> tf.Tensor:
+        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
+        return 3.0 * self.encoder.flops(batch["input_ids"])
+
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The sum of the examples' weights."""
         return {"weight": tf.reduce_sum(self._weights(batch))}
@@ -118,6 +122,10 @@ class TokenModel:
         states = tf.reshape(output.sequence_output, [-1, self.config.hidden_size])
         logits = self.head(states, seed=fold_in(seed, 1))
         return tf.reshape(logits, tf.concat([tf.shape(batch["input_ids"]), [self.head.outputs]], axis=0))
+
+    def flops(self, batch: Batch) -> tf.Tensor:
+        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
+        return 3.0 * self.encoder.flops(batch["input_ids"])
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """How many tokens have a label."""
@@ -189,6 +197,10 @@ class SpanModel:
         """input_ids, input_mask, segment_ids [B, T] -> start and end logits [B, T]."""
         output = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seed=seed)
         return self.head(output.sequence_output)
+
+    def flops(self, batch: Batch) -> tf.Tensor:
+        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
+        return 3.0 * self.encoder.flops(batch["input_ids"])
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The number of windows."""

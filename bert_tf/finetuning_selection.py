@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_tf import checkpoint_saver, checkpoints, reporting
+from bert_tf import checkpoint_saver, checkpoints, reporting, training
 from bert_tf.files import InputError
 from bert_tf.finetuning import FinetuningRun
 from bert_tf.program import say
@@ -37,9 +37,9 @@ class SelectionConfig:
             )
 
     def eval_steps(self, config: TrainingConfig, num_examples: int) -> int:
-        """Steps between evaluations; 0 for one at the end alone. An epoch is rounded to whole steps."""
+        """Steps between evaluations; there always is one at the end. An epoch is rounded to whole steps."""
         if self.evaluate_every == "end":
-            return 0
+            return config.num_train_steps
         if self.evaluate_every == "epoch":
             return max(1, round(num_examples / config.train_batch_size))
         return int(self.evaluate_every)
@@ -81,13 +81,23 @@ class DevSelection:
 
     def should_stop(self) -> bool:
         """Whether the last evaluations, as many as the patience says, brought nothing better."""
+        waited = self._evaluations_since_best()
+        stops = 0 < self.config.early_stopping_patience <= waited
+        if stops:
+            say(f"Stops early: no better {self.run.task.judged_by} in {waited} evaluations.")
+        return stops
+
+    def _evaluations_since_best(self) -> int:
         scores = [line[self.run.task.judged_by] for line in self.history()]
-        since_best = len(scores) - 1 - int(np.argmax(scores)) if scores else 0
-        patience = self.config.early_stopping_patience
-        if not patience or since_best < patience:
-            return False
-        say(f"Stopped early: no better {self.run.task.judged_by} in {since_best} evaluations.")
-        return True
+        return len(scores) - 1 - int(np.argmax(scores)) if scores else 0
+
+    def complete(self) -> None:
+        """Makes up for the last evaluation where the run was killed between it and the last checkpoint."""
+        how, history = self.run.training_config, self.history()
+        if (history and history[-1]["step"] == how.num_train_steps) or self.should_stop():
+            return
+        step = training.restore_for_evaluation(self.run.model, how.output_dir, None)
+        reporting.MetricsLog(how.output_dir, step).write("eval", step, self.evaluate(step))
 
     def history(self) -> list[dict]:
         """The evaluations so far: lines of metrics.jsonl."""

@@ -16,6 +16,7 @@ from bert_tf.finetuning_recipes import Recipe
 from bert_tf.finetuning_selection import DevSelection, SelectionConfig
 from bert_tf.finetuning_trials import TrialTable
 from bert_tf.program import say
+from bert_tf.training import PeriodicEvaluation
 
 LABELS_FILE = "labels.json"
 
@@ -169,8 +170,9 @@ def _train(run: FinetuningRun, plan: Plan, output_dir: str) -> FinetuningRun:
             trial.train(features)
             return trial
         selection = DevSelection(trial, task.dev_splits[0], plan.selection)
-        eval_steps = plan.selection.eval_steps(config, len(features))
-        trial.train(features, selection.evaluate, eval_steps, selection.should_stop)
+        every = plan.selection.eval_steps(config, len(features))
+        trial.train(features, PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False))
+        selection.complete()
         finetuning_reports.report_training(folder, len(features) / config.train_batch_size, task.judged_by)
         return trial
 

@@ -70,6 +70,22 @@ def test_left_to_right_objective_predicts_each_right_neighbour():
     assert not any(variable.path.startswith("bert/pooler") for variable in model.trained_variables)
 
 
+def test_left_to_right_objective_reads_what_was_masked():
+    model = PretrainingModel(tiny_config(), objective="ltr")
+    ids = np.array([[5, 6, 7, 8, 0, 0]], np.int32)
+    batch = {"input_ids": ids, "input_mask": (ids > 0).astype(np.int32), "segment_ids": np.zeros_like(ids)}
+    expected, _ = model.loss(batch, model.totals(batch), None)
+    masked = ids.copy()
+    masked[0, [1, 3]] = 4
+    batch |= {
+        "input_ids": masked,
+        "masked_lm_positions": np.array([[1, 3, 0]], np.int32),
+        "masked_lm_ids": np.array([[6, 8, 0]], np.int32),
+        "masked_lm_weights": np.array([[1, 1, 0]], np.float32),
+    }
+    assert_close(model.loss(batch, model.totals(batch), None)[0], expected, 1e-6)
+
+
 def test_classifier_is_the_releases():
     folder = golden_path("heads")
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
@@ -122,9 +138,8 @@ def test_streaming_evaluation_metrics_are_the_releases():
     from bert_tf import training
     from bert_tf.distribution import DistributionConfig, build_strategy
 
-    means = training.evaluate_batches(
-        model, build_strategy(DistributionConfig()), lambda context: tf.data.Dataset.from_tensor_slices(batches), 3
-    )
+    evaluator = training.BatchEvaluator(model, build_strategy(DistributionConfig()))
+    means = evaluator.evaluate(lambda context: tf.data.Dataset.from_tensor_slices(batches), 3)
     for name, value in expected["metrics"].items():
         assert_close(means[name], value, 1e-5, name)
     assert_close(means["loss"], np.mean(expected["batch_total_loss"]), 1e-5)

@@ -116,8 +116,8 @@ def test_decay_follows_the_released_rule():
         assert not optimization.is_decayed(name)
 
 
-def one_update(config, start, gradients):
-    """The release's rule, in NumPy."""
+def updated(config, start, gradients):
+    """The rules of both optimizers, in NumPy."""
     w, m, v = start.astype(np.float64), np.zeros_like(start), np.zeros_like(start)
     for step, g in enumerate(gradients):
         rate = float(optimization.learning_rate(config, tf.constant(step)))
@@ -125,19 +125,22 @@ def one_update(config, start, gradients):
         m = 0.9 * m + 0.1 * g
         v = 0.999 * v + 0.001 * g**2
         m_hat, v_hat = m, v
-        if config.bias_correction:
+        if config.bias_correction or config.optimizer == "lamb":
             m_hat, v_hat = m / (1 - 0.9 ** (step + 1)), v / (1 - 0.999 ** (step + 1))
-        w = w - rate * (m_hat / (np.sqrt(v_hat) + 1e-6) + 0.01 * w)
+        update = m_hat / (np.sqrt(v_hat) + 1e-6) + 0.01 * w
+        if config.optimizer == "lamb":
+            rate *= np.linalg.norm(w) / np.linalg.norm(update)
+        w = w - rate * update
     return w
 
 
-@pytest.mark.parametrize("bias_correction", [False, True])
-def test_update_rule(bias_correction):
-    config = OptimizerConfig(0.1, 10, 0, bias_correction=bias_correction)
+@pytest.mark.parametrize("options", [{}, {"bias_correction": True}, {"optimizer": "lamb"}])
+def test_update_rules(options):
+    config = OptimizerConfig(0.1, 10, 0, **options)
     rng = np.random.default_rng(0)
     start, gradients = rng.normal(size=(3, 5)), rng.normal(size=(4, 3, 5))
     variable = keras.Variable(start.astype(np.float32), name="kernel")
-    optimizer = AdamWeightDecay(config, [variable])
+    optimizer = optimization.build_optimizer(config, [variable])
 
     @tf.function
     def update(gradient):
@@ -146,7 +149,17 @@ def test_update_rule(bias_correction):
 
     for gradient in gradients:
         update(tf.constant(gradient, tf.float32))
-    assert_close(variable.numpy(), one_update(config, start, gradients), 1e-5)
+    assert_close(variable.numpy(), updated(config, start, gradients), 1e-5)
+
+
+def test_lamb_scales_no_bias_and_keeps_its_own_slots():
+    kernel, bias = (keras.Variable(np.full((4,), 5.0, np.float32), name=name) for name in ("kernel", "bias"))
+    optimizer = optimization.build_optimizer(OptimizerConfig(0.1, 10, 0, optimizer="lamb"), [kernel, bias])
+    assert sorted(optimizer.state()) == ["bias/lamb_m", "bias/lamb_v", "global_step", "kernel/lamb_m", "kernel/lamb_v"]
+    gradients = [tf.constant([0.1, 0.1, 0.1, 0.1])] * 2
+    tf.function(optimizer.apply, autograph=False)(gradients, tf.linalg.global_norm(gradients))
+    assert_close(bias.numpy(), [4.9] * 4, 1e-5)
+    assert_close(kernel.numpy(), [4.5] * 4, 1e-5)
 
 
 def test_bad_settings_and_repeated_variables():

@@ -1,4 +1,5 @@
 import dataclasses
+import functools
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from bert_tf.distribution import DistributionConfig, build_strategy
 from bert_tf.files import InputError
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import PretrainingModel
+from bert_tf.training import PeriodicEvaluation, TrainingData
 from bert_tf.training_step import DTYPES, MetricMeans, Trainer, TrainingConfig
 from tests.conftest import assert_close, tiny_config, without_dropout
 
@@ -53,13 +55,40 @@ def config_for(folder, steps=6, **changes):
 def model_for(config, bert_config=None, strategy=None):
     keras.utils.set_random_seed(config.seed)
     with (strategy or build_strategy(DistributionConfig())).scope():
-        return PretrainingModel(bert_config or tiny_config(), dtype=DTYPES[config.dtype])
+        return PretrainingModel(bert_config or tiny_config(num_hidden_layers=1), dtype=DTYPES[config.dtype])
 
 
-def run(config, bert_config=None, strategy=None, data=dataset_from_step, **options):
+def recomputing_gradients_of(options):
+    """Loss and gradients of one batch, with dropout, under some encoder options."""
+    keras.utils.set_random_seed(3)
+    model = PretrainingModel(tiny_config(), **options)
+    trained = [variable.value for variable in model.trained_variables]
+
+    @tf.function(autograph=False)
+    def compute(batch):
+        with tf.GradientTape() as tape:
+            loss, _ = model.loss(batch, model.totals(batch), tf.constant([1, 2]))
+        return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, trained)]
+
+    batch = {name: tf.constant(x) for name, x in batch_of(0).items()}
+    return compute(batch), compute.get_concrete_function(batch)
+
+
+def test_recomputed_gradients_are_the_same():
+    (loss, gradients), graph = recomputing_gradients_of({})
+    (again, recomputed), longer_graph = recomputing_gradients_of({"recompute_gradients": True})
+    assert_close(again, loss, 0)
+    for gradient, expected in zip(recomputed, gradients, strict=True):
+        assert_close(gradient, expected, 1e-6)
+    softmaxes = [[op.type for op in g.graph.get_operations()].count("Softmax") for g in (graph, longer_graph)]
+    assert softmaxes == [2, 4]
+
+
+def run(config, bert_config=None, strategy=None, data=dataset_from_step, describe=str, boundaries=(), evaluation=None):
     strategy = strategy or build_strategy(DistributionConfig())
     model = model_for(config, bert_config, strategy)
-    result = training.train(model, config, strategy, data, **options)
+    data = TrainingData(data, boundaries, describe)
+    result = training.train(model, config, strategy, data, evaluation=evaluation)
     return {variable.path: variable.numpy() for variable in model.variables}, result
 
 
@@ -103,7 +132,7 @@ def test_finished_run_is_left_alone(tmp_path):
 
 def test_own_checkpoint_goes_before_init_checkpoint(tmp_path):
     config = config_for(tmp_path / "run", steps=2)
-    other = PretrainingModel(tiny_config())
+    other = PretrainingModel(tiny_config(num_hidden_layers=1))
     init = str(tmp_path / "init" / "bert_model.ckpt")
     checkpoint_saver.write_checkpoint(init, checkpoints.named_variables(other.variables))
     trainer = Trainer(model_for(config), config, build_strategy(DistributionConfig()))
@@ -118,7 +147,7 @@ def test_own_checkpoint_goes_before_init_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_accumulated_gradients_equal_the_whole_batch(tmp_path, count):
-    bert_config = without_dropout(tiny_config())
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))
     whole, whole_metrics = run(config_for(tmp_path / "whole"), bert_config)
     parts, metrics = run(config_for(tmp_path / "parts", gradient_accumulation_steps=count), bert_config)
     assert_same(parts, whole, 1e-6)
@@ -127,18 +156,18 @@ def test_accumulated_gradients_equal_the_whole_batch(tmp_path, count):
 
 
 def test_mirrored_replicas_equal_one_device(tmp_path):
-    bert_config = without_dropout(tiny_config())
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))
     one, one_metrics = run(config_for(tmp_path / "one"), bert_config)
     strategy = build_strategy(DistributionConfig("mirrored"))
     assert strategy.num_replicas_in_sync == 2
     two, two_metrics = run(config_for(tmp_path / "two"), bert_config, strategy)
     assert_same(two, one, 1e-5)
-    for name in one_metrics.keys() - {"seconds"}:
+    for name in one_metrics.keys() - {"sequences_per_second", "tokens_per_second"}:
         assert_close(two_metrics[name], one_metrics[name], 1e-5, name)
 
 
 def test_xla_step_equals_the_plain_one(tmp_path):
-    bert_config = without_dropout(tiny_config())  # XLA's random numbers are others
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))  # XLA's random numbers are others
     plain, _ = run(config_for(tmp_path / "plain"), bert_config)
     compiled, _ = run(config_for(tmp_path / "compiled", jit_compile=True), bert_config)
     assert_same(compiled, plain, 2e-5)
@@ -183,7 +212,7 @@ def test_loss_that_is_not_finite_stops_the_run_and_names_step_and_data(tmp_path)
         run(
             config_for(tmp_path),
             data=lambda start, context: dataset_from_step(start, context, change=change),
-            describe_data=lambda step: f"shard of {step}",
+            describe=lambda step: f"shard of {step}",
         )
     assert checkpoint_saver.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-2")
 
@@ -194,11 +223,11 @@ def test_sigterm_saves_and_stops(tmp_path):
             os.kill(os.getpid(), signal.SIGTERM)
         return batch
 
-    config = config_for(tmp_path, steps=50, save_checkpoints_steps=50, log_steps=1)
+    config = config_for(tmp_path, steps=50, save_checkpoints_steps=50, log_steps=50)
     with pytest.raises(SystemExit, match="which is saved"):
         run(config, data=lambda start, context: dataset_from_step(start, context, change=change))
     saved = checkpoint_saver.latest_checkpoint(str(tmp_path))
-    assert 1 <= int(saved.rpartition("-")[2]) < 50
+    assert 1 <= int(saved.rpartition("-")[2]) < 10
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
@@ -213,21 +242,53 @@ def test_damaged_data_is_named(tmp_path):
         return good.concatenate(extra)
 
     with pytest.raises(InputError, match=r"the data after step 2 \(a.tfrecord\) is damaged"):
-        run(config_for(tmp_path), data=data, describe_data=lambda step: "a.tfrecord")
+        run(config_for(tmp_path), data=data, describe=lambda step: "a.tfrecord")
+
+
+def test_ids_that_the_model_lacks_are_named(tmp_path):
+    def change(step, batch):
+        if step == 3:
+            batch["input_ids"][2, 3] = 77
+        return batch
+
+    with pytest.raises(InputError, match=r"after step 3 \(3\) holds the id 77, which the model doesn't have"):
+        run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
 
 
 def test_evaluation_during_training_is_logged(tmp_path):
-    seen = []
-
-    def evaluate(step):
-        seen.append(step)
-        return {"loss": float(step)}
-
-    run(config_for(tmp_path, steps=7), evaluate=evaluate, eval_steps=3)
-    assert seen == [3, 6, 7]
+    scores = iter([3.0, 2.0, 1.0])
+    evaluation = PeriodicEvaluation(lambda step: {"loss": next(scores)}, every=3)
+    run(config_for(tmp_path, steps=7), evaluation=evaluation)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines if line["kind"] == "eval"] == [3, 6, 7]
-    assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 4, 6, 7]
+    evaluated = [(line["step"], line["loss"]) for line in lines if line["kind"] == "eval"]
+    assert evaluated == [(3, 3.0), (6, 2.0), (7, 1.0)]
+    assert list((tmp_path / "eval").glob("events*"))
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 3, 4, 6, 7]
+
+
+def test_batches_may_change_their_length_at_a_boundary(tmp_path):
+    starts = []
+
+    def data(start, context, last=50):
+        starts.append(start)
+
+        def shortened(step):
+            batch = batch_of(step) | {"masked_lm_positions": batch_of(step)["masked_lm_positions"] % 7}
+            names = ("input_ids", "input_mask", "segment_ids")
+            return batch if step < 3 else batch | {name: batch[name][:, :7] for name in names}
+
+        signature = {k: tf.TensorSpec(x.shape, x.dtype) for k, x in shortened(start).items()}
+        steps = range(start, 3 if start < 3 else last)
+        return tf.data.Dataset.from_generator(lambda: map(shortened, steps), output_signature=signature)
+
+    whole, metrics = run(config_for(tmp_path / "whole"), data=data, boundaries=(3,))
+    assert starts == [0, 3]
+    assert metrics["tokens"] == BATCH * 7
+    with pytest.raises(tf.errors.OutOfRangeError):
+        run(config_for(tmp_path / "parts"), data=functools.partial(data, last=5), boundaries=(3,))
+    resumed, _ = run(config_for(tmp_path / "parts"), data=data, boundaries=(3,))
+    assert starts == [0, 3, 0, 3, 4]
+    assert_same(resumed, whole)
 
 
 def test_metric_means():
