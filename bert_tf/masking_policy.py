@@ -49,8 +49,15 @@ class MaskingPolicy:
         if self.draw_per_word and not self.whole_word:
             raise InputError("--draw_per_word needs --do_whole_word_mask: without it, pieces are chosen, not words.")
 
+    def prediction_counts(self, lengths: np.ndarray, max_predictions_per_seq: int) -> np.ndarray:
+        """How many tokens [B] of sequences of `lengths` [B] tokens, [CLS] and [SEP] counted, are chosen at the most.
 
-@dataclasses.dataclass(frozen=True)
+        As in the release, halves are rounded to even numbers, and one token is chosen at least.
+        """
+        return np.clip(np.rint(lengths * self.masked_lm_prob), 1, max_predictions_per_seq).astype(np.int64)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)  # arrays compare by element
 class MaskingVocabulary:
     """What masking needs to know of a vocabulary.
 

@@ -40,14 +40,6 @@ class Masked(NamedTuple):
         }
 
 
-def prediction_counts(lengths: np.ndarray, max_predictions_per_seq: int, masked_lm_prob: float) -> np.ndarray:
-    """How many tokens [B] of sequences of `lengths` [B] tokens, [CLS] and [SEP] counted, are chosen at the most.
-
-    As in the release, halves are rounded to even numbers.
-    """
-    return np.clip(np.rint(lengths * masked_lm_prob), 1, max_predictions_per_seq).astype(np.int64)
-
-
 def mask_batch(
     input_ids: np.ndarray,
     is_text: np.ndarray,
@@ -69,7 +61,7 @@ def mask_batch(
       max_predictions_per_seq: P.
     """
     lengths = is_text.sum(axis=1) + 3
-    limits = prediction_counts(lengths, max_predictions_per_seq, policy.masked_lm_prob)
+    limits = policy.prediction_counts(lengths, max_predictions_per_seq)
     # A 64-bit draw orders two positions.
     order = draw(draw(keys, _ORDER)[:, None], np.arange(-(-input_ids.shape[1] // 2))).view(np.uint32)
     if word_starts is None:
@@ -187,7 +179,7 @@ def mask_as_released(
             groups.append([position])
     rng.shuffle(groups)
 
-    limit = int(prediction_counts(len(sequence), max_predictions_per_seq, policy.masked_lm_prob))
+    limit = int(policy.prediction_counts(np.array(len(sequence)), max_predictions_per_seq))
     same_of_rest = policy.same / (policy.same + policy.random) if policy.mask < 1 else 0.0
     masked = list(sequence)
     chosen: list[int] = []
