@@ -16,6 +16,7 @@ from bert_tf.finetuning_selection import DevSelection, SelectionConfig
 from bert_tf.finetuning_workflow import Plan
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.tasks.custom import Columns, CustomTask
+from bert_tf.tasks.tagging import TaggingTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training_step import TrainingConfig
 from tests.conftest import assert_close, tiny_config
@@ -153,6 +154,19 @@ def test_a_missing_last_evaluation_is_made_up_for(tmp_path, write):
     finetuning_workflow.carry_out(run_of(tmp_path / "out", write), plan)
     (made_up,) = lines_of(tmp_path / "out", "eval")
     assert {k: v for k, v in made_up.items() if k != "time"} == {k: v for k, v in whole[0].items() if k != "time"}
+
+
+def test_tags_are_learned_and_written_as_conll(tmp_path, write):
+    sentence = "a O\nbcd B-PER\ne I-PER\n\n"
+    paths = {split: write(f"{split}.txt", sentence * count) for split, count in (("train", 8), ("dev", 3))}
+    paths["test"] = write("test.txt", "a\nbcd\n\na\n")
+    run = run_of(tmp_path, write).with_task(TaggingTask(paths), str(tmp_path / "out"))
+    done = finetuning_workflow.carry_out(run, Plan(True, True, True, [Recipe(4, 1e-2, 10, 1)]))
+    assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # there is nothing else to learn
+    assert done["eval"]["dev"]["eval_loss"] < 0.2
+    lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
+    assert [line.split(" ")[0] for line in lines] == ["a", "bcd", "", "a", ""]
+    assert lines[1] == "bcd B-PER"
 
 
 @pytest.mark.parametrize(
