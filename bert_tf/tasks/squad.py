@@ -1,0 +1,47 @@
+"""SQuAD 1.1 and 2.0: the release's names, and the functions that the program calls; each is explained where it is made.
+
+The way of a question: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` -> answers.
+The release's `convert_examples_to_features` and `write_predictions` go the same way window by window.
+"""
+
+from bert_tf.tasks.squad_answers import check_decoding, decode
+from bert_tf.tasks.squad_decoding import RawResult, write_predictions
+from bert_tf.tasks.squad_examples import (
+    SquadData,
+    SquadExample,
+    load_articles,
+    make_example,
+    read_squad,
+    read_squad_examples,
+)
+from bert_tf.tasks.squad_features import (
+    FeatureWriter,
+    InputFeatures,
+    check_window_lengths,
+    convert_examples_to_features,
+)
+from bert_tf.tasks.squad_predictions import SquadPredictions, report_differences
+from bert_tf.tasks.squad_realignment import get_final_text
+from bert_tf.tasks.squad_windows import SquadWindows, featurize
+
+__all__ = [
+    "FeatureWriter",
+    "InputFeatures",
+    "RawResult",
+    "SquadData",
+    "SquadExample",
+    "SquadPredictions",
+    "SquadWindows",
+    "check_decoding",
+    "check_window_lengths",
+    "convert_examples_to_features",
+    "decode",
+    "featurize",
+    "get_final_text",
+    "load_articles",
+    "make_example",
+    "read_squad",
+    "read_squad_examples",
+    "report_differences",
+    "write_predictions",
+]
