@@ -1,11 +1,21 @@
 """SQuAD 1.1 and 2.0: the release's names, and the functions that the program calls; each is explained where it is made.
 
-The way of a question: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` -> answers.
-The release's `convert_examples_to_features` and `write_predictions` go the same way window by window.
+The way of a question: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` -> answers
+-> `evaluate`. The release's `convert_examples_to_features` and `write_predictions` go the same way window by window.
 """
 
 from bert_tf.tasks.squad_answers import check_decoding, decode
 from bert_tf.tasks.squad_decoding import RawResult, write_predictions
+from bert_tf.tasks.squad_ensemble import average_distributions, merge_n_best, read_n_best
+from bert_tf.tasks.squad_evaluation import (
+    evaluate,
+    evaluate_v1,
+    evaluate_v2,
+    read_answers,
+    read_null_threshold,
+    tune_null_threshold,
+    write_null_threshold,
+)
 from bert_tf.tasks.squad_examples import (
     SquadData,
     SquadExample,
@@ -32,16 +42,26 @@ __all__ = [
     "SquadExample",
     "SquadPredictions",
     "SquadWindows",
+    "average_distributions",
     "check_decoding",
     "check_window_lengths",
     "convert_examples_to_features",
     "decode",
+    "evaluate",
+    "evaluate_v1",
+    "evaluate_v2",
     "featurize",
     "get_final_text",
     "load_articles",
     "make_example",
+    "merge_n_best",
+    "read_answers",
+    "read_n_best",
+    "read_null_threshold",
     "read_squad",
     "read_squad_examples",
     "report_differences",
+    "tune_null_threshold",
+    "write_null_threshold",
     "write_predictions",
 ]
