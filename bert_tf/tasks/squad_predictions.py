@@ -122,15 +122,26 @@ def _n_best_json(n_best: Mapping[str, list[dict[str, str | float]]]) -> str:
         return "{}"
     questions = []
     for qas_id, entries in n_best.items():
+        logit = _Shown()  # the logits of a question recur in its list, and showing them takes most of the time
         shown = [
             f'        {{\n            "text": {encode_basestring_ascii(entry["text"])},\n'
             f'            "probability": {entry["probability"]!r},\n'
-            f'            "start_logit": {entry["start_logit"]!r},\n'
-            f'            "end_logit": {entry["end_logit"]!r}\n        }}'
+            f'            "start_logit": {logit[entry["start_logit"]]},\n'
+            f'            "end_logit": {logit[entry["end_logit"]]}\n        }}'
             for entry in entries
         ]
         questions.append(f"    {encode_basestring_ascii(qas_id)}: [\n" + ",\n".join(shown) + "\n    ]")
     return "{\n" + ",\n".join(questions) + "\n}"
+
+
+class _Shown(dict):
+    """Numbers as JSON shows them; each is worked out once."""
+
+    def __missing__(self, number: float) -> str:
+        shown = repr(number)
+        if number:  # 0.0 and -0.0 are the same key
+            self[number] = shown
+        return shown
 
 
 def _write_text(path: str, text: str) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bert_tf.files import InputError
-from bert_tf.tasks import squad
+from bert_tf.tasks import squad, squad_predictions
 from bert_tf.tasks.squad_predictions import NO_WINDOW_SCORE
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import golden_lines, golden_path
@@ -105,6 +105,17 @@ def test_answers_by_offsets_and_as_released(tokenizer, first, last, release, off
     assert case.decode().answers == {"q": release}
     assert case.decode(answer_text="offsets").answers == {"q": offsets}
     assert offsets in CONTEXT
+
+
+def test_n_best_files_are_json_as_python_writes_it(tmp_path):
+    logits = [0.0, -0.0, 1e22, 0.1, 0.1, np.float32(0.1).item(), 1e-7, -3.0]
+    predictions = squad.SquadPredictions()
+    predictions.add('"q"\u2028', [(f"\x07 é文\\ {i}", x, -x) for i, x in enumerate(logits)], 20)
+    predictions.add("r", [("x", 1.0, 2.0)], 20, squad_predictions.ScoredText("", 0.5, 0.25))
+    files = [tmp_path / name for name in ("predictions", "nbest", "null_odds")]
+    predictions.write(*map(str, files))
+    for file, value in zip(files, (predictions.answers, predictions.n_best, predictions.null_odds), strict=True):
+        assert file.read_text() == json.dumps(value, indent=4) + "\n"
 
 
 def test_differences_are_reported():
