@@ -22,6 +22,8 @@ class OffsetTexts:
     """Answers as they stand in the contexts; pieces are numbered through all documents."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
+        if any(document.spans is None for document in documents):
+            raise ValueError("these windows were made without answer_text='offsets'")
         self._spans = [span for document in documents for span in document.spans]
         self._context_of_piece = [document.context for document in documents for _ in document.ids]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from bert_tf.files import InputError
 from bert_tf.tasks.squad_answer_texts import OffsetTexts, ReleaseTexts, document_begins
-from bert_tf.tasks.squad_examples import SquadExample
+from bert_tf.tasks.squad_examples import SquadExample, check_answer_text
 from bert_tf.tasks.squad_predictions import ScoredText, SquadPredictions
 from bert_tf.tasks.squad_windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
@@ -68,6 +68,7 @@ def decode(
       InputError: if a size is below 1.
       ValueError: if the logits don't fit the windows, or aren't finite (names the question).
     """
+    check_answer_text(answer_text)
     check_decoding(n_best_size, max_answer_length)
     candidates = _find_candidates(
         examples, windows, start_logits, end_logits, n_best_size, max_answer_length, rank_padding

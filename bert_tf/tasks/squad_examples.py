@@ -84,6 +84,12 @@ class SquadData:
         return [f"{len(ids)} of {total} questions {what}: {name_ids(ids)}" for what, ids in groups if ids]
 
 
+def check_answer_text(answer_text: str) -> None:
+    """Raises an InputError if there is no such way to take an answer's text."""
+    if answer_text not in ANSWER_TEXTS:
+        raise InputError(f"--answer_text is {answer_text!r}, but {' or '.join(ANSWER_TEXTS)} is expected.")
+
+
 def name_ids(ids: list[str]) -> str:
     """The first few ids, for a message."""
     more = f" and {len(ids) - _NAMED_IDS} more" if len(ids) > _NAMED_IDS else ""
@@ -145,8 +151,7 @@ def read_squad(
       InputError: if the file isn't JSON of SQuAD's shape, is of the other version, or an id is a number or stands
         twice, or a training question hasn't exactly one answer; or if no question can be used.
     """
-    if answer_text not in ANSWER_TEXTS:
-        raise InputError(f"--answer_text is {answer_text!r}, but {' or '.join(ANSWER_TEXTS)} is expected.")
+    check_answer_text(answer_text)
     articles = load_articles(input_file, _file_flag(is_training))
     _check_versions(articles, version_2_with_negative, _file_flag(is_training))
     data = _read(articles, is_training, version_2_with_negative, answer_text, fix_answer_offsets)

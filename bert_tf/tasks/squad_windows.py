@@ -16,7 +16,7 @@ import numpy as np
 from bert_tf import packing
 from bert_tf.feature_sets import FeatureSet
 from bert_tf.reporting import progress_bar
-from bert_tf.tasks.squad_examples import SquadExample
+from bert_tf.tasks.squad_examples import SquadExample, check_answer_text, name_ids
 from bert_tf.tasks.squad_features import (
     FIRST_UNIQUE_ID,
     NO_ANSWER,
@@ -83,6 +83,12 @@ class SquadWindows(FeatureSet):
         """The questions that no window shows, because their text, or their answer, has no tokens."""
         return np.setdiff1d(np.arange(len(self.document_of_example)), self.example_index).tolist()
 
+    def report(self, examples: Sequence[SquadExample]) -> list[str]:
+        """Lines that count and name the questions that no window shows."""
+        ids = [examples[i].qas_id for i in self.examples_without_windows()]
+        what = "have no window, because their text or their answer has no tokens"
+        return [f"{len(ids)} of {len(examples)} questions {what}: {name_ids(ids)}"] if ids else []
+
     def padded(self, windows: slice, length: int) -> tuple[np.ndarray, np.ndarray]:
         """[W, T] each, for some windows: whether a position is one of its tokens; `is_max_context`."""
         lengths = self.lengths[windows]
@@ -119,6 +125,7 @@ def featurize(
     Raises:
       InputError: if a question leaves no room for text, or the windows don't advance (names the question).
     """
+    check_answer_text(answer_text)
     maker = _WindowMaker(tokenizer, max_seq_length, doc_stride, max_query_length, is_training, answer_text)
     chunks = _chunks(examples)
     with progress_bar(len(examples), "tokenizing", unit="question", shown=len(chunks) > 1) as bar:

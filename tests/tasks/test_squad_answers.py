@@ -8,7 +8,7 @@ from bert_tf.files import InputError
 from bert_tf.tasks import squad, squad_predictions
 from bert_tf.tasks.squad_predictions import NO_WINDOW_SCORE
 from bert_tf.tokenization import FullTokenizer
-from tests.conftest import golden_lines, golden_path
+from tests.conftest import data_path, golden_lines, golden_path
 
 CONTEXT = "The leader, Steve Smith's heir (1895-1943), left\xa0Paris  in cafe\u0301s."
 LENGTHS = (64, 16, 8, False)
@@ -105,6 +105,31 @@ def test_answers_by_offsets_and_as_released(tokenizer, first, last, release, off
     assert case.decode().answers == {"q": release}
     assert case.decode(answer_text="offsets").answers == {"q": offsets}
     assert offsets in CONTEXT
+
+
+def test_right_spans_give_the_right_answers_in_chinese(tokenizer):
+    data = squad.read_squad(str(data_path("xquad/xquad.zh.json")), is_training=True, answer_text="offsets")
+    examples = data.examples[:300]
+    windows = squad.featurize(examples, tokenizer, 384, 128, 64, is_training=True, answer_text="offsets")
+    logits = np.full([2, len(windows), 384], -50.0, np.float32)
+    for x, name in zip(logits, ("start_positions", "end_positions"), strict=True):
+        positions = windows.per_example[name]
+        x[np.arange(len(windows)), positions] = np.where(positions, 5.0, -50.0)
+    answers = {
+        answer_text: squad.decode(
+            examples, windows, *logits, tokenizer, n_best_size=3, max_answer_length=99, answer_text=answer_text
+        ).answers
+        for answer_text in ("release", "offsets")
+    }
+    right = {example.qas_id: example.orig_answer_text for example in examples}
+    assert answers["offsets"] == right
+    # Characters that the vocabulary lacks can't be found again, so the release gives whole sentences.
+    assert sum(answers["release"][qas_id] == text for qas_id, text in right.items()) < 0.9 * len(right)
+
+
+def test_offsets_are_kept_only_on_demand(tokenizer):
+    with pytest.raises(ValueError, match="were made without answer_text='offsets'"):
+        Case(tokenizer, squad.make_example("q", "?", "one")).decode(answer_text="offsets")
 
 
 def test_n_best_files_are_json_as_python_writes_it(tmp_path):

@@ -182,5 +182,11 @@ def test_ids_may_stand_once(squad_file):
 
 
 def test_unknown_answer_texts_are_refused(squad_file):
-    with pytest.raises(InputError, match="--answer_text is 'exact', but release or offsets"):
-        squad.read_squad(squad_file(question()), is_training=False, answer_text="exact")
+    calls = [
+        lambda: squad.read_squad(squad_file(question()), is_training=False, answer_text="exact"),
+        lambda: squad.featurize([], None, 12, 4, 4, is_training=False, answer_text="exact"),
+        lambda: squad.decode([], None, None, None, None, answer_text="exact"),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="--answer_text is 'exact', but release or offsets"):
+            call()

@@ -84,6 +84,9 @@ def test_texts_and_answers_without_tokens_have_no_windows(letters):
         example.orig_answer_text, example.answer_offset = example.orig_answer_text or "x", example.answer_offset or 0
     windows = squad.featurize(examples, letters, 12, 4, 4, is_training=True, answer_text="offsets")
     assert windows.examples_without_windows() == [0, 1]
+    assert windows.report(examples)[0].startswith("2 of 3 questions have no window")
+    assert windows.report(examples)[0].endswith("no text, no answer")
+    assert squad.featurize(examples[2:], letters, 12, 4, 4, is_training=False).report(examples[2:]) == []
     assert windows.example_index.tolist() == [2]
 
 
