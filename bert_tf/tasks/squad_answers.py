@@ -70,6 +70,7 @@ def decode(
     """
     check_answer_text(answer_text)
     check_decoding(n_best_size, max_answer_length)
+    _check_shapes(examples, windows, start_logits, end_logits)
     candidates = _find_candidates(
         examples, windows, start_logits, end_logits, n_best_size, max_answer_length, rank_padding
     )
@@ -109,13 +110,6 @@ def _find_candidates(
     rank_padding: bool,
 ) -> _Candidates:
     """The candidates of all windows, window after window, in each by the rank of the start, then of the end."""
-    smallest = len(windows), int(windows.lengths.max(initial=0))
-    if (
-        start_logits.shape != end_logits.shape
-        or len(start_logits) != smallest[0]
-        or start_logits.shape[1] < smallest[1]
-    ):
-        raise ValueError(f"logits {start_logits.shape} and {end_logits.shape} don't fit the windows, {smallest}")
     document = windows.document_of_example[windows.example_index]
     first_piece = document_begins(windows.documents)[document] + windows.text_start  # [W]
     chunks = []
@@ -144,6 +138,17 @@ def _find_candidates(
             )
         )
     return _Candidates(*map(np.concatenate, zip(*chunks, strict=True)))
+
+
+def _check_shapes(
+    examples: Sequence[SquadExample], windows: SquadWindows, start_logits: np.ndarray, end_logits: np.ndarray
+) -> None:
+    if len(examples) != len(windows.document_of_example):
+        raise ValueError(f"the windows are those of {len(windows.document_of_example)} questions, not {len(examples)}")
+    count, longest = len(windows), int(windows.lengths.max(initial=0))
+    for logits in (start_logits, end_logits):
+        if len(logits) != count or logits.shape[1] < longest or logits.shape != start_logits.shape:
+            raise ValueError(f"logits {logits.shape} don't fit the windows, which are {count} of up to {longest}")
 
 
 def _check_finite(

@@ -17,14 +17,16 @@ from bert_tf.tasks.squad_predictions import SquadPredictions, threshold_answer
 _ENTRY_KEYS = ("text", "probability", "start_logit", "end_logit")
 
 
-def average_distributions(logits: Sequence[np.ndarray]) -> np.ndarray:
+def average_distributions(logits: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
     """The logarithm of the runs' mean probability of each position, to be decoded like logits.
 
     Args:
-      logits: for each run [W, T], start or end logits of the same windows; minus infinity where a model wasn't asked.
+      logits: for each run [W, T], start or end logits of the same windows.
+      lengths: [W] tokens of each window; what stands behind them doesn't count.
 
     Returns:
-      [W, T] float64. As every run's probabilities of a window add up to 1, so do their means.
+      [W, T] float64, minus infinity behind a window's end. As every run's probabilities of a window add up to 1, so do
+      their means.
 
     Raises:
       ValueError: if there is no run, or their shapes differ.
@@ -33,8 +35,9 @@ def average_distributions(logits: Sequence[np.ndarray]) -> np.ndarray:
     if len(shapes) != 1:
         raise ValueError(f"the runs' logits must have one shape, but have {sorted(shapes) or 'none'}")
     total = np.full(shapes.pop(), -np.inf)
+    is_token = np.arange(total.shape[1]) < lengths[:, None]
     for run in logits:
-        total = np.logaddexp(total, log_softmax(run.astype(np.float64), axis=1))
+        total = np.logaddexp(total, log_softmax(np.where(is_token, run.astype(np.float64), -np.inf), axis=1))
     return total - np.log(len(logits))
 
 
@@ -101,8 +104,8 @@ def _check_same_questions(runs: Sequence[Mapping[str, Any]]) -> None:
         different = sorted(runs[0].keys() ^ run.keys())
         if different:
             raise InputError(
-                f"question {different[0]!r} (one of {len(different)}) is not answered in both the first and the "
-                f"{number}. file that are merged. Predict the same file with every run."
+                f"question {different[0]!r} (one of {len(different)}) is answered only in one of the files 1 and "
+                f"{number} of those to be merged. Predict the same questions with every run."
             )
 
 

@@ -90,9 +90,9 @@ def evaluate_v2(
 def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> dict[str, float]:
     """The thresholds that give the best scores, `best_exact_thresh` and `best_f1_thresh`, and these scores.
 
-    As many thresholds may lie above 0 as below, so unlike in the release's recipe, where answers that the threshold 0
-    has replaced are lost, the best answers other than none are compared. Where no answer at all scores best, the
-    official script says 0; here the threshold is one that gives that score.
+    The best answers other than none are judged. The release's recipe judges those that the default threshold has left,
+    so it can't find that a higher one is better. Where it is best never to answer, the official script reports 0; here
+    the threshold is one that has this effect.
 
     Args:
       articles: the file's "data".

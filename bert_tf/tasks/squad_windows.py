@@ -232,7 +232,7 @@ class _Gathered:
 
 
 class _WindowMaker:
-    """Cuts examples into windows; remembers the ids of the words that it met."""
+    """Cuts examples into windows."""
 
     def __init__(
         self,
@@ -249,7 +249,6 @@ class _WindowMaker:
         self.max_query_length = max_query_length
         self.is_training = is_training
         self.by_offsets = answer_text == "offsets"
-        self._ids_of_word: dict[str, list[int]] = {}
 
     def make(self, examples: Sequence[SquadExample]) -> SquadWindows:
         """The windows of some examples, which are numbered from 0."""
@@ -257,10 +256,11 @@ class _WindowMaker:
         documents: list[Document] = []
         index_of_words: dict[int, int] = {}
         document_of_example: list[int] = []
+        ids_of_word: dict[str, list[int]] = {}
         for example_index, example in enumerate(examples):
             index = index_of_words.setdefault(id(example.doc_tokens), len(documents))
             if index == len(documents):
-                documents.append(self._document(example))
+                documents.append(self._document(example, ids_of_word))
             document_of_example.append(index)
             self._gather(gathered, example_index, example, documents[index])
         return gathered.windows(documents, document_of_example)
@@ -285,16 +285,14 @@ class _WindowMaker:
             gathered.example_index.append(example_index)
             gathered.spans.append(span)
 
-    def _document(self, example: SquadExample) -> Document:
-        memo, encode = self._ids_of_word, self.tokenizer.encode
+    def _document(self, example: SquadExample, ids_of_word: dict[str, list[int]]) -> Document:
         ids: list[int] = []
         first_piece: list[int] = []
         for word in example.doc_tokens:
             first_piece.append(len(ids))
-            word_ids = memo.get(word)
-            if word_ids is None:
-                word_ids = memo[word] = encode(word)
-            ids += word_ids
+            if word not in ids_of_word:
+                ids_of_word[word] = self.tokenizer.encode(word)
+            ids += ids_of_word[word]
         spans = None
         if self.by_offsets:
             if example.context is None:

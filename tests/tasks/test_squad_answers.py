@@ -259,6 +259,8 @@ def test_logits_of_other_windows_are_refused(tokenizer):
     for start, end in [(case.start[:0], case.end[:0]), (case.start, case.end[:, :9]), (case.start[:, :3],) * 2]:
         with pytest.raises(ValueError, match="don't fit the windows"):
             squad.decode(case.examples, case.windows, start, end, tokenizer)
+    with pytest.raises(ValueError, match="those of 1 questions, not 2"):
+        squad.decode(case.examples * 2, case.windows, case.start, case.end, tokenizer)
 
 
 @pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])

@@ -17,24 +17,25 @@ def entries(**probabilities):
 
 def test_distributions_are_averaged():
     runs = np.random.default_rng(0).normal(0, 3, [3, 5, 7]).astype(np.float32)
-    runs[:, 2, 4:] = -np.inf  # where no model was asked
-    averaged = np.exp(squad.average_distributions(runs))
-    probabilities = np.exp(runs.astype(np.float64)) / np.exp(runs.astype(np.float64)).sum(axis=2, keepdims=True)
-    np.testing.assert_allclose(averaged, probabilities.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(averaged.sum(axis=1), 1.0)
-    assert not averaged[2, 4:].any()
+    lengths = np.array([7, 7, 4, 7, 5])
+    averaged = np.exp(squad.average_distributions(runs, lengths))
+    for window, length in enumerate(lengths):
+        probabilities = np.exp(runs[:, window, :length].astype(np.float64))
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(averaged[window, :length], probabilities.mean(axis=0), rtol=1e-12)
+        assert not averaged[window, length:].any()
 
 
 def test_one_run_keeps_its_ranking():
     run = np.random.default_rng(1).normal(0, 3, [2, 6])
-    averaged = squad.average_distributions([run])
+    averaged = squad.average_distributions([run], np.array([6, 6]))
     np.testing.assert_allclose(np.diff(averaged), np.diff(run), rtol=1e-9)
 
 
 @pytest.mark.parametrize("shapes", [[], [(2, 3), (2, 4)]])
 def test_runs_must_have_the_same_windows(shapes):
     with pytest.raises(ValueError, match="must have one shape"):
-        squad.average_distributions([np.zeros(shape) for shape in shapes])
+        squad.average_distributions([np.zeros(shape) for shape in shapes], np.array([3, 3]))
 
 
 def test_n_best_lists_are_merged_by_mean_probability():
@@ -71,7 +72,7 @@ def test_merged_files_are_written_as_any_others(tmp_path):
 
 
 def test_runs_must_have_answered_the_same_questions():
-    with pytest.raises(InputError, match=r"question 'b' .one of 2. is not answered in both the first and the 2. file"):
+    with pytest.raises(InputError, match=r"question 'b' \(one of 2\) is answered only in one of the files 1 and 2"):
         squad.merge_n_best([{"a": entries(x=1.0)}, {"a": entries(x=1.0), "b": [], "c": []}])
     with pytest.raises(InputError, match="question 'a'"):
         squad.merge_n_best([{"a": entries(x=1.0)}], null_odds_of_runs=[{}])
