@@ -88,6 +88,8 @@ class PretrainingRun:
             check_vocab_file(vocab_file)
             config.check_vocabulary(len(load_vocab(vocab_file)), vocab_file)
             self.vocab_sha256 = vocabulary_hash(vocab_file)
+        # Before anything else of TensorFlow's is used: workers must find each other first.
+        self.strategy = distribution.build_strategy(distribution_config)
         self.config = config
         self.objective = objective
         self.vocab_file = vocab_file
@@ -97,7 +99,6 @@ class PretrainingRun:
         self.phases = [
             Phase(start, end, *self.find_data(part)) for start, end, part in zip(starts, phase_ends, data, strict=True)
         ]
-        self.strategy = distribution.build_strategy(distribution_config)
         distribution.per_replica_batch_size(training_config.train_batch_size, self.strategy, "--train_batch_size")
 
     def find_data(self, data: PretrainingData) -> tuple[list[Shard], tuple[Feature, ...]]:

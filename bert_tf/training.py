@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import io
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -193,7 +194,8 @@ class _Loop:
                     if self.evaluation and (self.step % self.evaluation.every == 0 or self.step == self.end):
                         self._evaluate()
         if self.chief:
-            say(reporting.table(self.evaluations or [{"step": self.step, **self.last}]))
+            trained = {name: value for name, value in self.last.items() if name not in ("tokens", "teraflops")}
+            say(reporting.table(self.evaluations or [{"step": self.step, **trained}]))
         return self.last
 
     def _read_from(self, step: int) -> None:
@@ -266,11 +268,16 @@ class _Loop:
         except NonFiniteError as error:
             raise InputError(f"{error} Data of that step: {self.data.describe(error.step)}.") from None
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-            if "record" not in error.message and "Example" not in error.message:
+            outside = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
+            if outside:
+                found = f"holds the id {outside.group(1)}, which the model doesn't have"
+            elif "record" in error.message or "Example" in error.message:
+                found = f"is damaged: {error.message}"
+            else:
                 raise
             raise InputError(
-                f"--input_file: the data after step {self.step} ({self.data.describe(self.step)}) is damaged: "
-                f"{error.message} Make the file anew; the last checkpoint is intact."
+                f"--input_file: the data after step {self.step} ({self.data.describe(self.step)}) {found}. "
+                "Make the file anew; the last checkpoint is intact."
             ) from None
 
 

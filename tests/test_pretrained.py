@@ -46,5 +46,5 @@ def test_a_missing_config_or_vocabulary(tmp_path):
     save(tmp_path, vocab=None)
     assert bert_tf.load(str(tmp_path)).tokenizer is None
     (tmp_path / "bert_config.json").unlink()
-    with pytest.raises(InputError, match="has no bert_config.json or config.json"):
+    with pytest.raises(InputError, match=r"has no bert_config\.json or config\.json"):
         bert_tf.load(str(tmp_path))

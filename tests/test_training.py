@@ -245,6 +245,16 @@ def test_damaged_data_is_named(tmp_path):
         run(config_for(tmp_path), data=data, describe=lambda step: "a.tfrecord")
 
 
+def test_ids_that_the_model_lacks_are_named(tmp_path):
+    def change(step, batch):
+        if step == 3:
+            batch["input_ids"][2, 3] = 77
+        return batch
+
+    with pytest.raises(InputError, match=r"after step 3 \(3\) holds the id 77, which the model doesn't have"):
+        run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
+
+
 def test_evaluation_during_training_is_logged(tmp_path):
     scores = iter([3.0, 2.0, 1.0])
     evaluation = PeriodicEvaluation(lambda: {"loss": next(scores)}, every=3)
