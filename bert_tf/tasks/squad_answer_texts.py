@@ -39,8 +39,9 @@ class ReleaseTexts:
     regular (accents that are characters of their own, [UNK]...), the text is searched as the release does it.
     """
 
-    def __init__(self, documents: Sequence[Document], tokenizer: FullTokenizer) -> None:
+    def __init__(self, documents: Sequence[Document], tokenizer: FullTokenizer, verbose_logging: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._verbose_logging = verbose_logging
         self._words = [word for document in documents for word in document.words]
         self._ids = [piece_id for document in documents for piece_id in document.ids]
         begins = document_begins(documents).tolist()
@@ -63,14 +64,15 @@ class ReleaseTexts:
     def text(self, first_piece: int, last_piece: int) -> str:
         first_word, last_word = self._word_of_piece[first_piece], self._word_of_piece[last_piece]
         orig_text = " ".join(self._words[first_word : last_word + 1])
-        before, behind = self._characters_before[first_piece], self._characters_behind[last_piece]
-        if not before and not behind:
-            return orig_text  # whole words are the answer; and if they can't be aligned they are kept whole
-        regular = self._irregular_before[first_word] == self._irregular_before[last_word + 1]
-        if regular and not (before and self._may_begin_earlier(first_piece, first_word)):
-            return orig_text[before : len(orig_text) - behind]
+        if not self._verbose_logging:  # otherwise all of them go the long way, which names what it can't align
+            before, behind = self._characters_before[first_piece], self._characters_behind[last_piece]
+            if not before and not behind:
+                return orig_text  # whole words are the answer; and if they can't be aligned they are kept whole
+            regular = self._irregular_before[first_word] == self._irregular_before[last_word + 1]
+            if regular and not (before and self._may_begin_earlier(first_piece, first_word)):
+                return orig_text[before : len(orig_text) - behind]
         pred_text = join_pieces(self._tokenizer.convert_ids_to_tokens(self._ids[first_piece : last_piece + 1]))
-        return get_final_text(pred_text, orig_text, self._tokenizer.do_lower_case)
+        return get_final_text(pred_text, orig_text, self._tokenizer.do_lower_case, self._verbose_logging)
 
     def _lengths_of_pieces(self) -> tuple[np.ndarray, np.ndarray]:
         """[P] the characters of each piece; whether it is [UNK] or the like, which doesn't say what it stands for."""

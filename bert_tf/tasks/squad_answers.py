@@ -47,6 +47,7 @@ def decode(
     null_score_diff_threshold: float = 0.0,
     answer_text: str = "release",
     rank_padding: bool = False,
+    verbose_logging: bool = False,
 ) -> SquadPredictions:
     """Answers every question.
 
@@ -63,6 +64,7 @@ def decode(
       answer_text: "release" or "offsets".
       rank_padding: whether positions behind a window's end take places among the n best, as they do in the release,
         where every window is padded to the same length. Otherwise answers don't depend on the padding.
+      verbose_logging: whether the log names answers that "release" can't align with the text.
 
     Raises:
       InputError: if a size is below 1.
@@ -78,7 +80,9 @@ def decode(
     bounds = np.arange(len(examples) + 1)
     window_bounds = np.searchsorted(windows.example_index, bounds).tolist()
     candidate_bounds = np.searchsorted(windows.example_index[candidates.window], bounds).tolist()
-    texts = OffsetTexts(windows.documents) if answer_text == "offsets" else ReleaseTexts(windows.documents, tokenizer)
+    by_offsets = answer_text == "offsets"
+    documents = windows.documents
+    texts = OffsetTexts(documents) if by_offsets else ReleaseTexts(documents, tokenizer, verbose_logging)
     predictions = SquadPredictions()
     for i, example in enumerate(examples):
         ranked = _rank(candidates, slice(candidate_bounds[i], candidate_bounds[i + 1]), texts.text)

@@ -275,3 +275,10 @@ def test_unalignable_answers_are_named_on_demand(caplog):
     assert not caplog.records
     assert squad.get_final_text("a b", "ab\u200b c", True, verbose_logging=True) == "ab\u200b c"
     assert "Can't align the prediction 'a b'" in caplog.text
+
+
+def test_decoding_names_them_too(caplog, tokenizer):
+    caplog.set_level("INFO")
+    case = Case(tokenizer, squad.make_example("q", "?", "one\u200b two"))
+    assert case.decode().answers == case.decode(verbose_logging=True).answers
+    assert "Can't align the prediction 'one'" in caplog.text
