@@ -62,6 +62,18 @@ def _is_entry(entry: object) -> bool:
     return isinstance(entry, dict) and all(key in entry for key in _ENTRY_KEYS)
 
 
+def read_null_odds(path: str) -> dict[str, float]:
+    """A `null_odds.json`.
+
+    Raises:
+      InputError: if it is none.
+    """
+    odds = files.read_json(path, "null odds")
+    if not isinstance(odds, dict) or not all(isinstance(value, int | float) for value in odds.values()):
+        raise InputError(f"null odds: {path} holds no JSON object of question ids and numbers.")
+    return odds
+
+
 def merge_n_best(
     n_best_of_runs: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]],
     n_best_size: int = 20,

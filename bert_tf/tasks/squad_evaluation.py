@@ -14,10 +14,21 @@ from bert_tf.files import InputError
 from bert_tf.tasks.squad_examples import paragraphs, question_name
 from bert_tf.tasks.squad_predictions import SquadPredictions
 
+# What a run's folder keeps the tuned threshold in.
+NULL_THRESHOLD_FILE = "null_threshold.json"
 THRESHOLD_KEY = "null_score_diff_threshold"
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
 
 Articles = Sequence[Mapping[str, Any]]
+
+
+def has_answers(articles: Articles) -> bool:
+    """Whether the right answer to any question is given, so that the file can be evaluated."""
+    return any(
+        question.get("answers") or question.get("is_impossible")
+        for _, questions in paragraphs(articles)
+        for question in questions
+    )
 
 
 def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_negative: bool) -> dict[str, float]:
@@ -108,18 +119,20 @@ def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> di
     return best
 
 
-def write_null_threshold(path: str, results: Mapping[str, float]) -> None:
+def write_null_threshold(path: str, results: Mapping[str, float], model: str) -> None:
     """Stores the threshold of the best F1 for later predictions.
 
     Args:
       path: the JSON file, beside the model.
       results: see `tune_null_threshold`.
+      model: which one it was tuned for; after more training it is another.
     """
-    files.write_json(path, {THRESHOLD_KEY: results["best_f1_thresh"], "best_f1": results["best_f1"]})
+    values = {THRESHOLD_KEY: results["best_f1_thresh"], "best_f1": results["best_f1"], "model": model}
+    files.write_json(path, values)
 
 
-def read_null_threshold(path: str) -> float:
-    """The stored threshold.
+def read_null_threshold(path: str) -> tuple[float, str]:
+    """The stored threshold, and the model it was tuned for.
 
     Raises:
       InputError: if the file is missing, or isn't one that `write_null_threshold` wrote.
@@ -130,7 +143,7 @@ def read_null_threshold(path: str) -> float:
         raise InputError(
             f"{path} has no number {THRESHOLD_KEY!r}. Evaluate the model anew, or set --{THRESHOLD_KEY} yourself."
         )
-    return float(threshold)
+    return float(threshold), str(values.get("model", ""))
 
 
 def read_answers(path: str) -> dict[str, str]:

@@ -62,11 +62,11 @@ class DocSpan(NamedTuple):
     length: int
 
 
-def check_window_lengths(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
+def check_window_lengths(max_seq_length: int, max_query_length: int) -> None:
     """Checks the flags before anything is read.
 
     Raises:
-      InputError: if a question of `max_query_length` leaves no room for text, or windows don't advance.
+      InputError: if a question of `max_query_length` leaves no room for text.
     """
     if max_query_length < 0:
         raise InputError(f"--max_query_length is {max_query_length}, but it can't be negative.")
@@ -75,8 +75,6 @@ def check_window_lengths(max_seq_length: int, doc_stride: int, max_query_length:
             f"--max_seq_length is {max_seq_length}, but a question of --max_query_length={max_query_length} takes "
             f"{max_query_length + _SPECIAL_TOKENS} with its special tokens, and the text needs room too."
         )
-    if doc_stride < 1:
-        raise InputError(f"--doc_stride is {doc_stride}, but windows that never advance can't cover a text.")
 
 
 def room_for_text(qas_id: str, query_length: int, max_seq_length: int, doc_stride: int) -> int:

@@ -8,14 +8,12 @@ Axis letters: W windows, T tokens, P pieces of a paragraph, S windows of a quest
 
 import dataclasses
 import itertools
-import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf import packing
+from bert_tf import packing, parallel
 from bert_tf.feature_sets import FeatureSet
-from bert_tf.reporting import progress_bar
 from bert_tf.tasks.squad_examples import SquadExample, check_answer_text, name_ids
 from bert_tf.tasks.squad_features import (
     FIRST_UNIQUE_ID,
@@ -30,8 +28,8 @@ from bert_tf.tasks.squad_features import (
 )
 from bert_tf.tokenization import FullTokenizer
 
-# Questions whose windows are made in one go, by one process.
-_CHUNK_EXAMPLES = 4096
+# Paragraphs that are worth a process.
+_CHUNK_PARAGRAPHS = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +105,7 @@ def featurize(
     max_query_length: int,
     is_training: bool,
     answer_text: str = "release",
-    processes: int = 1,
+    num_workers: int = 1,
 ) -> SquadWindows:
     """Cuts all examples into windows.
 
@@ -120,53 +118,21 @@ def featurize(
       is_training: whether the examples' answers are wanted.
       answer_text: "release" seeks an answer's pieces within its words; "offsets" takes those that share a character
         with it, and each piece's characters are kept for decoding.
-      processes: how many share the work.
+      num_workers: processes that share the work; see `parallel.map_chunks`.
 
     Raises:
       InputError: if a question leaves no room for text, or the windows don't advance (names the question).
     """
     check_answer_text(answer_text)
     maker = _WindowMaker(tokenizer, max_seq_length, doc_stride, max_query_length, is_training, answer_text)
-    chunks = _chunks(examples)
-    with progress_bar(len(examples), "tokenizing", unit="question", shown=len(chunks) > 1) as bar:
-        parts = []
-        for part in _make_chunks(maker, chunks, processes):
-            parts.append(part)
-            bar.update(len(part.document_of_example))
-    return _join(parts)
+    paragraphs = [list(same) for _, same in itertools.groupby(examples, key=lambda example: id(example.doc_tokens))]
 
+    def make(some: Sequence[list[SquadExample]]) -> SquadWindows:
+        return maker.make(list(itertools.chain.from_iterable(some)))
 
-def _chunks(examples: Sequence[SquadExample]) -> list[list[SquadExample]]:
-    """At least one chunk; a paragraph's questions stay together."""
-    chunks: list[list[SquadExample]] = [[]]
-    for _, same_document in itertools.groupby(examples, key=lambda example: id(example.doc_tokens)):
-        if len(chunks[-1]) >= _CHUNK_EXAMPLES:
-            chunks.append([])
-        chunks[-1].extend(same_document)
-    return chunks
-
-
-def _make_chunks(maker: "_WindowMaker", chunks: list[list[SquadExample]], processes: int) -> Iterator[SquadWindows]:
-    processes = min(processes, len(chunks))
-    if processes < 2:
-        yield from map(maker.make, chunks)
-        return
-    # Forked children see the chunks without being sent them; they use neither TensorFlow nor its threads.
-    with multiprocessing.get_context("fork").Pool(processes, _prepare_child, (maker, chunks)) as pool:
-        yield from pool.imap(_make_chunk, range(len(chunks)))
-
-
-_child_work: tuple["_WindowMaker", list[list[SquadExample]]]
-
-
-def _prepare_child(maker: "_WindowMaker", chunks: list[list[SquadExample]]) -> None:
-    global _child_work
-    _child_work = maker, chunks
-
-
-def _make_chunk(index: int) -> SquadWindows:
-    maker, chunks = _child_work
-    return maker.make(chunks[index])
+    return _join(
+        parallel.map_chunks(make, paragraphs, num_workers, "tokenize", "paragraph", smallest_chunk=_CHUNK_PARAGRAPHS)
+    )
 
 
 def _join(parts: list[SquadWindows]) -> SquadWindows:

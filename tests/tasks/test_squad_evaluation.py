@@ -83,8 +83,8 @@ def test_the_threshold_is_tuned_on_answers_that_it_may_replace(tmp_path):
     tuned = squad.evaluate_v2(articles, predictions.with_threshold(results["best_f1_thresh"]))
     assert tuned["f1"] == pytest.approx(results["best_f1"])
     path = str(tmp_path / "model" / "null_threshold.json")
-    squad.write_null_threshold(path, results)
-    assert squad.read_null_threshold(path) == 3.0
+    squad.write_null_threshold(path, results, "step 7")
+    assert squad.read_null_threshold(path) == (3.0, "step 7")
 
 
 def test_the_threshold_may_be_to_give_no_answer():
