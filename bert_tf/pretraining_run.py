@@ -196,7 +196,7 @@ class PretrainingRun:
             raise InputError(f"{data.what}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}.")
         steps = min(max_steps, batches)
 
-        def evaluate() -> dict[str, float]:
+        def evaluate(step: int) -> dict[str, float]:
             means = self._evaluate(shards, features, batch_size, steps)
             return means | {"perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
 

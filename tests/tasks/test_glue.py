@@ -82,7 +82,7 @@ def test_regression_rows(write):
     [
         ("sentence\tclass\na\t1\n", "line 1: the column 'label' is missing"),
         ("sentence\tlabel\na\t1\nb\t2\n", "line 3: the label '2' is unknown; '0', '1' are expected"),
-        ("sentence\tlabel\na\t1\nb\n", "line 3: the row has 1 tab-separated columns, but column label"),
+        ("sentence\tlabel\na\t1\nb\n", "line 3: the row has 1 columns, but column label is needed"),
         ("sentence\tlabel\n", "has no rows"),
         ("", "is empty"),
         (b"sentence\tlabel\na\xff\t1\n", "line 2: byte 0xff is not UTF-8"),
