@@ -35,9 +35,9 @@ from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
 _BERT_CONFIG_FILE = flags.DEFINE_string(
-    "bert_config_file", None, "The bert_config.json of the model; by default that of the finished run."
+    "bert_config_file", None, "The bert_config.json of the model; by default the finished run's."
 )
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model; by default that of the finished run.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model; by default the finished run's.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where checkpoints, logs and answers are written.")
 _TRAIN_FILE = flags.DEFINE_list(
     "train_file", [], "SQuAD JSON to train on; several, with commas between, are trained on in turn."

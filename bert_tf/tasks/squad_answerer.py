@@ -1,6 +1,7 @@
 """Answers from one model or from several, with the threshold for no answer that was tuned for them."""
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Sequence
 
@@ -60,7 +61,7 @@ class Answerer:
       plan: with what.
 
     Attributes:
-      model: what answers, in words.
+      model: which model answers, or which ones.
       null_score_diff_threshold: which threshold for no answer is used.
 
     Raises:
@@ -76,11 +77,7 @@ class Answerer:
         folders = list(plan.ensemble_dirs) or [model_folder(run)]
         for folder in folders:
             check_same_tokenizer(folder, run.tokenizer)
-        steps = [member.restore() for member in self._members]
-        self.model = f"step {steps[0]}"
-        if plan.ensemble_dirs:
-            named = (f"{folder} (step {step})" for folder, step in zip(folders, steps, strict=True))
-            self.model = f"{plan.ensemble_method} of {', '.join(named)}"
+        self.model = " and ".join(map(_restore, self._members))
         beside_the_model = [run.training_config.output_dir] + ([] if plan.ensemble_dirs else folders)
         self.null_score_diff_threshold = choose_null_threshold(plan, beside_the_model, self.model)
 
@@ -88,10 +85,7 @@ class Answerer:
         """`start_logits` and `end_logits` [W, T] of windows; an ensemble's are logarithms of mean probabilities."""
         if not len(windows):
             return dict.fromkeys(("start_logits", "end_logits"), np.zeros([0, 1], np.float32))
-        each = [
-            member.predict(windows, self.batch_size, f"predict {number}/{len(self._members)}", shown=shown)
-            for number, member in enumerate(self._members, start=1)
-        ]
+        each = [member.predict(windows, self.batch_size, shown=shown) for member in self._members]
         if len(each) == 1:
             return each[0]
         return {name: average_distributions([one[name] for one in each], windows.lengths) for name in each[0]}
@@ -106,6 +100,13 @@ def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
     config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--ensemble_dirs")
     training_config = dataclasses.replace(run.training_config, output_dir=folder)
     return run.with_model(config, training_config, init_checkpoint=None)
+
+
+def _restore(run: FinetuningRun) -> str:
+    """Loads a run's model, and says which one it is: its step, and a few digits that change with its weights."""
+    step = run.restore()
+    digest = hashlib.sha256(run.model.head.output_weights.numpy().tobytes()).hexdigest()
+    return f"step {step} ({digest[:8]})"
 
 
 def model_folder(run: FinetuningRun) -> str:

@@ -1,6 +1,5 @@
 """Questions that somebody types, answered one after the other by models that are loaded once."""
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 

@@ -42,7 +42,8 @@ def train(
     """Trains on each file in turn, every time with the whole recipe, from the weights that the file before has left.
 
     So the paper trains on TriviaQA first, then on SQuAD (section 4.2). The checkpoints of all files but the last go
-    into folders of their own, `stage_1`, `stage_2`... As in the release, steps are counted by questions, not by windows.
+    into folders of their own, `stage_1`, `stage_2`... As in the release, questions are counted for the steps, not
+    windows.
 
     Args:
       run: its task names the files; its training config the folder.

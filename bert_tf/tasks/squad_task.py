@@ -1,4 +1,4 @@
-"""SQuAD as the fine-tuning loop sees it: files to questions, questions to windows, windows to a model and to answers."""
+"""SQuAD as the fine-tuning loop sees it: from files to questions, to windows, to a model, and to answers."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
