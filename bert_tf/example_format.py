@@ -71,6 +71,18 @@ def names(features: Sequence[Feature]) -> tuple[str, ...]:
     return tuple(feature.name for feature in features)
 
 
+def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
+    """A window of a SQuAD example, as the release's run_squad.py writes it; the answer only for training."""
+    window = (
+        Feature("unique_ids", 1),
+        Feature("input_ids", max_seq_length),
+        Feature("input_mask", max_seq_length),
+        Feature("segment_ids", max_seq_length),
+    )
+    answer = (Feature("start_positions", 1), Feature("end_positions", 1), Feature("is_impossible", 1))
+    return window + answer if is_training else window
+
+
 def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
     """A `tf.train.Example`, the same bytes in every process.
 

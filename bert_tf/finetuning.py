@@ -80,6 +80,7 @@ class FinetuningRun:
       init_checkpoint: the pre-trained model, where the folder holds no checkpoint of the run.
       num_workers: processes that tokenize; see `parallel.map_chunks`.
       fresh_variables: pattern of what is not taken from `init_checkpoint`; see `finetuning_recipes.fresh_top_layers`.
+      pad_to_max_seq_length: pad every batch to `max_seq_length`, as the release does, and not to its longest sequence.
 
     Raises:
       InputError: if the config, the vocabulary and the flags don't fit together.
@@ -96,10 +97,9 @@ class FinetuningRun:
         init_checkpoint: str | None = None,
         num_workers: int = 1,
         fresh_variables: str = "",
+        pad_to_max_seq_length: bool = False,
     ) -> None:
         packing.check_max_seq_length(max_seq_length)
-        config.check_sequence_length(max_seq_length)
-        config.check_vocabulary(len(tokenizer.vocab), tokenizer.vocab_file)
         self.task = task
         self.config = config
         self.tokenizer = tokenizer
@@ -109,11 +109,28 @@ class FinetuningRun:
         self.init_checkpoint = init_checkpoint
         self.num_workers = num_workers
         self.fresh_variables = fresh_variables
+        self.pad_to_max_seq_length = pad_to_max_seq_length
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
+        self._check(config)
+
+    def _check(self, config: BertConfig) -> None:
+        config.check_sequence_length(self.max_seq_length)
+        config.check_vocabulary(len(self.tokenizer.vocab), self.tokenizer.vocab_file)
 
     def with_training(self, training_config: TrainingConfig) -> "FinetuningRun":
         """A run of the same task with a model of its own, that shares the features and the devices."""
         return self._copy(training_config=training_config)
+
+    def with_model(
+        self, config: BertConfig, training_config: TrainingConfig, init_checkpoint: str | None
+    ) -> "FinetuningRun":
+        """A run of the same task with another model, that shares the features and the devices.
+
+        Raises:
+          InputError: if the config doesn't fit the vocabulary and the length of the sequences.
+        """
+        self._check(config)
+        return self._copy(config=config, training_config=training_config, init_checkpoint=init_checkpoint)
 
     def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":
         """A run of another task in another folder, on the same devices."""
@@ -168,8 +185,10 @@ class FinetuningRun:
 
     def buckets(self, features: FeatureSet) -> list[int]:
         """The lengths that batches are padded to."""
+        if self.pad_to_max_seq_length:
+            return [self.max_seq_length]
         compiled = self.training_config.jit_compile or distribution.is_tpu(self.strategy)
-        return feature_sets.bucket_lengths(max(self.max_seq_length, int(features.longest.max())), few=compiled)
+        return feature_sets.bucket_lengths(max(self.max_seq_length, int(features.longest.max(initial=0))), few=compiled)
 
     def decisive(self, num_examples: int) -> dict[str, Any]:
         """What changes the weights, the recipe left out."""
@@ -234,10 +253,13 @@ class FinetuningRun:
     def _predict(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
         return distribution.replicated(self.model.predict, self.strategy)
 
-    def predict(self, features: FeatureSet, batch_size: int, what: str = "predict") -> dict[str, np.ndarray]:
+    def predict(
+        self, features: FeatureSet, batch_size: int, what: str = "predict", shown: bool = True
+    ) -> dict[str, np.ndarray]:
         """The model's outputs for all examples, in their order.
 
-        Outputs of unequal length (a row for each token) come back padded with zeros to the longest.
+        Outputs of unequal length (a row for each token) come back padded with zeros to the longest. The progress bar
+        is called `what`, and may be left out.
         """
         if isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise InputError(
@@ -247,7 +269,7 @@ class FinetuningRun:
         order: list[np.ndarray] = []
         size = batch_size * self.strategy.num_replicas_in_sync
         buckets = self.buckets(features)
-        with reporting.progress_bar(len(features), what, unit="example") as bar:
+        with reporting.progress_bar(len(features), what, unit="example", shown=shown) as bar:
             for numbers, batch in feature_sets.batches_by_length(features, size, buckets):
                 for name, rows in self._predict(batch).items():
                     collected.setdefault(name, []).append(rows[: len(numbers)])

@@ -4,11 +4,13 @@ Texts, labels and guids are those of the release's processors for CoLA, MNLI, MR
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable
 
 from bert_tf import files, metrics, tables
 from bert_tf.files import InputError
+from bert_tf.program import say
 from bert_tf.sentence_features import InputExample, check_label, check_texts
 from bert_tf.sentence_task import Metric, SentenceTask
 from bert_tf.tables import Row, SkippedRow
@@ -89,6 +91,8 @@ DEFINITIONS: dict[str, GlueDefinition] = {
 
 # Test rows have no labels; the release gives them the first one.
 _NO_CONSENSUS = "-"
+# GLUE's list of the MRPC pairs that are dev, by the names it is found under: the two texts' ids in each row.
+_MRPC_DEV_PAIRS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
 
 
 class GlueTask(SentenceTask):
@@ -148,7 +152,8 @@ class GlueTask(SentenceTask):
                 ids.check(example.guid, row)
             return example
 
-        return tables.convert_rows(self._rows(split), convert, self.path(split), self.on_bad_row)
+        on_bad_row = "error" if split.startswith("test") else self.on_bad_row  # each row needs a prediction
+        return tables.convert_rows(self._rows(split), convert, self.path(split), on_bad_row)
 
     def test_indices(self, split: str) -> list[str]:
         """What the GLUE server knows each row of a test split by."""
@@ -174,29 +179,37 @@ class GlueTask(SentenceTask):
         return tables.read_tsv(path, has_header, needed)
 
     def _raw_mrpc(self, split: str) -> list[Row] | None:
-        """MRPC as its makers publish it: the training file, some pairs of which GLUE calls dev, and the test file."""
-        name = "msr_paraphrase_test.txt" if split == "test" else "msr_paraphrase_train.txt"
-        path = os.path.join(self.data_dir, name)
-        ids_path = os.path.join(self.data_dir, "mrpc_dev_ids.tsv")
+        """MRPC as its makers publish it: a training file, some pairs of which GLUE calls dev, and a test file.
+
+        Where the list of those pairs is missing, all pairs are trained on and the test file, which has labels, is dev.
+        """
+        folder = functools.partial(os.path.join, self.data_dir)
+        listed = next(filter(files.exists, map(folder, _MRPC_DEV_PAIRS)), None)
+        if split == "dev" and listed is None:
+            say(f"{self.data_dir} has none of {', '.join(_MRPC_DEV_PAIRS)}: evaluating on MRPC's labelled test pairs.")
+        from_test = split == "test" or (split == "dev" and listed is None)
+        path = folder(f"msr_paraphrase_{'test' if from_test else 'train'}.txt")
         if not files.exists(path):
             return None
         rows = list(tables.read_tsv(path, True, ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")))
-        if split == "test":
+        if from_test or listed is None:
             return rows
-        dev_pairs = {tuple(row.cells[:2]) for row in tables.read_tsv(ids_path, has_header=False)}
+        dev_pairs = {tuple(row.cells[:2]) for row in tables.read_tsv(listed, has_header=False)}
         return [row for row in rows if ((row["#1 ID"], row["#2 ID"]) in dev_pairs) == (split == "dev")]
 
     def _example(self, row: Row, split: str) -> InputExample | None:
         definition = self.definition
         is_test = split.startswith("test")
         if definition.may_be_short and len(row.cells) < len(row.columns):
-            raise SkippedRow("columns missing, as published")
+            if not is_test:
+                raise SkippedRow("columns missing, as published")
+            row = dataclasses.replace(row, cells=[*row.cells, *[""] * (len(row.columns) - len(row.cells))])
         if definition.folder == "XNLI":
             return self._xnli_example(row, split)
         guid = f"{split}-{row['index'] if definition.folder == 'MNLI' else row.line - 1}"
         text_a = row[definition.test_text_a if is_test and definition.test_text_a else definition.text_a]
         text_b = None if definition.text_b is None else row[definition.text_b]
-        if is_test:  # every row of a test set needs a prediction, even one without text
+        if is_test:  # even a row without text needs a prediction
             return InputExample(guid, text_a, text_b, definition.labels[0] if definition.labels else "0")
         if definition.may_be_short and not (text_a.strip() and text_b.strip()):
             raise SkippedRow("a text missing, as published")
