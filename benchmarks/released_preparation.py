@@ -1,6 +1,6 @@
 """The release's create_pretraining_data.py, written down anew: what data preparation is measured against.
 
-    python benchmarks/released_preparation.py INPUT VOCAB OUTPUT [--dupe_factor=10] [--whole_word] ...
+    python -m benchmarks.released_preparation INPUT VOCAB OUTPUT [--dupe_factor=10] [--whole_word] ...
 
 It works as the release does: token by token on strings, all of the text and all examples in memory, a Python object
 for every feature. The output is that of `--reference_order`. The seconds that it prints don't count starting Python and
@@ -13,7 +13,8 @@ import random
 import time
 
 import tensorflow as tf
-from released_tokenizer import ForgetfulTokenizer
+
+from benchmarks.released_tokenizer import ForgetfulTokenizer
 
 
 def read_documents(paths, tokenizer, rng):

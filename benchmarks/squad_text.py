@@ -21,8 +21,8 @@ from unittest import mock
 
 import numpy as np
 from absl import app, flags
-from released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
 
+from benchmarks.released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
 from bert_tf import reporting
 from bert_tf.tasks import squad, squad_decoding
 from bert_tf.tokenization import FullTokenizer
