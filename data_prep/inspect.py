@@ -176,8 +176,8 @@ def _marked(piece: str, label: str | None) -> str:
 
 def _joined(pieces: Sequence[str]) -> str:
     """Pieces as text: "##" pieces stand close to what they continue."""
-    first, *rest = pieces
-    return first + "".join(piece[2:] if piece.startswith("##") else f" {piece}" for piece in rest)
+    joined = "".join(piece[2:] if piece.startswith("##") else f" {piece}" for piece in pieces[1:])
+    return "".join(pieces[:1]) + joined
 
 
 if __name__ == "__main__":
