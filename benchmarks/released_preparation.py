@@ -3,8 +3,8 @@
     python -m benchmarks.released_preparation INPUT VOCAB OUTPUT [--dupe_factor=10] [--whole_word] ...
 
 It works as the release does: token by token on strings, all of the text and all examples in memory, a Python object
-for every feature. The output is that of `--reference_order`. The CPU seconds that it prints don't count starting Python and
-TensorFlow.
+for every feature. The output is that of `--reference_order`. The CPU seconds that it prints leave out the start of
+Python and TensorFlow.
 """
 
 import argparse
