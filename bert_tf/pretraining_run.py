@@ -115,6 +115,12 @@ class PretrainingRun:
         features = input_pipeline.record_features(shards, *lengths, data.what)
         if features == pretraining_features(*lengths) or self.objective == "ltr":
             return shards, features, None
+        for shard in shards:
+            if shard.sidecar.settings.get("objective") == "ltr":
+                raise InputError(
+                    f"{data.what}: {shard.path} was made with --objective=ltr, but --objective is {self.objective}. "
+                    "Set --objective=ltr, or make the data anew with --masking=dynamic or with masks."
+                )
         if not self.vocab_file:
             raise InputError(
                 f"{data.what}: {data.input_file} is unmasked data, to be masked while it is read, which needs "

@@ -183,6 +183,8 @@ class Tokenize(beam.DoFn):
                     yield (piece, place), self._document(sentences)
                     place += 1
                     sentences = []
+                else:
+                    count("empty_documents")
             elif ids := self._encode(sentence):
                 sentences.append(ids)
             else:

@@ -124,7 +124,8 @@ class CorpusReader:
     def sentences(self, piece: FileRange, advance: Callable[[int], None] | None = None) -> Iterator[str | None]:
         """The sentences of the documents that begin in a piece of a file; None ends a document.
 
-        Documents may be empty, and sentences may have no tokens.
+        Documents may be empty (a file or a record without text, or one whose lines are all bad), and sentences may have
+        no tokens.
 
         Args:
           piece: which.
@@ -147,18 +148,21 @@ class CorpusReader:
     ) -> Iterator[str | None]:
         # A document belongs to the piece that the blank line before it begins in.
         is_own = piece.start == 0
+        has_lines = False
         for offset, line in read_lines(piece.file.path, piece.start, piece.end, advance):
             if not is_own and offset >= piece.stop:
                 return
             if is_blank(line):
-                if is_own:
+                if has_lines:
                     yield None
-                is_own = True
+                is_own, has_lines = True, False
                 if offset >= piece.stop:
                     return
-            elif is_own and (text := self._text(piece, offset, line)) is not None:
-                yield from self._sentences_of(text)
-        if is_own:
+            elif is_own:
+                has_lines = True
+                if (text := self._text(piece, offset, line)) is not None:
+                    yield from self._sentences_of(text)
+        if has_lines:
             yield None
 
     def _documents_by_line(
@@ -167,22 +171,27 @@ class CorpusReader:
         for offset, line in _own_lines(piece, advance):
             if (text := self._text(piece, offset, line)) is not None:
                 yield from self._sentences_of(text)
-                if documents == "record":
-                    yield None
-        yield None
+            if documents == "record":
+                yield None
+        if documents == "file":
+            yield None
 
     def _json_documents(
         self, piece: FileRange, documents: str, advance: Callable[[int], None] | None
     ) -> Iterator[str | None]:
         for offset, line in _own_lines(piece, advance):
+            has_lines = documents == "record"
             for text in self._lines_of_record(piece, offset, line):
                 if not is_blank(text.encode()):
                     yield from self._sentences_of(text)
-                elif documents == "blank_line":
+                    has_lines = True
+                elif documents == "blank_line" and has_lines:
                     yield None
-            if documents != "file":
+                    has_lines = False
+            if documents != "file" and has_lines:
                 yield None
-        yield None
+        if documents == "file":
+            yield None
 
     def _text(self, piece: FileRange, offset: int, line: bytes) -> str | None:
         """A line as text; None if it is bad."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_tf.example_format import Feature, pretraining_features, unmasked_features
+from bert_tf.files import InputError
 from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
 from bert_tf.packing import pack_batch
 from data_prep.masking import mask_batch
@@ -26,6 +27,9 @@ class ExampleOptions:
       is_masked: whether sequences are masked here; otherwise the input pipeline does it, or (objective "ltr") nobody.
       policy: which pieces are masked, and what replaces them.
       is_segmented: whether the tokens of the store say which of them continue a word (see `word_segmentation`).
+
+    Raises:
+      InputError: if there is no room for a prediction.
     """
 
     max_seq_length: int
@@ -33,6 +37,12 @@ class ExampleOptions:
     is_masked: bool
     policy: MaskingPolicy
     is_segmented: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_predictions_per_seq < 1:
+            raise InputError(
+                f"--max_predictions_per_seq is {self.max_predictions_per_seq}, but at least 1 is expected."
+            )
 
     @property
     def features(self) -> tuple[Feature, ...]:

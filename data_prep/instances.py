@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.files import InputError
 from bert_tf.packing import check_max_seq_length, truncated_lengths
 from data_prep.random_streams import below, coin_flips, draw, make_keys, uniform
 from data_prep.token_store import TokenStore
@@ -42,7 +43,7 @@ class SegmentRules:
       random_seed: of all draws.
 
     Raises:
-      InputError: if a sequence has no room for two segments.
+      InputError: if a sequence has no room for two segments, or a number is out of range.
     """
 
     max_seq_length: int
@@ -52,6 +53,13 @@ class SegmentRules:
 
     def __post_init__(self) -> None:
         check_max_seq_length(self.max_seq_length, smallest=5)
+        longest = np.iinfo(EXAMPLE["length_a"]).max
+        if self.max_seq_length > longest:
+            raise InputError(f"--max_seq_length is {self.max_seq_length}, but {longest} at the most is expected.")
+        if not 0 <= self.short_seq_prob <= 1:
+            raise InputError(f"--short_seq_prob is {self.short_seq_prob}, but a share from 0 to 1 is expected.")
+        if self.dupe_factor < 1:
+            raise InputError(f"--dupe_factor is {self.dupe_factor}, but at least 1 is needed.")
 
     @property
     def max_num_tokens(self) -> int:

@@ -220,7 +220,7 @@ def _summary(
 ) -> dict[str, Any]:
     counts: collections.Counter[str] = collections.Counter()
     for part in tokenized:
-        names = ("documents", "sentences", "documents_of_one_sentence", "lines_without_tokens")
+        names = ("documents", "sentences", "documents_of_one_sentence", "empty_documents", "lines_without_tokens")
         counts.update({name: part.get(name, 0) for name in names})
         counts["corpus_tokens"] += part["tokens"]
     counts["long_sentences"] = sum(part["long_sentences"] for part in planned)

@@ -69,6 +69,7 @@ _SUMMARY = {
     "predictions": "masked tokens",
     "random_next": "examples with a random next sentence",
     "documents_of_one_sentence": "documents of one sentence (always with a random next one)",
+    "empty_documents": "documents without tokens (left out)",
     "long_sentences": "sentences longer than a sequence (cut)",
     "lines_without_tokens": "lines without tokens (left out)",
 }
@@ -147,8 +148,10 @@ def say_summary(counts: Mapping[str, Any]) -> None:
     rows = [{"count": counts[name], "of": what} for name, what in _SUMMARY.items() if counts.get(name)]
     say(reporting.table(rows))
     records = max(1, counts.get("records", 0))
-    say(
+    message = (
         f"tokens an example: {counts.get('tokens', 0) / records:.1f}; random next sentences: "
-        f"{counts.get('random_next', 0) / records:.1%}; predictions an example: "
-        f"{counts.get('predictions', 0) / records:.2f}"
+        f"{counts.get('random_next', 0) / records:.1%}"
     )
+    if "predictions" in counts:
+        message += f"; predictions an example: {counts['predictions'] / records:.2f}"
+    say(message)

@@ -99,7 +99,9 @@ class TokenizeStage:
             for piece in self.splits[job]:
                 for sentence in reader.sentences(piece, lambda size: advance(size / 1e6)):
                     if sentence is None:
-                        counts["documents_of_one_sentence"] += writer.end_document() == 1
+                        sentences = writer.end_document()
+                        counts["documents_of_one_sentence"] += sentences == 1
+                        counts["empty_documents"] += sentences == 0
                     elif ids := encode(sentence):
                         writer.add_sentence(ids)
                     else:

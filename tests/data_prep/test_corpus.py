@@ -138,3 +138,22 @@ def test_paragraphs_are_split_into_sentences(write):
     path = write("a.txt", "Dr. Watson came in. He sat down! It was 3.30 p.m. already.\n\nThe end.\n")
     found = [[sentence.strip() for sentence in document] for document in documents(path, split_sentences=True)]
     assert found == [["Dr. Watson came in.", "He sat down!", "It was 3.30 p.m. already."], ["The end."]]
+
+
+def test_documents_without_text_end_too(write):
+    def ends(path, **options):
+        (file,) = find_input_files(path)
+        reader = CorpusReader(CorpusOptions(on_bad_line="skip", **options), BadLines("skip"))
+        return list(reader.sentences(FileRange(file, 0, file.size)))
+
+    assert ends(write("a.txt", "\n\na\n\n\n\0\n\nb\n\n")) == ["a", None, None, "b", None]
+    assert ends(write("b.jsonl", '{"text": ""}\n{"text": "a\\n\\n\\nb"}\n')) == [None, "a", "b", None]
+    records = write("c.jsonl", '{"text": ""}\n{"text": "a\\n\\nb"}\n')
+    assert ends(records, documents="blank_line") == ["a", None, "b", None]
+        "a",
+        None,
+        "b",
+        None,
+    ]
+    assert ends(write("d.txt", "\n \n"), documents="file") == [None]
+    assert ends(write("e.txt", "a\n\0\nb"), documents="record") == ["a", None, None, "b", None]

@@ -160,6 +160,31 @@ def test_tasks_share_the_work(text, tmp_path, small_pieces):
     assert "already" in programs.run(*flags)
 
 
+def test_odd_documents_are_counted(tmp_path):
+    write_vocab(tmp_path)
+    text = tmp_path / "text.txt"
+    text.write_text("ba co.\n\n" + "fu di. " * 40 + "\nga.\n\u0301\n\n\u0301\n\nla.\nmi.\n")
+    _, counts = make(tmp_path, text)
+    expected = {"documents": 3, "sentences": 5, "documents_of_one_sentence": 1, "empty_documents": 1}
+    expected |= {"long_sentences": 1, "lines_without_tokens": 2}
+    assert {name: counts[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dupe_factor": 0}, "--dupe_factor is 0"),
+        ({"short_seq_prob": 1.5}, "--short_seq_prob is 1.5"),
+        ({"max_seq_length": 4}, "--max_seq_length is 4"),
+        ({"max_seq_length": 70000}, "--max_seq_length is 70000"),
+        ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq is 0"),
+    ],
+)
+def test_numbers_out_of_range_are_named(text, tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        preparation(tmp_path, text, **options)
+
+
 def test_resources_are_checked():
     with pytest.raises(InputError, match="--task_index is 2"):
         Resources("work", 1, 400, task_index=2, num_tasks=2)
