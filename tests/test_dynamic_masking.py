@@ -1,14 +1,20 @@
 import functools
+import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf import input_pipeline
+from bert_tf.distribution import DistributionConfig
 from bert_tf.dynamic_masking import BatchMasker
 from bert_tf.example_format import Sidecar, names, serialize, unmasked_features
 from bert_tf.files import InputError
 from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.pretraining_run import PretrainingData, PretrainingRun
+from bert_tf.training_step import TrainingConfig
+from tests.conftest import tiny_config
 
 PAD, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4
 VOCAB = {"[PAD]": PAD, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK}
@@ -172,3 +178,16 @@ def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
     shards = input_pipeline.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
     with pytest.raises(InputError, match="don't go together"):
         input_pipeline.record_features(shards, LENGTH, PREDICTIONS)
+
+
+def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
+    write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
+    path = tmp_path / "a.tfrecord.meta.json"
+    sidecar = json.loads(path.read_text())
+    path.write_text(json.dumps(sidecar | {"settings": sidecar["settings"] | {"objective": "ltr"}}))
+    config = tiny_config(vocab_size=len(VOCAB), max_position_embeddings=LENGTH)
+    data = [PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS)]
+    how = TrainingConfig(str(tmp_path / "out"), OptimizerConfig(1e-3, 4, 1), 2)
+    with pytest.raises(InputError, match="was made with --objective=ltr, but --objective is mlm_nsp"):
+        PretrainingRun(config, "mlm_nsp", data, [4], how, DistributionConfig())
+    assert PretrainingRun(config, "ltr", data, [4], how, DistributionConfig()).phases[0].masker is None

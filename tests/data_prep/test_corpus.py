@@ -149,7 +149,6 @@ def test_documents_without_text_end_too(write):
     assert ends(write("a.txt", "\n\na\n\n\n\0\n\nb\n\n")) == ["a", None, None, "b", None]
     assert ends(write("b.jsonl", '{"text": ""}\n{"text": "a\\n\\n\\nb"}\n')) == [None, "a", "b", None]
     records = write("c.jsonl", '{"text": ""}\n{"text": "a\\n\\nb"}\n')
-        None,
-    ]
+    assert ends(records, documents="blank_line") == ["a", None, "b", None]
     assert ends(write("d.txt", "\n \n"), documents="file") == [None]
     assert ends(write("e.txt", "a\n\0\nb"), documents="record") == ["a", None, None, "b", None]
