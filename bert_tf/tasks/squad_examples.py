@@ -324,12 +324,13 @@ class _AnswerReader:
             return False
         words_found = " ".join(example.doc_tokens[example.start_position : example.end_position + 1])
         kept_by_release = " ".join(text.split()) in words_found
+        hint = "" if self.fix_answer_offsets else " (--fix_answer_offsets seeks it)"
         if self.answer_text == "release":
             if not kept_by_release:
-                self.data.dropped[example.qas_id] = "the words at the answer's place don't hold it"
+                self.data.dropped[example.qas_id] = f"the words at the answer's place don't hold it{hint}"
             return kept_by_release
         if not _stands_at(example.context, text, offset):
-            where = "in the context" if self.fix_answer_offsets else "at its place (--fix_answer_offsets seeks it)"
+            where = "in the context" if self.fix_answer_offsets else f"at its place{hint}"
             self.data.dropped[example.qas_id] = f"the answer doesn't stand {where}"
             return False
         if not kept_by_release:
