@@ -114,7 +114,7 @@ def test_blank_questions_and_contexts_are_used_and_named(squad_file):
 
 def test_contexts_without_words_are_not_trained_on(squad_file):
     path = squad_file(question(answer=" ", start=0), context=" ")
-    with pytest.raises(InputError, match="no question that can be used. 1 of 1 questions dropped.*no words: q1$"):
+    with pytest.raises(InputError, match=r"no question that can be used. 1 of 1 questions dropped.*no words: q1$"):
         squad.read_squad(path, is_training=True)
 
 
