@@ -218,19 +218,23 @@ class FinetuningRun:
     def train(self, features: FeatureSet, evaluation: training.PeriodicEvaluation | None = None) -> dict[str, float]:
         """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
         how = self.training_config
-        batch_size = how.train_batch_size
-        distribution.per_replica_batch_size(batch_size, self.strategy, "--train_batch_size")
-        plan = BatchPlan(features, batch_size, how.seed, self.buckets(features))
+        data = self.training_data(features)
         say(f"***** Running training *****\n  Num examples = {len(features)}")
-        say(f"  Batch size = {batch_size}\n  Num steps = {how.num_train_steps}")
+        say(f"  Batch size = {how.train_batch_size}\n  Num steps = {how.num_train_steps}")
         if not checkpoint_saver.latest_checkpoint(how.output_dir):
             checkpoint_saver.remove_checkpoints(self.best_folder)  # of a run that began before this one
-        data = training.TrainingData(
-            lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
-            describe=lambda step: "examples " + ", ".join(map(str, plan.examples(step))),
-        )
         return training.train(
             self.model, how, self.strategy, data, self.init_checkpoint, evaluation, self.fresh_variables
+        )
+
+    def training_data(self, features: FeatureSet) -> training.TrainingData:
+        """What the training loop reads: the batches of a plan (see `feature_sets.BatchPlan`)."""
+        how = self.training_config
+        distribution.per_replica_batch_size(how.train_batch_size, self.strategy, "--train_batch_size")
+        plan = BatchPlan(features, how.train_batch_size, how.seed, self.buckets(features))
+        return training.TrainingData(
+            lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
+            describe=lambda step: "examples " + ", ".join(map(str, plan.examples(step))),
         )
 
     @property
