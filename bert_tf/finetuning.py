@@ -159,8 +159,15 @@ class FinetuningRun:
                 self.config,
                 use_one_hot_embeddings=distribution.is_tpu(self.strategy),
                 recompute_gradients=self.training_config.recompute_gradients,
+                causal=self.causal,
                 dtype=DTYPES[self.training_config.dtype],
             )
+
+    @property
+    def causal(self) -> bool:
+        """Whether each position sees only what is before it, as in the run that the weights come from."""
+        own = checkpoint_saver.latest_checkpoint(self.training_config.output_dir)
+        return run_directory.is_causal(own or self.init_checkpoint)
 
     def prepare(self, splits: Iterable[str]) -> None:
         """Reads and tokenizes splits, which are kept in memory. Best done before TensorFlow has run anything."""
@@ -199,6 +206,7 @@ class FinetuningRun:
             "max_seq_length": self.max_seq_length,
             "do_lower_case": self.tokenizer.do_lower_case,
             "fresh_variables": self.fresh_variables,
+            "causal": self.causal,
         }
 
     def record(self, flags: Mapping[str, Any], num_examples: int, allow_changes: bool = False) -> None:

@@ -84,6 +84,14 @@ def test_causal_encoder_sees_only_what_is_before():
     assert np.abs(before[:, 6:] - after[:, 6:]).max() > 1e-3
 
 
+def test_causal_encoder_pools_the_last_token():
+    encoder = BertEncoder(tiny_config(), causal=True)
+    ids, mask = np.arange(1, 11).reshape(1, 10), np.array([[1] * 7 + [0] * 3])
+    output = encoder(ids, mask)
+    assert_close(output.pooled_output, encoder.pooler(output.sequence_output[:, 6]), 1e-6)
+    assert_close(output.pooled_output, encoder(ids[:, :7]).pooled_output, 1e-6)
+
+
 def test_dropout_is_a_function_of_the_seed():
     encoder = BertEncoder(tiny_config())
     ids = np.arange(1, 11).reshape(1, 10)
