@@ -1,6 +1,6 @@
 """How long SQuAD's text takes before and after the model: whole files at once against one question at a time.
 
-    taskset -c 0 python benchmarks/squad_text.py [--squad_file=dev-v1.1.json] [--vocab_file=vocab.txt] [--rounds=5]
+    taskset -c 0 python -m benchmarks.squad_text [--squad_file=dev-v1.1.json] [--vocab_file=vocab.txt] [--rounds=5]
 
 Three contenders make the same windows, and from the same logits write the same files (which is checked). "characters"
 goes the release's way: its functions, on a tokenizer that looks at one character after the other and remembers nothing,

@@ -3,9 +3,11 @@
 import dataclasses
 import os
 
-from bert_tf import checkpoints, files, run_directory
+import numpy as np
+
+from bert_tf import checkpoints, files, packing, run_directory
 from bert_tf.config import BertConfig
-from bert_tf.encoder import BertEncoder
+from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.files import InputError
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.vocabulary import guess_casing
@@ -15,10 +17,10 @@ _CONFIG_FILES = (run_directory.CONFIG_FILE, "config.json")
 
 @dataclasses.dataclass(frozen=True)
 class LoadedBert:
-    """What `load` returns.
+    """What `load` returns: an encoder of texts, and what it is made of.
 
     Attributes:
-      encoder: call it with input_ids [B, T] (and input_mask, segment_ids); see `BertEncoder`.
+      encoder: call it with input_ids [B, T] (and input_mask, segment_ids), arrays or tensors; see `BertEncoder`.
       tokenizer: None where there is no vocabulary beside the checkpoint.
       config: of the encoder.
       source: the checkpoint, for reading what else it holds.
@@ -28,6 +30,34 @@ class LoadedBert:
     tokenizer: FullTokenizer | None
     config: BertConfig
     source: checkpoints.CheckpointSource
+
+    def __call__(self, *texts: str | tuple[str, str], max_seq_length: int | None = None) -> EncoderOutput:
+        """Encodes texts, and pairs of texts; B of them at once.
+
+        Args:
+          *texts: each becomes [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+          max_seq_length: longer ones are cut as for fine-tuning; by default as many pieces as the model has
+            positions. T is the length of the longest.
+
+        Raises:
+          InputError: if there are no texts, no vocabulary, or more positions than the model has.
+        """
+        if not texts:
+            raise InputError("no text is given, but at least one is needed.")
+        if self.tokenizer is None:
+            raise InputError("texts can't be encoded: there is no vocab.txt beside the checkpoint.")
+        max_seq_length = max_seq_length or self.config.max_position_embeddings
+        packing.check_max_seq_length(max_seq_length)
+        self.config.check_sequence_length(max_seq_length)
+        sequences = []
+        for text in texts:
+            ids = [self.tokenizer.encode(part) for part in ((text,) if isinstance(text, str) else text)]
+            a, b = packing.fit_segments(ids[0], ids[1] if len(ids) > 1 else None, max_seq_length)
+            cls, sep = (self.tokenizer.vocab[token] for token in ("[CLS]", "[SEP]"))
+            sequences.append(packing.join_segments(a, b, cls, sep))
+        length = max(len(ids) for ids, _ in sequences)
+        packed = [packing.pad(ids, segments, length) for ids, segments in sequences]
+        return self.encoder(*(np.array(column, np.int32) for column in zip(*packed, strict=True)))
 
 
 def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -> LoadedBert:
