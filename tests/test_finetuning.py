@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf import checkpoint_saver, checkpoints, feature_sets, finetuning_workflow, run_directory
+from bert_tf import checkpoint_saver, checkpoints, feature_sets, finetuning, finetuning_workflow, run_directory
 from bert_tf.distribution import DistributionConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
@@ -155,6 +155,17 @@ def test_a_missing_last_evaluation_is_made_up_for(tmp_path, write):
     finetuning_workflow.carry_out(run_of(tmp_path / "out", write), plan)
     (made_up,) = lines_of(tmp_path / "out", "eval")
     assert {k: v for k, v in made_up.items() if k != "time"} == {k: v for k, v in whole[0].items() if k != "time"}
+
+
+def test_a_large_training_set_is_tokenised_on_the_way_and_trains_to_the_same_weights(tmp_path, write, monkeypatch):
+    plan = Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)])
+    finetuning_workflow.carry_out(run_of(tmp_path / "eager", write), plan)
+    monkeypatch.setattr(finetuning, "MOST_TOKENIZED_BEFORE", 5)
+    run = run_of(tmp_path / "lazy", write)
+    assert isinstance(run.features("train"), feature_sets.LazyFeatures)
+    finetuning_workflow.carry_out(run, plan)
+    (eager,), (lazy,) = (lines_of(tmp_path / name, "train") for name in ("eager", "lazy"))
+    assert (eager["loss"], eager["gradient_norm"]) == (lazy["loss"], lazy["gradient_norm"])
 
 
 def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):

@@ -117,6 +117,7 @@ class TaggingTask:
 
     name = "ner"
     judged_by = "f1"
+    independent = False  # a sentence is seen within its document
     dev_splits = ("dev",)
     test_splits = ("test",)
 
