@@ -6,7 +6,7 @@ A model of the size of the 6-layer checkpoint (hidden 384, initial weights: spee
 padding is dynamic, and making the batches is part of the step. With --compare_python, the interpreter of an environment
 with torch and transformers, these fine-tune the same model on the same sequences in processes of their own. The
 contenders take turns, so that whatever else the machine does falls on all of them; the table gives each one's median.
-Where a processor can't compute in bfloat16 (no AVX512-BF16 or AMX), both sides only emulate it: see the last line.
+Where a processor can't compute in bfloat16 (no AVX512-BF16 or AMX), a last line says so.
 Takes about a minute for each contender on two cores.
 """
 
@@ -20,7 +20,7 @@ import time
 import tensorflow as tf
 from absl import app, flags
 
-from bert_tf import reporting
+from bert_tf import distribution, reporting
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
 from bert_tf.finetuning import FinetuningRun
@@ -123,13 +123,6 @@ def measure(contenders):
     return {name: statistics.median(values) for name, values in rates.items()}
 
 
-def bfloat16_support():
-    """Says whether the processor computes in bfloat16."""
-    with open("/proc/cpuinfo", encoding="utf-8") as reader:
-        known = [name for name in ("avx512_bf16", "amx_bf16") if name in reader.read()]
-    return f"bfloat16: the processor has {' and '.join(known)}." if known else "bfloat16: emulated on this processor."
-
-
 def main(_):
     vocab_size = len(FullTokenizer(_VOCAB_FILE.value, do_lower_case=True).vocab)
     config = BertConfig.from_json_file(_CONFIG_FILE.value) if _CONFIG_FILE.value else BertConfig(vocab_size, **MINILM)
@@ -149,7 +142,8 @@ def main(_):
             row["times transformers"] = rate / rates[f"transformers, {name.split(', ')[1]}"]
         rows.append(row)
     print(reporting.table(rows))
-    print(bfloat16_support())
+    if distribution.emulates_bfloat16():
+        print("This processor has no instructions for bfloat16: neither side gains by it.")
 
 
 if __name__ == "__main__":

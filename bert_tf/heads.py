@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers import BertLayer, Dense, LayerNorm, dropout, truncated_normal
+from bert_tf.layers import BertLayer, Dense, LayerNorm, dropout, matmul, truncated_normal
 
 # Dropout before the classifier is fixed in the release, whatever the config says.
 CLASSIFIER_DROPOUT = 0.1
@@ -64,7 +64,7 @@ class MaskedLMHead(BertLayer):
         """sequence_output [B, T, H], positions [B, P], embedding_table [V, H] -> logits [B*P, V]."""
         x = self.transform(gather_positions(sequence_output, positions))
         table = tf.cast(embedding_table, self.compute_dtype)
-        return tf.cast(tf.matmul(x, table, transpose_b=True), tf.float32) + self.output_bias.value
+        return tf.cast(matmul(x, table, transpose_b=True), tf.float32) + self.output_bias.value
 
 
 class LinearHead(BertLayer):
