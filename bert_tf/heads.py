@@ -74,9 +74,10 @@ class LinearHead(BertLayer):
       outputs: C.
       scope: what the release puts before the variables' names: "cls/seq_relationship" for next sentence,
         "cls/squad" for answer spans, nothing for classifiers.
+      width: H, where it isn't the config's.
     """
 
-    def __init__(self, config: BertConfig, outputs: int, scope: str = "", **kwargs) -> None:
+    def __init__(self, config: BertConfig, outputs: int, scope: str = "", width: int | None = None, **kwargs) -> None:
         super().__init__(config, **kwargs)
         self.outputs = outputs
         with contextlib.ExitStack() as scopes:
@@ -85,7 +86,10 @@ class LinearHead(BertLayer):
             # Not add_weight, which would put the layer's own name into the path.
             options = {"dtype": "float32", "autocast": False}
             self.output_weights = keras.Variable(
-                truncated_normal(config), shape=(outputs, config.hidden_size), name="output_weights", **options
+                truncated_normal(config),
+                shape=(outputs, width or config.hidden_size),
+                name="output_weights",
+                **options,
             )
             self.output_bias = keras.Variable("zeros", shape=(outputs,), name="output_bias", **options)
         self.built = True
