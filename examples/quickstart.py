@@ -54,8 +54,8 @@ def main() -> None:
         [
             *("run_pretraining.py", f"--input_file={CORPUS}", f"--output_dir={PRETRAINED}", f"--vocab_file={VOCAB}"),
             *("--model_size=tiny", *LENGTHS, "--do_train", "--train_batch_size=32", "--learning_rate=1e-3"),
-            *("--num_train_steps=1500", "--num_warmup_steps=150", "--save_checkpoints_steps=500"),
-            *(f"--eval_input_file={HELDOUT}", "--eval_steps=250"),
+            *("--num_train_steps=1000", "--num_warmup_steps=100", "--save_checkpoints_steps=500"),
+            *(f"--eval_input_file={HELDOUT}", "--eval_steps=200"),
         ],
     )
     reporting.plot_metrics(str(PRETRAINED), ("loss", "masked_lm_accuracy"), str(PRETRAINED / "metrics.png"))
