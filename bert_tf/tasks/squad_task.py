@@ -68,6 +68,7 @@ class SquadTask:
     """
 
     name = "squad"
+    independent = False  # a question may have several windows
 
     def __init__(self, config: SquadConfig, train_files: Sequence[str] = (), predict_file: str | None = None) -> None:
         self.config = config
