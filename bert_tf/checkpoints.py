@@ -24,9 +24,12 @@ import tensorflow as tf
 from bert_tf import checkpoint_names, files
 from bert_tf.checkpoint_saver import latest_checkpoint
 from bert_tf.config import BertConfig
+from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
 
 SAFETENSORS_FILE = "model.safetensors"
+# TensorFlow's reader has no error class of its own.
+_READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
 
 
@@ -65,7 +68,7 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> CheckpointSou
         return _open_hf(prefix, what)
     try:
         reader = tf.train.load_checkpoint(prefix)
-    except (tf.errors.OpError, ValueError) as error:
+    except _READ_ERRORS as error:
         raise InputError(f"{what}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
     stored = reader.get_variable_to_shape_map()
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in stored:
@@ -119,8 +122,8 @@ def find_checkpoint(path: str, what: str = "--init_checkpoint") -> str:
 def _read_tensor(reader: Any, name: str, prefix: str, what: str) -> np.ndarray:
     try:
         return reader.get_tensor(name)
-    except tf.errors.OpError as error:
-        raise InputError(f"{what}: {prefix} is damaged: {name} can't be read ({error.message}).") from None
+    except _READ_ERRORS as error:
+        raise InputError(f"{what}: {prefix} is damaged: {name} can't be read ({error}).") from None
 
 
 def _open_hf(path: str, what: str) -> CheckpointSource:
@@ -205,14 +208,17 @@ class RestoreSummary:
     ignored: tuple[str, ...]
 
     def __str__(self) -> str:
-        def named(names: Sequence[str]) -> str:
-            shown = ", ".join(sorted(names)[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-            return f"{len(names)}" + (f" ({shown})" if names else "")
-
+        others = [name for name in self.ignored if not re.fullmatch(checkpoint_names.TRAINING_STATE, name)]
+        state = ["training state"] if len(others) < len(self.ignored) else []
         return (
-            f"Read {self.source}: {len(self.matched)} variables matched; left fresh: {named(self.fresh)}; "
-            f"ignored in the source: {named(self.ignored)}."
+            f"Read {self.source}: {len(self.matched)} variables matched; {len(self.fresh)} left fresh"
+            f"{_named(self.fresh)}; {len(self.ignored)} ignored in the source{_named(state + others)}."
         )
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return f" ({shown})" if names else ""
 
 
 def restore(
@@ -238,41 +244,74 @@ def restore(
     # Hugging Face's span and masked-LM models have no pooler, and neither uses it.
     if source.kind == "hf" and not any(name.startswith("bert/pooler/") for name in source.shapes):
         may_be_fresh = f"{may_be_fresh}|bert/pooler/.*"
-    matched = [name for name in variables if name in source.shapes]
-    missing = [name for name in variables if name not in source.shapes]
-    left_over = [name for name in source.shapes if name not in variables]
-    problems = [
-        f"{name} has shape {list(source.shapes[name])} in the checkpoint, but {variables[name].shape} in the model"
-        for name in matched
-        if tuple(source.shapes[name]) != tuple(variables[name].shape)
-    ]
-    problems += [
-        f"{name} is in the model, but not in the checkpoint" for name in missing if not re.fullmatch(may_be_fresh, name)
-    ]
-    problems += [
-        f"{name} is in the checkpoint, but not in the model"
-        for name in left_over
-        if not re.fullmatch(may_be_ignored, name)
-    ]
+    shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+    problems = _problems(shapes, source.shapes, may_be_fresh, may_be_ignored)
     if problems:
-        shown = "\n  ".join(problems[:20]) + (f"\n  and {len(problems) - 20} more" if len(problems) > 20 else "")
-        raise InputError(
-            f"{what}: {source.path} doesn't fit the model:\n  {shown}\n"
-            "Check that the config is the checkpoint's own, and that a fine-tuned checkpoint is read for its own task."
-        )
+        raise _misfit(source, problems, what)
+    matched = [name for name in variables if name in source.shapes]
     for name in matched:
         variables[name].assign(source.read(name))
     return RestoreSummary(
         source=source.path,
         matched=tuple(matched),
-        fresh=tuple(missing),
-        ignored=(*left_over, *source.ignored),
+        fresh=tuple(name for name in variables if name not in source.shapes),
+        ignored=(*(name for name in source.shapes if name not in variables), *source.ignored),
+    )
+
+
+def _problems(
+    wanted: Mapping[str, tuple[int, ...]],
+    found: Mapping[str, tuple[int, ...]],
+    may_be_fresh: str,
+    may_be_ignored: str,
+) -> list[str]:
+    """What keeps a model (names and shapes wanted) and a checkpoint (those found) from fitting together."""
+    return [
+        *(
+            f"{name} has shape {list(found[name])} in the checkpoint, but {list(shape)} in the model"
+            for name, shape in wanted.items()
+            if name in found and found[name] != shape
+        ),
+        *(
+            f"{name} is in the model, but not in the checkpoint"
+            for name in wanted
+            if name not in found and not re.fullmatch(may_be_fresh, name)
+        ),
+        *(
+            f"{name} is in the checkpoint, but not in the model"
+            for name in found
+            if name not in wanted and not re.fullmatch(may_be_ignored, name)
+        ),
+    ]
+
+
+def _misfit(source: CheckpointSource, problems: Sequence[str], what: str) -> InputError:
+    shown = "\n  ".join(problems[:20]) + (f"\n  and {len(problems) - 20} more" if len(problems) > 20 else "")
+    return InputError(
+        f"{what}: {source.path} doesn't fit the model:\n  {shown}\n"
+        "Check that the config is the checkpoint's own, and that a fine-tuned checkpoint is read for its own task."
     )
 
 
 def named_variables(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:
     """Keras variables by their paths, which are their released names."""
     return {variable.path: variable.value for variable in variables}
+
+
+def matching_weights(source: CheckpointSource, config: BertConfig, what: str) -> dict[str, np.ndarray]:
+    """All of a checkpoint's weights, checked against a config; training state is left out.
+
+    Raises:
+      InputError: if the encoder isn't the config's, or a tensor is neither encoder nor head.
+    """
+    expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config).variables}
+    weights = [name for name in source.shapes if not re.fullmatch(checkpoint_names.TRAINING_STATE, name)]
+    problems = _problems(
+        expected, {name: source.shapes[name] for name in weights}, "bert/pooler/.*", checkpoint_names.HEADS
+    )
+    if problems:
+        raise _misfit(source, problems, what)
+    return {name: source.read(name) for name in weights}
 
 
 # --- Writing ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import os
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.files import InputError
@@ -109,3 +112,37 @@ def per_replica_batch_size(global_batch_size: int, strategy: tf.distribute.Strat
     if global_batch_size < 1 or global_batch_size % replicas:
         raise InputError(f"{flag} is {global_batch_size}, but a multiple of the {replicas} replicas is expected.")
     return global_batch_size // replicas
+
+
+def replicated(
+    function: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]], strategy: tf.distribute.Strategy
+) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """Compiles a function of a batch, and has each replica compute its part of the batch.
+
+    Args:
+      function: named tensors, each with a row for each example, to named tensors of the same kind.
+      strategy: where.
+
+    Returns:
+      The same on arrays; the number of rows must be a multiple of the replicas.
+    """
+    replicas = strategy.num_replicas_in_sync
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+        return strategy.run(function, args=(batch,))
+
+    def split_and_run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        def part(context: Any) -> dict[str, tf.Tensor]:
+            i = context.replica_id_in_sync_group
+            return {
+                name: tf.constant(x[i * len(x) // replicas : (i + 1) * len(x) // replicas]) for name, x in batch.items()
+            }
+
+        outputs = run(strategy.experimental_distribute_values_from_function(part))
+        return {
+            name: np.concatenate([part.numpy() for part in strategy.experimental_local_results(value)])
+            for name, value in outputs.items()
+        }
+
+    return split_and_run

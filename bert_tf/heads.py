@@ -83,10 +83,11 @@ class LinearHead(BertLayer):
             for name in filter(None, scope.split("/")):
                 scopes.enter_context(keras.name_scope(name))
             # Not add_weight, which would put the layer's own name into the path.
+            options = {"dtype": "float32", "autocast": False}
             self.output_weights = keras.Variable(
-                truncated_normal(config), shape=(outputs, config.hidden_size), name="output_weights"
+                truncated_normal(config), shape=(outputs, config.hidden_size), name="output_weights", **options
             )
-            self.output_bias = keras.Variable("zeros", shape=(outputs,), name="output_bias")
+            self.output_bias = keras.Variable("zeros", shape=(outputs,), name="output_bias", **options)
         self.built = True
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # [N, H] -> [N, C]

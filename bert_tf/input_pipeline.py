@@ -11,9 +11,8 @@ Axis letters: B batch, W window.
 import dataclasses
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
@@ -47,6 +46,7 @@ def find_shards(
     patterns: str,
     max_seq_length: int,
     max_predictions_per_seq: int,
+    vocab_size: int,
     vocab_sha256: str | None = None,
     what: str = "--input_file",
 ) -> list[Shard]:
@@ -56,6 +56,7 @@ def find_shards(
       patterns: comma-separated names and globs; sidecars among the matches are passed over.
       max_seq_length: the flag's value.
       max_predictions_per_seq: the flag's value.
+      vocab_size: the model's; ids must be below.
       vocab_sha256: the vocabulary that will be used; None where it isn't known.
       what: how the user knows the files, for messages.
 
@@ -94,7 +95,7 @@ def find_shards(
                 )
         if records == 0:
             raise InputError(f"{what}: {path} holds no records.")
-        _check_first_record(path, pretraining_features(max_seq_length, max_predictions_per_seq), what)
+        _check_first_record(path, pretraining_features(max_seq_length, max_predictions_per_seq), vocab_size, what)
         shards.append(Shard(path, records, sidecar))
     if not shards:
         raise InputError(f"{what}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
@@ -125,7 +126,7 @@ def count_records(path: str, what: str) -> int:
     return count
 
 
-def _check_first_record(path: str, features: Sequence[Feature], what: str) -> None:
+def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int, what: str) -> None:
     try:
         record = next(iter(tf.data.TFRecordDataset(path).take(1))).numpy()
         found = tf.train.Example.FromString(record).features.feature
@@ -140,6 +141,12 @@ def _check_first_record(path: str, features: Sequence[Feature], what: str) -> No
                 f"{what}: {path}, record 1: {feature.name} has {len(values)} numbers, but {feature.length} are "
                 f"expected. The data was made with another --{flag}, or is no pre-training data."
             )
+    largest = max(found["input_ids"].int64_list.value)
+    if largest >= vocab_size:
+        raise InputError(
+            f"{what}: {path}, record 1: the id {largest} is outside the model's vocabulary of {vocab_size}. "
+            "Use the config and the vocabulary that the data was made with."
+        )
 
 
 def parse(features: Sequence[Feature], serialized: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -172,7 +179,7 @@ class RecordPosition:
 def locate(shards: Sequence[Shard], index: int, seed: int | None) -> RecordPosition:
     """The place of the stream's `index`-th record; a `seed` of None leaves the shards in order."""
     epoch, rest = divmod(index, sum(shard.records for shard in shards))
-    order = _epoch_order(len(shards), epoch, seed)
+    order = _epoch_order(len(shards), epoch, seed).numpy()
     position = 0
     while rest >= shards[order[position]].records:
         rest -= shards[order[position]].records
@@ -180,23 +187,31 @@ def locate(shards: Sequence[Shard], index: int, seed: int | None) -> RecordPosit
     return RecordPosition(epoch, [shards[i] for i in order], position, rest)
 
 
-def _epoch_order(count: int, epoch: int, seed: int | None) -> np.ndarray:
-    return np.arange(count) if seed is None else np.random.default_rng([seed, epoch]).permutation(count)
+def _epoch_order(count: int, epoch: int | tf.Tensor, seed: int | None) -> tf.Tensor:
+    """The order of the shards in an epoch, the same in the graph and outside of it."""
+    if seed is None:
+        return tf.range(count)
+    return _shuffled_range(count, seed, epoch)
+
+
+def _shuffled_range(count: int, seed: int, number: int | tf.Tensor) -> tf.Tensor:
+    """A permutation of 0..count-1 for each (seed, number)."""
+    pair = tf.stack([tf.cast(seed, tf.int64), tf.cast(number, tf.int64)])
+    return tf.random.experimental.index_shuffle(tf.range(count), seed=pair, max_index=count - 1)
 
 
 def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.data.Dataset:
     """The endless stream of serialised records, from its `index`-th on."""
     start = locate(shards, index, seed)
+    paths = tf.constant([shard.path for shard in shards])
 
-    def paths_after_start():
-        yield from (shard.path for shard in start.shards[start.shard + 1 :])
-        epoch = start.epoch + 1
-        while True:
-            yield from (shards[i].path for i in _epoch_order(len(shards), epoch, seed))
-            epoch += 1
+    def paths_of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.from_tensor_slices(tf.gather(paths, _epoch_order(len(shards), epoch, seed)))
 
     first = _read(start.shards[start.shard].path).skip(start.record)
-    later = tf.data.Dataset.from_generator(paths_after_start, output_signature=tf.TensorSpec([], tf.string))
+    rest_of_epoch = [shard.path for shard in start.shards[start.shard + 1 :]]
+    later_epochs = tf.data.Dataset.counter(start.epoch + 1).flat_map(paths_of_epoch)
+    later = tf.data.Dataset.from_tensor_slices(tf.constant(rest_of_epoch, tf.string)).concatenate(later_epochs)
     return first.concatenate(later.flat_map(_read))
 
 
@@ -230,17 +245,16 @@ def training_batches(
     window = window_size(global_batch_size)
     batches_per_window = window // global_batch_size
     first_window, batches_to_skip = divmod(start_step, batches_per_window)
-    part = _part_of_batch(global_batch_size, context)
+    part, size = _part_of_batch(global_batch_size, context)
 
-    def shuffle(number: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:  # [W] -> batches [B / pipelines]
-        order = tf.random.experimental.index_shuffle(
-            tf.range(window), seed=tf.stack([tf.cast(seed, tf.int64), number, 0]), max_index=window - 1
-        )
+    def shuffle(number: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:  # [W] -> batches [B / replicas]
+        order = _shuffled_range(window, seed, number)
         batches = tf.reshape(tf.gather(records, order), [batches_per_window, global_batch_size])
-        return tf.data.Dataset.from_tensor_slices(batches[:, part])
+        return tf.data.Dataset.from_tensor_slices(tf.reshape(batches[:, part], [-1, size]))
 
     windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
-    dataset = windows.enumerate(start=first_window).prefetch(1).flat_map(shuffle).skip(batches_to_skip)
+    dataset = windows.enumerate(start=first_window).prefetch(1).flat_map(shuffle)
+    dataset = dataset.skip(batches_to_skip * (1 if context is None else replicas_per_pipeline(context)))
     dataset = dataset.map(lambda records: parse(features, records), num_parallel_calls=tf.data.AUTOTUNE)
     return _options(dataset).prefetch(tf.data.AUTOTUNE)
 
@@ -252,18 +266,25 @@ def evaluation_batches(
     context: tf.distribute.InputContext | None = None,
 ) -> tf.data.Dataset:
     """Batches in the files' order, without end: as released, a short file is gone over again."""
-    part = _part_of_batch(global_batch_size, context)
+    part, size = _part_of_batch(global_batch_size, context)
     dataset = _records_from(shards, 0, None).batch(global_batch_size, drop_remainder=True)
-    dataset = dataset.map(lambda records: parse(features, records[part]), num_parallel_calls=tf.data.AUTOTUNE)
+    dataset = dataset.map(lambda records: records[part]).unbatch().batch(size, drop_remainder=True)
+    dataset = dataset.map(lambda records: parse(features, records), num_parallel_calls=tf.data.AUTOTUNE)
     return _options(dataset).prefetch(tf.data.AUTOTUNE)
 
 
-def _part_of_batch(global_batch_size: int, context: tf.distribute.InputContext | None) -> slice:
+def replicas_per_pipeline(context: tf.distribute.InputContext) -> int:
+    """How many replicas one input pipeline feeds; each takes the next batch in turn."""
+    return context.num_replicas_in_sync // context.num_input_pipelines
+
+
+def _part_of_batch(global_batch_size: int, context: tf.distribute.InputContext | None) -> tuple[slice, int]:
+    """Which of a global batch's examples a pipeline feeds, and how many each of its replicas takes."""
     if context is None:
-        return slice(None)
+        return slice(None), global_batch_size
     size = context.get_per_replica_batch_size(global_batch_size)
-    size *= context.num_replicas_in_sync // context.num_input_pipelines
-    return slice(context.input_pipeline_id * size, (context.input_pipeline_id + 1) * size)
+    fed = size * replicas_per_pipeline(context)
+    return slice(context.input_pipeline_id * fed, (context.input_pipeline_id + 1) * fed), size
 
 
 def _options(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -281,8 +302,3 @@ def describe_position(shards: Sequence[Shard], global_batch_size: int, seed: int
     start, end = locate(shards, first, seed), locate(shards, first + window - 1, seed)
     names = [os.path.basename(start.shards[start.shard].path), os.path.basename(end.shards[end.shard].path)]
     return names[0] if names[0] == names[1] else f"{names[0]} to {names[1]}"
-
-
-def numpy_batches(arrays: Mapping[str, np.ndarray], batch_size: int) -> tf.data.Dataset:
-    """Batches of arrays that fit into memory, in their order, the last one as short as it is."""
-    return tf.data.Dataset.from_tensor_slices(dict(arrays)).batch(batch_size)

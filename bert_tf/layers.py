@@ -86,6 +86,10 @@ class BertLayer(keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.config = config
 
+    def add_weight(self, **kwargs) -> keras.Variable:
+        """A variable whose value is float32 wherever it is read; see `compute`."""
+        return super().add_weight(**kwargs, dtype="float32", autocast=False)
+
     def compute(self, variable: keras.Variable) -> tf.Tensor:
         """The variable's value in the compute dtype."""
         return tf.cast(variable.value, self.compute_dtype)

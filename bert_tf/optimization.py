@@ -1,9 +1,10 @@
-"""The released optimizer: Adam with decoupled weight decay and without bias correction, and its schedule.
+"""The released optimizer (Adam with decoupled weight decay and without bias correction), LAMB, and the schedule.
 
 Everything works on plain `tf.Variable`s inside a replica, so it runs the same on one device, on several (after the
 gradients are summed over the replicas), and compiled by XLA.
 """
 
+import abc
 import dataclasses
 import re
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ import keras
 import tensorflow as tf
 
 from bert_tf.files import InputError
+
+OPTIMIZERS = ("adamw", "lamb")
 
 # Variables with one of these in their name aren't decayed (the release's list).
 NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
@@ -31,7 +34,8 @@ class OptimizerConfig:
       epsilon: added to the root of the squared mean.
       clip_norm: gradients are scaled down to this global norm.
       bias_correction: correct the running means for their zero start (Kingma and Ba, 2015), which the release
-        doesn't; it makes fine-tuning on small data sets more stable (Mosbach et al., 2021).
+        doesn't; it makes fine-tuning on small data sets more stable (Mosbach et al., 2021). LAMB always does.
+      optimizer: one of `OPTIMIZERS`.
     """
 
     learning_rate: float
@@ -43,8 +47,11 @@ class OptimizerConfig:
     epsilon: float = 1e-6
     clip_norm: float = 1.0
     bias_correction: bool = False
+    optimizer: str = "adamw"
 
     def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise InputError(f"--optimizer is {self.optimizer!r}, but one of {', '.join(OPTIMIZERS)} is expected.")
         if self.num_train_steps < 1:
             raise InputError(f"--num_train_steps is {self.num_train_steps}, but at least 1 is expected.")
         if self.num_warmup_steps < 0:
@@ -61,7 +68,10 @@ def learning_rate(config: OptimizerConfig, step: tf.Tensor) -> tf.Tensor:
     """
     step = tf.cast(step, tf.float32)
     peak = tf.constant(config.learning_rate, tf.float32)
-    decayed = peak * (1.0 - tf.minimum(step, config.num_train_steps) / config.num_train_steps)
+    # A product with the reciprocal, as TensorFlow's graph optimizer made of the release's division: near the end of
+    # training the two differ by more than float32's last digit.
+    reciprocal = tf.constant(1.0 / config.num_train_steps, tf.float32)
+    decayed = peak * (1.0 - tf.minimum(step, config.num_train_steps) * reciprocal)
     if config.num_warmup_steps == 0:
         return decayed
     return tf.where(step < config.num_warmup_steps, peak * (step / config.num_warmup_steps), decayed)
@@ -72,19 +82,21 @@ def is_decayed(path: str) -> bool:
     return not any(re.search(pattern, path) for pattern in NOT_DECAYED)
 
 
-class AdamWeightDecay:
-    """The release's `AdamWeightDecayOptimizer` with clipping and schedule.
+class Optimizer(abc.ABC):
+    """What both optimizers share: slots, clipping, schedule, and which variables are decayed.
 
     Variables without a gradient (the pooler in SQuAD) are left alone: they are neither decayed nor given slots, so
     they must not be among `variables`.
 
     Args:
       config: rates and constants.
-      variables: what is trained; slots `<path>/adam_m` and `<path>/adam_v` are made for each.
+      variables: what is trained; two slots are made for each, `<path>/adam_m` and `<path>/adam_v` (or lamb_m, lamb_v).
 
     Raises:
-      ValueError: if a variable is given twice.
+      ValueError: if two variables have the same path.
     """
+
+    slot_prefix: str
 
     def __init__(self, config: OptimizerConfig, variables: Sequence[keras.Variable]) -> None:
         paths = [variable.path for variable in variables]
@@ -104,11 +116,11 @@ class AdamWeightDecay:
         return tf.Variable(tf.zeros(variable.shape, tf.float32), trainable=False)
 
     def state(self) -> dict[str, tf.Variable]:
-        """The optimizer's variables by their names in the released checkpoints."""
+        """The optimizer's variables by their names in checkpoints; AdamWeightDecay's are the release's."""
         named = {"global_step": self.global_step}
         for variable, mean, squared_mean in zip(self.variables, self.means, self.squared_means, strict=True):
-            named[f"{variable.path}/adam_m"] = mean
-            named[f"{variable.path}/adam_v"] = squared_mean
+            named[f"{variable.path}/{self.slot_prefix}_m"] = mean
+            named[f"{variable.path}/{self.slot_prefix}_v"] = squared_mean
         return named
 
     def apply(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor) -> tf.Tensor:
@@ -121,38 +133,85 @@ class AdamWeightDecay:
         Returns:
           The learning rate of this update.
         """
-        config = self.config
-        step = self.global_step.read_value() if hasattr(self.global_step, "read_value") else self.global_step
-        rate = learning_rate(config, step)
+        step = tf.identity(self.global_step)
+        rate = learning_rate(self.config, step)
         # As tf.clip_by_global_norm, but without a pass over every gradient where nothing is clipped.
         gradients = tf.cond(
-            norm > config.clip_norm,
-            lambda: [gradient * (config.clip_norm / norm) for gradient in gradients],
+            norm > self.config.clip_norm,
+            lambda: [gradient * (self.config.clip_norm / norm) for gradient in gradients],
             lambda: [tf.identity(gradient) for gradient in gradients],
         )
         count = tf.cast(step + 1, tf.float32)
+        for update in zip(self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True):
+            self._update(*update, rate=rate, count=count)
+        return rate
+
+    @abc.abstractmethod
+    def _update(
+        self,
+        variable: keras.Variable,
+        mean: tf.Variable,
+        squared_mean: tf.Variable,
+        gradient: tf.Tensor,
+        decayed: bool,
+        rate: tf.Tensor,
+        count: tf.Tensor,
+    ) -> None:
+        """Updates one variable and its slots; `count` is the number of updates with this one."""
+
+
+class AdamWeightDecay(Optimizer):
+    """The release's `AdamWeightDecayOptimizer`: rate * (m / (sqrt(v) + epsilon) + decay * w) is subtracted from w."""
+
+    slot_prefix = "adam"
+
+    def _update(self, variable, mean, squared_mean, gradient, decayed, rate, count) -> None:  # noqa: ANN001
+        config = self.config
+        # The decay part first, on its own, and the rest by TensorFlow's fused Adam, whose bias correction vanishes
+        # with powers of 0.
+        if decayed and config.weight_decay_rate:
+            shrunk = variable.value * (1.0 - rate * config.weight_decay_rate)
+            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=shrunk)
         power_1 = config.beta_1**count if config.bias_correction else tf.constant(0.0)
         power_2 = config.beta_2**count if config.bias_correction else tf.constant(0.0)
-        for variable, mean, squared_mean, gradient, decayed in zip(
-            self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True
-        ):
-            # The release subtracts rate * (m / (sqrt(v) + epsilon) + decay * w): the decay part first, on its own,
-            # and the rest by TensorFlow's fused Adam, whose bias correction vanishes with powers of 0.
-            handle = variable.value.handle
-            if decayed and config.weight_decay_rate:
-                shrunk = variable.value * (1.0 - rate * config.weight_decay_rate)
-                with tf.control_dependencies([shrunk]):
-                    tf.raw_ops.AssignVariableOp(resource=handle, value=shrunk)
-            tf.raw_ops.ResourceApplyAdam(
-                var=handle,
-                m=mean.handle,
-                v=squared_mean.handle,
-                beta1_power=power_1,
-                beta2_power=power_2,
-                lr=rate,
-                beta1=config.beta_1,
-                beta2=config.beta_2,
-                epsilon=config.epsilon * tf.sqrt(1.0 - power_2),  # inside the corrected root, as in the paper
-                grad=gradient,
-            )
-        return rate
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.value.handle,
+            m=mean.handle,
+            v=squared_mean.handle,
+            beta1_power=power_1,
+            beta2_power=power_2,
+            lr=rate,
+            beta1=config.beta_1,
+            beta2=config.beta_2,
+            epsilon=config.epsilon * tf.sqrt(1.0 - power_2),  # inside the corrected root, as in the paper
+            grad=gradient,
+        )
+
+
+class Lamb(Optimizer):
+    """LAMB (You et al., 2020), for batches of tens of thousands: Adam whose step is scaled to each variable's norm.
+
+    Layer normalisation's variables and biases, which aren't decayed, aren't scaled either.
+    """
+
+    slot_prefix = "lamb"
+
+    def _update(self, variable, mean, squared_mean, gradient, decayed, rate, count) -> None:  # noqa: ANN001
+        config = self.config
+        value = variable.value.read_value()
+        next_mean = config.beta_1 * mean.read_value() + (1.0 - config.beta_1) * gradient
+        next_squared = config.beta_2 * squared_mean.read_value() + (1.0 - config.beta_2) * tf.square(gradient)
+        corrected = next_mean / (1.0 - config.beta_1**count)
+        step = corrected / (tf.sqrt(next_squared / (1.0 - config.beta_2**count)) + config.epsilon)
+        if decayed:
+            step += config.weight_decay_rate * value
+            norm, step_norm = tf.norm(value), tf.norm(step)
+            rate *= tf.where((norm > 0) & (step_norm > 0), norm / step_norm, 1.0)
+        tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=value - rate * step)
+        tf.raw_ops.AssignVariableOp(resource=mean.handle, value=next_mean)
+        tf.raw_ops.AssignVariableOp(resource=squared_mean.handle, value=next_squared)
+
+
+def build_optimizer(config: OptimizerConfig, variables: Sequence[keras.Variable]) -> Optimizer:
+    """The optimizer that a config names."""
+    return {"adamw": AdamWeightDecay, "lamb": Lamb}[config.optimizer](config, variables)

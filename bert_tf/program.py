@@ -1,17 +1,9 @@
-"""How every program starts and stops: quiet libraries, checked arguments, and input errors as one line.
+"""How every program starts and stops: checked arguments, and input errors as one line."""
 
-Import this before TensorFlow is imported.
-"""
-
-import os
 import sys
 from collections.abc import Callable
 
-# TensorFlow's start-up chatter hides our own messages; its warnings and errors stay.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-
-from absl import app, flags
+from absl import app, flags, logging
 
 from bert_tf.files import InputError
 
@@ -22,6 +14,8 @@ def run(main: Callable[[], None]) -> None:
     def checked(arguments: list[str]) -> None:
         if len(arguments) > 1:
             raise app.UsageError(f"unknown argument {arguments[1]!r} (flags look like --name=value)")
+        if not flags.FLAGS["verbosity"].present:
+            logging.set_verbosity(logging.WARNING)  # what we have to say, `say` says
         try:
             main()
         except InputError as error:

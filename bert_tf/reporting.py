@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from tqdm import tqdm
 
 from bert_tf import files
+from bert_tf.program import say
 
 
 def progress_bar(total: int, what: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
@@ -108,7 +109,11 @@ def plot_metrics(folder: str, names: Sequence[str], path: str) -> None:
         FigureCanvasAgg(figure).print_png(writer)
 
 
-def write_eval_results(path: str, results: Mapping[str, object]) -> None:
-    """Writes `eval_results.txt` as the release does: "name = value" lines, sorted by name."""
+def report_results(results: Mapping[str, object], path: str) -> None:
+    """Prints an evaluation's results, and writes them as the release's `eval_results.txt`: "name = value", sorted."""
+    say(f"***** Eval results ({path}) *****")
+    lines = [f"{name} = {results[name]}" for name in sorted(results)]
+    for line in lines:
+        say(f"  {line}")
     with files.replacing(path) as writer:
-        writer.writelines(f"{name} = {results[name]}\n" for name in sorted(results))
+        writer.writelines(f"{line}\n" for line in lines)

@@ -4,17 +4,19 @@ The loop itself is `orbit.Controller`; what a step does is in `training_step`.
 """
 
 import contextlib
+import dataclasses
 import io
+import os
+import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import orbit
 import tensorflow as tf
 
 from bert_tf import checkpoint_saver, checkpoints, distribution, reporting
 from bert_tf.files import InputError
-from bert_tf.optimization import learning_rate
 from bert_tf.program import say
 from bert_tf.training_step import Batch, MetricMeans, NonFiniteError, TrainableModel, Trainer, TrainingConfig
 
@@ -23,8 +25,12 @@ class Preempted(SystemExit):
     """The run was asked to stop (SIGTERM) and saved its state first."""
 
 
+class _StopRequested(Exception):
+    """A SIGTERM came; raised between two steps."""
+
+
 @contextlib.contextmanager
-def _preemption_flag() -> "contextlib.AbstractContextManager[list[int]]":
+def _preemption_flag() -> Iterator[list[int]]:
     """Collects SIGTERMs instead of dying of them; the list is empty until one comes."""
     received: list[int] = []
     previous = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
@@ -57,15 +63,60 @@ def restore_or_initialize(
     return None
 
 
+def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoint: str | None) -> int:
+    """Gives a model the weights of a run's newest checkpoint, or else those of `init_checkpoint`.
+
+    Returns:
+      The global step of the checkpoint; 0 if it has none.
+
+    Raises:
+      InputError: if there is neither, or it lacks a variable of the model.
+    """
+    own = checkpoint_saver.latest_checkpoint(output_dir)
+    if not own and not init_checkpoint:
+        raise InputError(
+            f"--output_dir: {output_dir} holds no checkpoint, and no --init_checkpoint is given. Train first."
+        )
+    source = checkpoints.open_checkpoint(own or init_checkpoint, "--output_dir" if own else "--init_checkpoint")
+    say(str(checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_fresh="")))
+    return int(source.read("global_step")) if "global_step" in source.shapes else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingData:
+    """What the loop reads.
+
+    Attributes:
+      from_step: per-pipeline batches without end, from those of a step on.
+      boundaries: steps at which the batches change their shape, as between the two phases of pre-training.
+      describe: names the data of a step, for messages.
+    """
+
+    from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset]
+    boundaries: tuple[int, ...] = ()
+    describe: Callable[[int], str] = lambda step: "unknown"
+
+
+@dataclasses.dataclass(frozen=True)
+class PeriodicEvaluation:
+    """An evaluation while training goes on.
+
+    Attributes:
+      evaluate: gives named scores.
+      every: after how many steps; it also runs at the end.
+    """
+
+    evaluate: Callable[[], Mapping[str, float]]
+    every: int
+
+
 def train(
     model: TrainableModel,
     config: TrainingConfig,
     strategy: tf.distribute.Strategy,
-    dataset_from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset],
+    data: TrainingData,
     init_checkpoint: str | None = None,
-    evaluate: Callable[[int], Mapping[str, float]] | None = None,
-    eval_steps: int = 0,
-    describe_data: Callable[[int], str] = lambda step: "",
+    evaluation: PeriodicEvaluation | None = None,
 ) -> dict[str, float]:
     """Trains a model to the last step, from wherever its run directory stands.
 
@@ -73,11 +124,9 @@ def train(
       model: built in the strategy's scope.
       config: how to train.
       strategy: where.
-      dataset_from_step: endless per-pipeline batches from a step on.
+      data: what to train on.
       init_checkpoint: see `restore_or_initialize`.
-      evaluate: called with the step every `eval_steps` steps and at the end.
-      eval_steps: 0 for never.
-      describe_data: names the data of a step, for messages.
+      evaluation: see `PeriodicEvaluation`.
 
     Returns:
       The means of the last steps' metrics.
@@ -86,131 +135,201 @@ def train(
       InputError: if the starting point doesn't fit, the data is damaged, or a loss is not finite.
       Preempted: after a SIGTERM, when the state was saved.
     """
-    chief = distribution.is_chief(strategy)
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
     summary = restore_or_initialize(trainer, config.output_dir, init_checkpoint)
     start, end = int(trainer.global_step.numpy()), config.num_train_steps
-    if chief:
+    if distribution.is_chief(strategy):
         say(str(summary) if summary else "Starting from fresh initial values.")
         decayed = sum(trainer.optimizer.decayed)
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
     if start >= end:
         say(f"The run in {config.output_dir} has reached step {start} of {end} already.")
         return {}
-    saver = checkpoint_saver.CheckpointSaver(config.output_dir, config.keep_checkpoint_max)
-    log = reporting.MetricsLog(config.output_dir, start) if chief else None
-    trainer.iterator = iter(
-        strategy.distribute_datasets_from_function(lambda context: dataset_from_step(start, context))
-    )
-    bar = reporting.progress_bar(end, "train", initial=start, shown=chief)
-    last: dict[str, float] = {}
-    loop_start = time.perf_counter()
-
-    def steps_until_something_is_due(step: int) -> int:
-        intervals = [config.save_checkpoints_steps, config.log_steps, *([eval_steps] if eval_steps else [])]
-        due = min(interval - step % interval for interval in intervals)
-        return int(min(due, config.iterations_per_loop, end - step))
-
-    def report(means: Mapping[str, tf.Tensor]) -> None:
-        nonlocal loop_start
-        now = time.perf_counter()
-        step = int(trainer.global_step.numpy())
-        last.clear()
-        last.update(means)
-        last["learning_rate"] = float(learning_rate(config.optimizer, tf.constant(step - 1)))
-        if trainer.loss_scale.enabled:
-            last["loss_scale"] = float(trainer.loss_scale.scale.numpy())
-        last["seconds"] = now - loop_start
-        loop_start = now
-        bar.set_postfix({name: reporting.format_number(value) for name, value in means.items()}, refresh=False)
-        if log and (step % config.log_steps == 0 or step == end):
-            log.write("train", step, last)
-
-    def save_if_due(means: Mapping[str, tf.Tensor]) -> None:
-        step = int(trainer.global_step.numpy())
-        if chief and (step % config.save_checkpoints_steps == 0 or step == end or stop_signals):
-            saver.save(step, trainer.state())
-        if stop_signals:
-            raise Preempted(f"Stopped by a signal after step {step}, which is saved. Run again to go on.")
-
-    def count_step(count: int) -> None:
-        bar.update(count)
-
-    trainer.on_step = count_step
-    controller = orbit.Controller(
-        global_step=trainer.global_step,
-        trainer=trainer,
-        strategy=strategy,
-        steps_per_loop=steps_until_something_is_due,
-        summary_dir=config.output_dir if chief else None,
-        train_actions=[report, save_if_due],
-    )
-    with bar, _preemption_flag() as stop_signals, _translated_errors(trainer, describe_data):
-        step = start
-        while step < end:
-            target = min(end, step + eval_steps - step % eval_steps) if eval_steps else end
-            # The controller prints a line for each loop, which would tear the progress bar.
-            with contextlib.redirect_stdout(io.StringIO()):
-                controller.train(target)
-            step = target
-            if evaluate is not None:
-                results = evaluate(step)
-                if log:
-                    log.write("eval", step, results)
-                loop_start = time.perf_counter()
-    return last
+    return _Loop(trainer, data, evaluation, start).run()
 
 
-@contextlib.contextmanager
-def _translated_errors(trainer: Trainer, describe_data: Callable[[int], str]) -> "contextlib.AbstractContextManager":
-    """Adds to errors what the user needs to find their cause."""
-    try:
-        yield
-    except NonFiniteError as error:
-        raise InputError(f"{error} Data of that step: {describe_data(error.step) or 'unknown'}.") from None
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        if "record" not in error.message and "Example" not in error.message:
-            raise
-        step = int(trainer.global_step.numpy())
-        raise InputError(
-            f"--input_file: the data after step {step} ({describe_data(step)}) is damaged: {error.message} "
-            "Make the file anew; the last checkpoint is intact."
-        ) from None
+class _Loop:
+    """Runs `orbit.Controller` from one thing that is due to the next: a report, a checkpoint, an evaluation."""
+
+    def __init__(self, trainer: Trainer, data: TrainingData, evaluation: PeriodicEvaluation | None, start: int) -> None:
+        self.trainer = trainer
+        self.config = trainer.config
+        self.data = data
+        self.evaluation = evaluation
+        self.start, self.end = start, trainer.config.num_train_steps
+        self.chief = distribution.is_chief(trainer.strategy)
+        self.saver = checkpoint_saver.CheckpointSaver(self.config.output_dir, self.config.keep_checkpoint_max)
+        self.log = reporting.MetricsLog(self.config.output_dir, start) if self.chief else None
+        self.bar = reporting.progress_bar(self.end, "train", initial=start, shown=self.chief)
+        self.last: dict[str, float] = {}
+        self.evaluations: list[dict[str, float]] = []
+        self.loop_start = (start, time.perf_counter())
+        self.stop_signals: list[int] = []
+        trainer.on_step = self._count_steps
+        self.controller = orbit.Controller(
+            global_step=trainer.global_step,
+            trainer=trainer,
+            evaluator=None if evaluation is None else _Evaluator(evaluation),
+            strategy=trainer.strategy,
+            steps_per_loop=self._steps_until_something_is_due,
+            summary_dir=self.config.output_dir if self.chief else None,
+            eval_summary_dir=os.path.join(self.config.output_dir, "eval") if self.chief else None,
+            train_actions=[self._report, self._save_if_due],
+        )
+
+    @property
+    def step(self) -> int:
+        """How many steps were finished."""
+        return int(self.trainer.global_step.numpy())
+
+    def run(self) -> dict[str, float]:
+        """Trains to the last step and returns the last means."""
+        with self.bar, _preemption_flag() as self.stop_signals, self._translated_errors():
+            while self.step < self.end:
+                self._read_from(self.step)
+                stage_end = min([b for b in self.data.boundaries if b > self.step] + [self.end])
+                while self.step < stage_end:
+                    self._quietly(self.controller.train, min(stage_end, self._next_evaluation()))
+                    if self.evaluation and (self.step % self.evaluation.every == 0 or self.step == self.end):
+                        self._evaluate()
+        if self.chief:
+            trained = {name: value for name, value in self.last.items() if name not in ("tokens", "teraflops")}
+            say(reporting.table(self.evaluations or [{"step": self.step, **trained}]))
+        return self.last
+
+    def _read_from(self, step: int) -> None:
+        self.trainer.iterator = iter(
+            self.trainer.strategy.distribute_datasets_from_function(lambda context: self.data.from_step(step, context))
+        )
+
+    def _quietly(self, function: Callable[[int], object], argument: int) -> object:
+        """The controller prints a line for each loop, which would tear the progress bar."""
+        with contextlib.redirect_stdout(io.StringIO()):
+            return function(argument)
+
+    def _next_evaluation(self) -> int:
+        every = self.evaluation.every if self.evaluation else self.end
+        return min(self.end, self.step + every - self.step % every)
+
+    def _steps_until_something_is_due(self, step: int) -> int:
+        due = min(every - step % every for every in (self.config.save_checkpoints_steps, self.config.log_steps))
+        return int(min(due, self.config.iterations_per_loop, self.end - step))
+
+    def _count_steps(self, count: int) -> None:
+        self.bar.update(count)
+        if self.stop_signals:
+            raise _StopRequested
+
+    def _report(self, means: Mapping[str, float]) -> None:
+        step, now = self.step, time.perf_counter()
+        steps, seconds = step - self.loop_start[0], now - self.loop_start[1]
+        self.loop_start = (step, now)
+        self.last = dict(means) | self._speed(seconds / steps, means)
+        shown = ["loss", *(name for name in means if name.endswith("accuracy")), "learning_rate", "tokens_per_second"]
+        self.bar.set_postfix({name: reporting.format_number(self.last[name]) for name in shown}, refresh=False)
+        if self.log and (step % self.config.log_steps == 0 or step == self.end):
+            self.log.write("train", step, self.last)
+
+    def _speed(self, seconds_per_step: float, means: Mapping[str, float]) -> dict[str, float]:
+        speed = {
+            "sequences_per_second": self.config.train_batch_size / seconds_per_step,
+            "tokens_per_second": means["tokens"] / seconds_per_step,
+        }
+        if self.config.peak_tflops:
+            speed["flop_utilisation"] = means["teraflops"] / seconds_per_step / self.config.peak_tflops
+        return speed
+
+    def _save_if_due(self, means: Mapping[str, float]) -> None:
+        if self.step % self.config.save_checkpoints_steps == 0 or self.step == self.end:
+            self._save()
+
+    def _save(self) -> None:
+        if self.chief:
+            self.saver.save(self.step, self.trainer.state())
+
+    def _evaluate(self) -> None:
+        results = self._quietly(self.controller.evaluate, -1)
+        self.evaluations.append({"step": self.step, **results})
+        if self.log:
+            self.log.write("eval", self.step, results)
+        self.loop_start = (self.step, time.perf_counter())
+
+    @contextlib.contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Saves before stopping, and adds to errors what the user needs to find their cause."""
+        try:
+            yield
+        except _StopRequested:
+            self._save()
+            raise Preempted(
+                f"Stopped by a signal after step {self.step}, which is saved. Run again to go on."
+            ) from None
+        except NonFiniteError as error:
+            raise InputError(f"{error} Data of that step: {self.data.describe(error.step)}.") from None
+        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+            outside = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
+            if outside:
+                found = f"holds the id {outside.group(1)}, which the model doesn't have"
+            elif "record" in error.message or "Example" in error.message:
+                found = f"is damaged: {error.message}"
+            else:
+                raise
+            raise InputError(
+                f"--input_file: the data after step {self.step} ({self.data.describe(self.step)}) {found}. "
+                "Make the file anew; the last checkpoint is intact."
+            ) from None
 
 
-def evaluate_batches(
-    model: TrainableModel,
-    strategy: tf.distribute.Strategy,
-    dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset],
-    steps: int,
-) -> dict[str, float]:
-    """The means of a model's metrics, and of its loss, over some batches, without dropout.
+class _Evaluator(orbit.AbstractEvaluator):
+    """Lets the controller evaluate and write the summaries."""
+
+    def __init__(self, evaluation: PeriodicEvaluation) -> None:
+        self.evaluation = evaluation
+
+    def evaluate(self, num_steps: tf.Tensor) -> dict[str, float]:
+        return dict(self.evaluation.evaluate())
+
+
+class BatchEvaluator:
+    """The means of a model's metrics, and of its loss, over some batches, without dropout; compiled once.
 
     Args:
       model: built in the strategy's scope.
       strategy: where.
-      dataset: per-pipeline batches.
-      steps: how many batches.
     """
-    with strategy.scope():
-        means = MetricMeans((*model.metric_names, "loss"))
 
-    def replica_step(batch: Batch) -> None:
-        replica = tf.distribute.get_replica_context()
-        totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, model.totals(batch))
-        loss, metrics = model.loss(batch, totals, None)
-        loss = replica.all_reduce(tf.distribute.ReduceOp.SUM, loss)
-        means.add({**metrics, "loss": (loss, tf.constant(1.0))})
+    def __init__(self, model: TrainableModel, strategy: tf.distribute.Strategy) -> None:
+        self.strategy = strategy
+        with strategy.scope():
+            self.means = means = MetricMeans((*model.metric_names, "loss"))
 
-    @tf.function
-    def step(iterator: tf.data.Iterator) -> None:
-        strategy.run(replica_step, args=(next(iterator),))
+        def replica_step(batch: Batch) -> None:
+            replica = tf.distribute.get_replica_context()
+            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, model.totals(batch))
+            loss, metrics = model.loss(batch, totals, None)
+            loss = replica.all_reduce(tf.distribute.ReduceOp.SUM, loss)
+            means.add({**metrics, "loss": (loss, tf.constant(1.0))})
 
-    iterator = iter(strategy.distribute_datasets_from_function(dataset))
-    shown = distribution.is_chief(strategy)
-    with reporting.progress_bar(steps, "eval", unit="batch", shown=shown) as bar:
-        for _ in range(steps):
-            step(iterator)
-            bar.update(1)
-    return means.take()
+        @tf.function(autograph=False)
+        def step(iterator: tf.data.Iterator) -> None:
+            strategy.run(replica_step, args=(next(iterator),))
+
+        self._step = step
+
+    def evaluate(
+        self, dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset], steps: int
+    ) -> dict[str, float]:
+        """Evaluates.
+
+        Args:
+          dataset: per-pipeline batches, at least as many as steps.
+          steps: how many batches.
+        """
+        iterator = iter(self.strategy.distribute_datasets_from_function(dataset))
+        shown = distribution.is_chief(self.strategy)
+        with reporting.progress_bar(steps, "eval", unit="batch", shown=shown) as bar:
+            for _ in range(steps):
+                self._step(iterator)
+                bar.update(1)
+        return self.means.take()

@@ -9,6 +9,7 @@ into micro-batches, or not at all.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -19,7 +20,7 @@ import tensorflow as tf
 from bert_tf import checkpoints, distribution
 from bert_tf.files import InputError
 from bert_tf.layers import fold_in
-from bert_tf.optimization import AdamWeightDecay, OptimizerConfig
+from bert_tf.optimization import OptimizerConfig, build_optimizer, learning_rate
 
 Batch = Mapping[str, tf.Tensor]
 # name -> (sum over examples, sum of their weights); the metric is their quotient, over any number of batches.
@@ -40,6 +41,9 @@ class TrainableModel(Protocol):
     variables: list[keras.Variable]
     trained_variables: list[keras.Variable]
     metric_names: tuple[str, ...]
+
+    def flops(self, batch: Batch) -> tf.Tensor:
+        """Floating-point operations of a training step on a part of a batch."""
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """Scalars by which losses are divided, for a part of a batch; they are summed over the parts."""
@@ -66,6 +70,9 @@ class TrainingConfig:
       dtype: "float32", "bfloat16" or "float16": what products are computed in.
       jit_compile: compile the step with XLA.
       gradient_accumulation_steps: micro-batches that each replica's part of a batch is split into.
+      recompute_gradients: see `BertEncoder`.
+      peak_tflops: what all devices together can do at best, in 10^12 operations a second, to report how much of it is
+        used; 0 if it isn't known.
     """
 
     output_dir: str
@@ -79,6 +86,8 @@ class TrainingConfig:
     dtype: str = "float32"
     jit_compile: bool = False
     gradient_accumulation_steps: int = 1
+    recompute_gradients: bool = False
+    peak_tflops: float = 0.0
 
     def __post_init__(self) -> None:
         for name in (
@@ -104,6 +113,15 @@ class TrainingConfig:
     def num_train_steps(self) -> int:
         """The step at which training ends."""
         return self.optimizer.num_train_steps
+
+    def decisive(self) -> dict[str, object]:
+        """The settings that change the weights: a run that resumes must have the same."""
+        return {
+            **dataclasses.asdict(self.optimizer),
+            "train_batch_size": self.train_batch_size,
+            "seed": self.seed,
+            "dtype": self.dtype,
+        }
 
 
 class NonFiniteError(InputError):
@@ -202,23 +220,28 @@ class Trainer(orbit.AbstractTrainer):
         self.config = config
         self.strategy = strategy
         self.on_step = on_step
-        self.optimizer = AdamWeightDecay(config.optimizer, model.trained_variables)
+        self.optimizer = build_optimizer(config.optimizer, model.trained_variables)
         self.loss_scale = LossScale(enabled=config.dtype == "float16")
-        self.metrics = MetricMeans((*model.metric_names, "loss", "gradient_norm"))
+        self.metrics = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
         self.first_bad_step = tf.Variable(
             -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
         self.iterator = None
-        replica_step = tf.function(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
+        # Without AutoGraph, which would only take time: everything below is written in TensorFlow's terms.
+        compiled = functools.partial(tf.function, autograph=False)
+        replica_step = compiled(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
 
-        @tf.function
+        @compiled
         def step(iterator: tf.data.Iterator) -> None:
             strategy.run(replica_step, args=(next(iterator),))
 
-        @tf.function
+        @compiled
         def loop(iterator: tf.data.Iterator, count: tf.Tensor) -> None:
-            for _ in tf.range(count):
-                strategy.run(replica_step, args=(next(iterator),))
+            def step_and_count(i: tf.Tensor) -> tuple[tf.Tensor]:
+                step(iterator)
+                return (i + 1,)
+
+            tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
 
         self._step, self._loop = step, loop
 
@@ -243,7 +266,10 @@ class Trainer(orbit.AbstractTrainer):
         bad_step = int(self.first_bad_step.numpy())
         if bad_step >= 0:
             raise NonFiniteError(bad_step)
-        return self.metrics.take()
+        # The rate of the last update.
+        rate = float(learning_rate(self.config.optimizer, tf.identity(self.global_step) - 1))
+        scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
+        return {**self.metrics.take(), "learning_rate": rate, **scale}
 
     def replica_step(self, batch: Batch) -> None:
         """One step of one replica."""
@@ -270,12 +296,16 @@ class Trainer(orbit.AbstractTrainer):
         tf.raw_ops.AssignVariableOp(resource=self.global_step.handle, value=step + 1)
 
         weight = tf.where(finite, 1.0, 0.0)
+        share = 1.0 / self.strategy.num_replicas_in_sync
         self.metrics.add(
             {
                 **metrics,
                 # The sums over replicas are the same in each of them, and so is their mean.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),
+                # Of all replicas together, padding included.
+                "tokens": (tf.size(batch["input_ids"]), share),
+                "teraflops": (self.model.flops(batch) * 1e-12, share),
             }
         )
 

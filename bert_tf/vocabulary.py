@@ -95,12 +95,22 @@ def validate_case_matches_vocab(do_lower_case: bool, vocab: Iterable[str]) -> No
     Raises:
       InputError: if the flag doesn't fit the vocabulary.
     """
-    pieces = [piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]"))]
-    upper = [piece for piece in pieces if re.search("[A-Z]", piece)]
+    upper, lower = _letter_cases(vocab)
     if do_lower_case and upper:
-        raise _casing_error(do_lower_case, f"--vocab_file has pieces with upper-case letters (such as {upper[0]!r})")
-    if not do_lower_case and not upper and any(re.search("[a-z]", piece) for piece in pieces):
+        raise _casing_error(do_lower_case, f"--vocab_file has pieces with upper-case letters (such as {upper!r})")
+    if not do_lower_case and lower and not upper:
         raise _casing_error(do_lower_case, "--vocab_file has no piece with an upper-case letter")
+
+
+def guess_casing(vocab_file: str) -> bool:
+    """Whether a vocabulary is that of a lower-casing tokenizer: it has no upper-case letter."""
+    return not _letter_cases(load_vocab(vocab_file))[0]
+
+
+def _letter_cases(vocab: Iterable[str]) -> tuple[str, str]:
+    """A piece with an upper-case ASCII letter, and one with a lower-case one; "" where there is none."""
+    pieces = [piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]"))]
+    return tuple(next((p for p in pieces if re.search(letters, p)), "") for letters in ("[A-Z]", "[a-z]"))
 
 
 def _casing_error(do_lower_case: bool, found: str) -> InputError:

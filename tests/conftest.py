@@ -12,6 +12,12 @@ import pathlib
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
+import tensorflow as tf
+
+# Two devices on one CPU, for the tests of distribution; everything else runs on the first.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -70,3 +76,42 @@ def write(tmp_path):
         return str(path)
 
     return write_file
+
+
+def tiny_config(**changes):
+    """A configuration of small, pairwise different sizes."""
+    from bert_tf.config import BertConfig
+
+    sizes = {
+        "vocab_size": 41,
+        "hidden_size": 12,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "intermediate_size": 20,
+        "max_position_embeddings": 32,
+        "type_vocab_size": 2,
+    }
+    return BertConfig(**(sizes | changes))
+
+
+def without_dropout(config):
+    """The same configuration without dropout."""
+    import dataclasses
+
+    return dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+
+
+def assert_close(actual, expected, atol, name=""):
+    """Checks that two arrays are equal within an absolute tolerance."""
+    import numpy as np
+
+    np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=0, atol=atol, err_msg=name)
+
+
+def restored(model, checkpoint, **options):
+    """A model with a checkpoint's weights."""
+    from bert_tf import checkpoints
+
+    source = checkpoints.open_checkpoint(str(checkpoint))
+    checkpoints.restore(checkpoints.named_variables(model.variables), source, **options)
+    return model

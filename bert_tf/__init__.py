@@ -1,0 +1,17 @@
+"""BERT in TensorFlow 2, with the numbers, names and file formats of the original release."""
+
+import os
+
+# TensorFlow's chatter would hide our own messages. Its errors stay where there is a GPU to have errors with; elsewhere
+# the first of them is that there is none.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+__version__ = "1.0.0"
+
+
+def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32"):  # noqa: ANN201 (imported when called)
+    """Loads an encoder with its tokenizer and config; see `bert_tf.pretrained.load`."""
+    from bert_tf import pretrained
+
+    return pretrained.load(path, do_lower_case, dtype)

@@ -1,0 +1,61 @@
+"""Converts a checkpoint of any format that can be read to the release's or to Hugging Face's.
+
+python -m bert_tf.convert_checkpoint --from=DIR_OR_CHECKPOINT --to=DIR --format={tf1,hf}
+"""
+
+import os
+
+from absl import flags
+
+from bert_tf import checkpoint_saver, checkpoints, files, program, run_directory
+from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
+from bert_tf.pretrained import find_config
+
+_FROM = flags.DEFINE_string("from", None, "The checkpoint to read: a folder, a prefix, or a safetensors file.")
+_TO = flags.DEFINE_string("to", None, "The folder to write to.")
+_FORMAT = flags.DEFINE_enum("format", None, ["tf1", "hf"], "tf1: the release's; hf: Hugging Face's.")
+_BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The model's config, where it isn't beside it.")
+
+
+def convert(source_path: str, target_folder: str, target_format: str, config_file: str | None = None) -> None:
+    """Writes the model's weights, config and vocabulary; training state is left out.
+
+    Args:
+      source_path: see `checkpoints.open_checkpoint`.
+      target_folder: made if need be. For "tf1" it gets bert_model.ckpt.*, bert_config.json and vocab.txt, for "hf"
+        model.safetensors, config.json and vocab.txt.
+      target_format: "tf1" or "hf".
+      config_file: the model's config; by default the one beside the checkpoint.
+
+    Raises:
+      InputError: if the checkpoint or its config can't be read.
+    """
+    source = checkpoints.open_checkpoint(source_path, "--from")
+    folder = source_path if files.is_folder(source_path) else os.path.dirname(source_path)
+    config = BertConfig.from_json_file(config_file or find_config(folder, "--from"), "--bert_config_file")
+    weights = checkpoints.matching_weights(source, config, "--from")
+    if target_format == "hf":
+        checkpoints.write_hf(target_folder, weights, config)
+    else:
+        checkpoint_saver.write_checkpoint(os.path.join(target_folder, "bert_model.ckpt"), weights)
+        with files.replacing(os.path.join(target_folder, run_directory.CONFIG_FILE)) as writer:
+            writer.write(config.to_json_string())
+        if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
+            program.say(
+                f"note: this model has hidden_act={config.hidden_act}, layer_norm_eps={config.layer_norm_eps}, which "
+                "the original code doesn't know. This project computes it as it was; the original can't."
+            )
+    vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
+    if files.exists(vocab_file):
+        files.copy(vocab_file, os.path.join(target_folder, run_directory.VOCAB_FILE))
+    program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
+
+
+def main() -> None:
+    """Flags to `convert`."""
+    convert(_FROM.value, _TO.value, _FORMAT.value, _BERT_CONFIG_FILE.value)
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["from", "to", "format"])
+    program.run(main)

@@ -1,0 +1,180 @@
+"""Tokenised examples in memory, and the plan of which of them make the batch of each step.
+
+Sequences are stored as long as they are. A batch is padded to the shortest length of a fixed list that holds its
+longest sequence, so examples of similar length are drawn together: the endless stream of shuffled epochs is cut into
+windows of `WINDOW_BATCHES` batches; within a window examples are sorted by length, cut into batches, and the batches
+shuffled. So an example leaves its random place by less than a window, and the batch of any step is a function of
+(seed, step).
+
+Axis letters: B batch, C choices (sequences of one example), T tokens.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.files import InputError
+
+WINDOW_BATCHES = 16
+
+
+def bucket_lengths(max_seq_length: int, few: bool) -> list[int]:
+    """The lengths that batches are padded to.
+
+    Args:
+      max_seq_length: the longest.
+      few: where each length is compiled anew (XLA), the steps double; elsewhere they are multiples of 8.
+    """
+    lengths = [32 << i for i in range(16)] if few else range(8, max_seq_length, 8)
+    return [length for length in lengths if length < max_seq_length] + [max_seq_length]
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSet:
+    """Examples as the model reads them, unpadded.
+
+    Attributes:
+      input_ids: the ids of all sequences, end to end (int32).
+      lengths: how many ids each sequence has.
+      first_lengths: how many of them belong to segment 0; the rest are segment 1.
+      per_example: arrays with a row for each example: labels, positions...
+      per_token: arrays like `input_ids`, with what their padding is: tags...
+      choices: sequences of one example (C); 1 but for multiple choice.
+    """
+
+    input_ids: np.ndarray
+    lengths: np.ndarray
+    first_lengths: np.ndarray
+    per_example: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    per_token: Mapping[str, tuple[np.ndarray, int]] = dataclasses.field(default_factory=dict)
+    choices: int = 1
+
+    @classmethod
+    def from_sequences(
+        cls,
+        sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
+        per_example: Mapping[str, np.ndarray],
+        choices: int = 1,
+    ) -> "FeatureSet":
+        """Stores (ids, segment_ids) pairs, as `packing.join_segments` makes them."""
+        lengths = np.array([len(ids) for ids, _ in sequences], np.int32)
+        return cls(
+            input_ids=np.fromiter((i for ids, _ in sequences for i in ids), np.int32, count=int(lengths.sum())),
+            lengths=lengths,
+            first_lengths=np.array([len(segments) - sum(segments) for _, segments in sequences], np.int32),
+            per_example=dict(per_example),
+            choices=choices,
+        )
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+        return len(self.lengths) // self.choices
+
+    @property
+    def token_names(self) -> set[str]:
+        """What a batch holds for each token."""
+        return {"input_ids", "input_mask", "segment_ids", *self.per_token}
+
+    @functools.cached_property
+    def longest(self) -> np.ndarray:
+        """Each example's longest sequence."""
+        return self.lengths.reshape(-1, self.choices).max(axis=1)
+
+    @functools.cached_property
+    def _starts(self) -> np.ndarray:
+        return np.concatenate([[0], np.cumsum(self.lengths[:-1], dtype=np.int64)])
+
+    def batch(self, examples: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """Pads some examples into one batch.
+
+        Args:
+          examples: their numbers [B].
+          length: T, at least that of the longest.
+
+        Returns:
+          input_ids, input_mask, segment_ids and what is per token [B*C, T]; what is per example [B, ...].
+        """
+        rows = (examples[:, None] * self.choices + np.arange(self.choices)).reshape(-1)
+        places = np.arange(length)
+        mask = places < self.lengths[rows, None]
+        source = np.where(mask, self._starts[rows, None] + places, 0)
+        batch = {
+            "input_ids": np.where(mask, self.input_ids[source], 0),
+            "input_mask": mask.astype(np.int32),
+            "segment_ids": (mask & (places >= self.first_lengths[rows, None])).astype(np.int32),
+        }
+        for name, (values, padding) in self.per_token.items():
+            batch[name] = np.where(mask, values[source], padding)
+        return batch | {name: values[examples] for name, values in self.per_example.items()}
+
+
+class BatchPlan:
+    """Which examples make the batch of each training step.
+
+    Args:
+      features: the training set.
+      batch_size: examples in a step (B).
+      seed: of both shuffles.
+      buckets: the lengths that batches are padded to, ascending; the last holds every sequence.
+
+    Raises:
+      InputError: if there are no examples.
+    """
+
+    def __init__(self, features: FeatureSet, batch_size: int, seed: int, buckets: Sequence[int]) -> None:
+        if not len(features):
+            raise InputError("there are no training examples.")
+        self.features = features
+        self.batch_size = batch_size
+        self.seed = seed
+        self.buckets = np.asarray(buckets)
+        self._epoch = functools.lru_cache(maxsize=4)(self._epoch)
+        self._window = functools.lru_cache(maxsize=2)(self._window)
+
+    def examples(self, step: int) -> np.ndarray:
+        """The numbers of the examples of a step [B]."""
+        window, place = divmod(step, WINDOW_BATCHES)
+        return self._window(window)[place]
+
+    def batch(self, step: int) -> dict[str, np.ndarray]:
+        """The padded batch of a step."""
+        examples = self.examples(step)
+        return self.features.batch(examples, self.bucket(examples))
+
+    def bucket(self, examples: np.ndarray) -> int:
+        """The shortest length of the list that holds these examples."""
+        return int(self.buckets[np.searchsorted(self.buckets, self.features.longest[examples].max())])
+
+    def _epoch(self, epoch: int) -> np.ndarray:
+        return np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.features))
+
+    def _window(self, window: int) -> np.ndarray:
+        size = WINDOW_BATCHES * self.batch_size
+        places = np.arange(window * size, (window + 1) * size)
+        epochs, offsets = np.divmod(places, len(self.features))
+        stream = np.empty(size, np.int64)
+        for epoch in np.unique(epochs):
+            stream[epochs == epoch] = self._epoch(int(epoch))[offsets[epochs == epoch]]
+        by_length = stream[np.argsort(self.features.longest[stream], kind="stable")]
+        batches = by_length.reshape(WINDOW_BATCHES, self.batch_size)
+        return batches[np.random.default_rng([self.seed, 1, window]).permutation(WINDOW_BATCHES)]
+
+
+def batches_by_length(
+    features: FeatureSet, batch_size: int, buckets: Sequence[int]
+) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
+    """All examples, shortest first, in batches of one size: for evaluation and prediction.
+
+    The last batch is filled up with its own last example.
+
+    Yields:
+      The numbers of the examples that the batch is for, and the batch.
+    """
+    order = np.argsort(features.longest, kind="stable")
+    for start in range(0, len(order), batch_size):
+        examples = order[start : start + batch_size]
+        filled = np.concatenate([examples, np.repeat(examples[-1:], batch_size - len(examples))])
+        length = int(buckets[np.searchsorted(buckets, features.longest[examples].max())])
+        yield examples, features.batch(filled, length)

@@ -1,0 +1,136 @@
+"""The flags that several programs share; an entry script defines a group by making an object of its class.
+
+Names and defaults are the release's; what is new stands behind them.
+"""
+
+import dataclasses
+
+from absl import flags
+
+from bert_tf.config import RELEASED_SIZES, BertConfig
+from bert_tf.distribution import STRATEGIES, DistributionConfig
+from bert_tf.files import InputError
+from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
+from bert_tf.training_step import DTYPES, TrainingConfig
+from bert_tf.vocabulary import load_vocab
+
+flags.disclaim_key_flags()
+
+# The paper's pre-training (section 3.1 and appendix A.2); learning rate decay, L2 rate and dropout are fixed or in the
+# config anyway.
+_PAPER = {"train_batch_size": 256, "num_train_steps": 1_000_000, "num_warmup_steps": 10_000, "learning_rate": 1e-4}
+RECIPES = {f"bert_{size}": {"model_size": size, **_PAPER} for size in ("base", "large")}
+
+
+def apply_recipe(name: str | None) -> None:
+    """Sets the flags of a recipe that weren't given."""
+    for flag, value in RECIPES.get(name, {}).items():
+        flags.FLAGS.set_default(flag, value)
+
+
+class ModelSizeFlags:
+    """Defines the flags that give a model's size where there is no config file."""
+
+    def __init__(self) -> None:
+        self._size = flags.DEFINE_enum(
+            "model_size", None, list(RELEASED_SIZES), "A released size, in place of --bert_config_file."
+        )
+        integer = flags.DEFINE_integer
+        self._changes = {
+            "num_hidden_layers": integer("num_hidden_layers", None, "Blocks, other than those of --model_size."),
+            "hidden_size": integer("hidden_size", None, "Width, other than that of --model_size."),
+            "num_attention_heads": integer("num_attention_heads", None, "Heads, other than those of --model_size."),
+            "max_position_embeddings": integer("max_position_embeddings", None, "Positions, other than 512."),
+        }
+
+    def config(self, config_file: str | None, vocab_file: str | None) -> BertConfig:
+        """The config file's, or that of the size (the paper's Table 6 varies layers, width and heads).
+
+        Raises:
+          InputError: if both are given, or neither, or the size of the vocabulary isn't known.
+        """
+        changes = {name: flag.value for name, flag in self._changes.items() if flag.value is not None}
+        if config_file and not (self._size.value or changes):
+            return BertConfig.from_json_file(config_file)
+        if config_file or not self._size.value:
+            raise InputError("Either --bert_config_file or --model_size (with the flags that change it) must be given.")
+        if not vocab_file:
+            raise InputError("--model_size needs --vocab_file, whose length is the model's vocab_size.")
+        config = BertConfig.named(self._size.value, vocab_size=len(load_vocab(vocab_file)))
+        if "hidden_size" in changes:
+            changes["intermediate_size"] = 4 * changes["hidden_size"]
+        return dataclasses.replace(config, **changes)
+
+
+class DistributionFlags:
+    """Defines the flags that say where to run."""
+
+    def __init__(self) -> None:
+        string = flags.DEFINE_string
+        self._use_tpu = flags.DEFINE_bool("use_tpu", False, "Run on a TPU; as --distribution_strategy=tpu.")
+        self._tpu_name = string("tpu_name", None, "Name or grpc:// address of the TPU, or 'local' on a TPU VM.")
+        self._tpu_zone = string("tpu_zone", None, "Zone of the TPU, where it isn't found out by itself.")
+        self._gcp_project = string("gcp_project", None, "Project of the TPU, where it isn't found out by itself.")
+        self._master = string("master", None, "grpc:// address of the TPU, where --tpu_name is not given.")
+        self._num_tpu_cores = flags.DEFINE_integer("num_tpu_cores", 8, "Cores the TPU must have; 0 for any number.")
+        self._strategy = flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "Where to run.")
+
+    def config(self) -> DistributionConfig:
+        """The flags' values, once they are parsed."""
+        return DistributionConfig(
+            distribution_strategy="tpu" if self._use_tpu.value else self._strategy.value,
+            tpu_name=self._tpu_name.value or self._master.value or "",
+            tpu_zone=self._tpu_zone.value or "",
+            gcp_project=self._gcp_project.value or "",
+            num_tpu_cores=self._num_tpu_cores.value,
+        )
+
+
+class TrainingFlags:
+    """Defines the flags that say how to train."""
+
+    def __init__(self) -> None:
+        integer, boolean = flags.DEFINE_integer, flags.DEFINE_bool
+        self._train_batch_size = integer("train_batch_size", 32, "Examples in a training step, over all devices.")
+        self._learning_rate = flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.")
+        self._save_checkpoints_steps = integer("save_checkpoints_steps", 1000, "Steps between checkpoints.")
+        self._iterations_per_loop = integer("iterations_per_loop", 1000, "Most steps that a TPU runs in one go.")
+        self._optimizer = flags.DEFINE_enum("optimizer", "adamw", OPTIMIZERS, "The release's, or LAMB.")
+        self._bias_correction = boolean("bias_correction", False, "Correct Adam's means for their zero start.")
+        self._dtype = flags.DEFINE_enum("dtype", "float32", list(DTYPES), "What products are computed in.")
+        self._jit_compile = boolean("jit_compile", False, "Compile the training step with XLA.")
+        self._accumulation = integer("gradient_accumulation_steps", 1, "Parts that a batch is computed in.")
+        self._recompute = boolean("recompute_gradients", False, "Compute blocks twice to save memory.")
+        self._keep_checkpoint_max = integer("keep_checkpoint_max", 5, "Checkpoints that are kept; 0 for all.")
+        self._log_steps = integer("log_steps", 100, "Steps between lines of metrics.jsonl and TensorBoard.")
+        self._peak_tflops = flags.DEFINE_float("peak_tflops", 0.0, "TFLOP/s of all devices, to report utilisation.")
+        self._random_seed = integer("random_seed", 12345, "Seed of initial values, data order and dropout.")
+
+    @property
+    def train_batch_size(self) -> int:
+        """Examples in a step, from which fine-tuning counts its steps."""
+        return self._train_batch_size.value
+
+    def config(self, output_dir: str, num_train_steps: int, num_warmup_steps: int) -> TrainingConfig:
+        """The flags' values, once they are parsed."""
+        return TrainingConfig(
+            output_dir=output_dir,
+            optimizer=OptimizerConfig(
+                self._learning_rate.value,
+                num_train_steps,
+                num_warmup_steps,
+                bias_correction=self._bias_correction.value,
+                optimizer=self._optimizer.value,
+            ),
+            train_batch_size=self._train_batch_size.value,
+            save_checkpoints_steps=self._save_checkpoints_steps.value,
+            keep_checkpoint_max=self._keep_checkpoint_max.value,
+            iterations_per_loop=self._iterations_per_loop.value,
+            log_steps=self._log_steps.value,
+            seed=self._random_seed.value,
+            dtype=self._dtype.value,
+            jit_compile=self._jit_compile.value,
+            gradient_accumulation_steps=self._accumulation.value,
+            recompute_gradients=self._recompute.value,
+            peak_tflops=self._peak_tflops.value,
+        )

@@ -1,0 +1,104 @@
+"""What a run leaves in its folder so that it can be repeated, resumed and used."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf import checkpoint_saver, files
+from bert_tf.config import BertConfig
+from bert_tf.example_format import vocabulary_hash
+from bert_tf.files import InputError
+
+CONFIG_FILE = "bert_config.json"
+VOCAB_FILE = "vocab.txt"
+RUN_FILE = "run.json"
+
+_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tf-models-official", "numpy")
+
+
+def prepare(
+    output_dir: str,
+    config: BertConfig,
+    vocab_file: str,
+    flags: Mapping[str, Any],
+    decisive: Mapping[str, Any],
+    allow_changes: bool = False,
+) -> None:
+    """Records a run's settings in its folder, after checking them against those it began with.
+
+    Args:
+      output_dir: the run's folder; made if need be.
+      config: the model's.
+      vocab_file: the vocabulary; "" where none is known.
+      flags: all of the program's flags, for the record.
+      decisive: what must stay the same while a run is resumed: flags that change the weights, and the data.
+      allow_changes: resume all the same.
+
+    Raises:
+      InputError: if there is a checkpoint to resume from, and something decisive has changed; names all of it.
+    """
+    if not output_dir:
+        raise InputError("--output_dir is needed, but it is not given.")
+    files.make_folder(output_dir)
+    decisive = {"bert_config": config.to_dict(), **decisive}
+    if vocab_file:
+        decisive["vocab_sha256"] = vocabulary_hash(vocab_file)
+    path = os.path.join(output_dir, RUN_FILE)
+    if files.exists(path) and checkpoint_saver.latest_checkpoint(output_dir) and not allow_changes:
+        _check_unchanged(files.read_json(path, "--output_dir").get("decisive", {}), decisive, output_dir)
+    with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
+        writer.write(config.to_json_string())
+    target = os.path.join(output_dir, VOCAB_FILE)
+    if vocab_file and os.path.abspath(vocab_file) != os.path.abspath(target):
+        files.copy(vocab_file, target)
+    files.write_json(
+        path,
+        {
+            "program": os.path.basename(sys.argv[0]),
+            "flags": dict(flags),
+            "decisive": decisive,
+            "versions": {"python": sys.version.split()[0]} | {p: importlib.metadata.version(p) for p in _PACKAGES},
+            "git_commit": git_commit(),
+        },
+    )
+
+
+def _check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], output_dir: str) -> None:
+    changes = [
+        f"{name} was {before.get(name)!r}, and is {now.get(name)!r} now"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
+    if changes:
+        raise InputError(
+            f"--output_dir: {output_dir} holds a run that began with other settings:\n  "
+            + "\n  ".join(changes)
+            + "\nUse another folder, go back to those settings, or pass --allow_changes to resume with the new ones."
+        )
+
+
+def read(output_dir: str) -> dict[str, Any]:
+    """What `prepare` recorded.
+
+    Raises:
+      InputError: if the folder is not that of a run.
+    """
+    return files.read_json(os.path.join(output_dir, RUN_FILE), "--output_dir")
+
+
+def git_commit() -> str:
+    """The commit of this code, with "+changes" where files differ from it; "" outside a checkout."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+
+    def ask(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        commit = ask("rev-parse", "HEAD")
+        return commit + ("+changes" if commit and ask("status", "--porcelain", "--untracked-files=no") else "")
+    except FileNotFoundError:  # git is not installed
+        return ""

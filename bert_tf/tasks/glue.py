@@ -1,0 +1,209 @@
+"""GLUE's nine tasks and XNLI, from the files as they are published: one row of a table each.
+
+Texts, labels and guids are those of the release's processors for CoLA, MNLI, MRPC and XNLI.
+"""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+from bert_tf import files, metrics, tables
+from bert_tf.files import InputError
+from bert_tf.program import say
+from bert_tf.sentence_features import InputExample, check_label
+from bert_tf.sentence_task import Metric, SentenceTask, require_rows
+from bert_tf.tables import Row
+
+BINARY = ("0", "1")
+INFERENCE = ("entailment", "not_entailment")
+NLI = ("contradiction", "entailment", "neutral")  # in the release's order
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueDefinition:
+    """Where a task's rows are, and what they mean.
+
+    Attributes:
+      folder: GLUE's name of the task, and of its folder in the zip.
+      labels: the classes in the order of their ids; None for regression.
+      metric: what the task is judged by.
+      text_a: column of the first text: a name in the header, or a place where there is none.
+      text_b: column of the second text; None for single sentences.
+      label: column of the label.
+      files: split -> file. The first split that is not "train" or "test" is the one to choose a model by.
+      has_header: whether train and dev files name their columns; test files always do.
+      test_text_a: column of the first text in test files, where it differs.
+      may_be_short: rows with columns missing are known to be in the published files, and are skipped.
+    """
+
+    folder: str
+    labels: tuple[str, ...] | None
+    metric: Metric
+    text_a: str | int
+    text_b: str | None = None
+    label: str | int = "label"
+    files: tuple[tuple[str, str], ...] = (("train", "train.tsv"), ("dev", "dev.tsv"), ("test", "test.tsv"))
+    has_header: bool = True
+    test_text_a: str | None = None
+    may_be_short: bool = False
+
+
+_MNLI_FILES = (
+    ("train", "train.tsv"),
+    ("dev_matched", "dev_matched.tsv"),
+    ("dev_mismatched", "dev_mismatched.tsv"),
+    ("test", "test_matched.tsv"),
+    ("test_mismatched", "test_mismatched.tsv"),
+)
+_XNLI_FILES = (("train", "multinli/multinli.train.{language}.tsv"), ("dev", "xnli.dev.tsv"), ("test", "xnli.test.tsv"))
+
+DEFINITIONS: dict[str, GlueDefinition] = {
+    "cola": GlueDefinition(
+        "CoLA", BINARY, metrics.matthews_correlation, 3, label=1, has_header=False, test_text_a="sentence"
+    ),
+    "sst-2": GlueDefinition("SST-2", BINARY, metrics.accuracy, "sentence"),
+    "mrpc": GlueDefinition("MRPC", BINARY, metrics.accuracy_and_f1, "#1 String", "#2 String", "Quality"),
+    "sts-b": GlueDefinition("STS-B", None, metrics.pearson_and_spearman, "sentence1", "sentence2", "score"),
+    "qqp": GlueDefinition(
+        "QQP", BINARY, metrics.accuracy_and_f1, "question1", "question2", "is_duplicate", may_be_short=True
+    ),
+    "mnli": GlueDefinition("MNLI", NLI, metrics.accuracy, "sentence1", "sentence2", "gold_label", _MNLI_FILES),
+    "qnli": GlueDefinition("QNLI", INFERENCE, metrics.accuracy, "question", "sentence"),
+    "rte": GlueDefinition("RTE", INFERENCE, metrics.accuracy, "sentence1", "sentence2"),
+    "wnli": GlueDefinition("WNLI", BINARY, metrics.accuracy, "sentence1", "sentence2"),
+    "xnli": GlueDefinition("XNLI", NLI, metrics.accuracy, "sentence1", "sentence2", "gold_label", _XNLI_FILES),
+}
+
+# Test rows have no labels; the release gives them the first one.
+_NO_CONSENSUS = "-"
+
+
+class GlueTask(SentenceTask):
+    """One of the table's tasks, read from a folder.
+
+    Args:
+      name: a key of `DEFINITIONS`, in any case.
+      data_dir: the task's own folder, as in the release.
+      on_bad_row: "error" stops at a row that can't be used; "skip" counts it.
+      language: of XNLI.
+
+    Raises:
+      InputError: if there is no such task.
+    """
+
+    def __init__(self, name: str, data_dir: str, on_bad_row: str = "error", language: str = "zh") -> None:
+        key = name.lower()
+        if key not in DEFINITIONS:
+            raise InputError(f"--task_name is {name!r}, but one of {', '.join(DEFINITIONS)} is expected.")
+        self.definition = DEFINITIONS[key]
+        super().__init__(key, self.definition.labels, self.definition.metric)
+        self.data_dir = data_dir
+        self.on_bad_row = on_bad_row
+        self.language = language
+
+    @property
+    def dev_splits(self) -> list[str]:
+        """The labelled splits to evaluate on: the one to choose a model by, and the others that are there."""
+        return self._splits("dev")
+
+    @property
+    def test_splits(self) -> list[str]:
+        """The splits without labels: the first, and the others that are there."""
+        return self._splits("test")
+
+    def _splits(self, kind: str) -> list[str]:
+        first, *others = [split for split, _ in self.definition.files if split.startswith(kind)]
+        return [first, *(split for split in others if files.exists(self._path(split)))]
+
+    def _path(self, split: str) -> str:
+        return os.path.join(self.data_dir, dict(self.definition.files)[split].format(language=self.language))
+
+    def examples(self, split: str) -> list[InputExample]:
+        """The rows of a split.
+
+        Raises:
+          InputError: if the file is missing or a row can't be used; names file and line.
+        """
+        path = self._path(split)
+        rows = self._rows(path, split)
+        found: list[InputExample] = []
+        skipped: dict[str, int] = {}
+        for row in rows:
+            try:
+                example = self._example(row, split)
+            except _SkippedRow as reason:
+                skipped[str(reason)] = skipped.get(str(reason), 0) + 1
+                continue
+            except InputError as error:
+                if self.on_bad_row != "skip":
+                    raise
+                say(f"skipped: {error}")
+                skipped["bad rows"] = skipped.get("bad rows", 0) + 1
+                continue
+            if example is not None:
+                found.append(example)
+        for reason, count in skipped.items():
+            say(f"{path}: {count} rows skipped ({reason}).")
+        require_rows(found, path)
+        return found
+
+    def _rows(self, path: str, split: str) -> Sequence[Row]:
+        definition = self.definition
+        is_test = split.startswith("test")
+        if definition.folder == "MRPC" and not files.exists(path):
+            raw = self._raw_mrpc(split)
+            if raw is not None:
+                return raw
+        text_a = definition.test_text_a if is_test and definition.test_text_a else definition.text_a
+        columns = (text_a, definition.text_b, None if is_test else definition.label)
+        if definition.folder == "XNLI":
+            columns = ("premise", "hypo", "label") if split == "train" else (*columns, "language")
+        has_header = definition.has_header or is_test
+        needed = tuple(column for column in columns if isinstance(column, str)) if has_header else ()
+        return list(tables.read_tsv(path, has_header, needed))
+
+    def _raw_mrpc(self, split: str) -> list[Row] | None:
+        """MRPC as its makers publish it: the training file, some pairs of which GLUE calls dev, and the test file."""
+        name = "msr_paraphrase_test.txt" if split == "test" else "msr_paraphrase_train.txt"
+        path = os.path.join(self.data_dir, name)
+        ids_path = os.path.join(self.data_dir, "mrpc_dev_ids.tsv")
+        if not files.exists(path):
+            return None
+        rows = list(tables.read_tsv(path, True, ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")))
+        if split == "test":
+            return rows
+        dev_pairs = {tuple(row.cells[:2]) for row in tables.read_tsv(ids_path, has_header=False)}
+        return [row for row in rows if ((row["#1 ID"], row["#2 ID"]) in dev_pairs) == (split == "dev")]
+
+    def _example(self, row: Row, split: str) -> InputExample | None:
+        definition = self.definition
+        is_test = split.startswith("test")
+        if definition.may_be_short and len(row.cells) < len(row.columns):
+            raise _SkippedRow("columns missing, as published")
+        if definition.folder == "XNLI":
+            return self._xnli_example(row, split)
+        guid = f"{split}-{row['index'] if definition.folder == 'MNLI' else row.line - 1}"
+        text_a = row[definition.test_text_a if is_test and definition.test_text_a else definition.text_a]
+        text_b = None if definition.text_b is None else row[definition.text_b]
+        if is_test:
+            return InputExample(guid, text_a, text_b, definition.labels[0] if definition.labels else "0")
+        return self._labelled(row, InputExample(guid, text_a, text_b, row[definition.label]))
+
+    def _xnli_example(self, row: Row, split: str) -> InputExample | None:
+        guid = f"{split}-{row.line - 1}"
+        if split == "train":
+            label = "contradiction" if row["label"] == "contradictory" else row["label"]
+            return self._labelled(row, InputExample(guid, row["premise"], row["hypo"], label))
+        if row["language"] != self.language:
+            return None
+        return self._labelled(row, InputExample(guid, row["sentence1"], row["sentence2"], row["gold_label"]))
+
+    def _labelled(self, row: Row, example: InputExample) -> InputExample:
+        if example.label == _NO_CONSENSUS:
+            raise _SkippedRow("no gold label")
+        check_label(example, row.where, self.labels)
+        return example
+
+
+class _SkippedRow(Exception):
+    """A row that the published files are known to have and that no one uses; the reason is the message."""

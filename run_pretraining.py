@@ -1,0 +1,89 @@
+"""Pre-trains BERT (masked LM and next sentence prediction), or evaluates a pre-trained model.
+
+Reads the TFRecords of `data_prep.create_pretraining_data`, or of the original program.
+"""
+
+import os
+
+from absl import flags
+
+from bert_tf import program, program_flags, reporting
+from bert_tf.files import InputError
+from bert_tf.pretraining import OBJECTIVES
+from bert_tf.pretraining_run import PretrainingData, PretrainingRun
+
+# The release's flags.
+_BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
+_INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecord files: names and globs, separated by commas.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where checkpoints, logs and results are written.")
+_INIT_CHECKPOINT = flags.DEFINE_string(
+    "init_checkpoint", None, "Where to start: a TensorFlow checkpoint, a training folder, a Hugging Face folder."
+)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences, as in the data.")
+_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions, as in the data.")
+_DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
+_DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on --input_file, after training if there is any.")
+_EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples in an evaluation batch.")
+_NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 100000, "Steps at the end of training.")
+_NUM_WARMUP_STEPS = flags.DEFINE_integer("num_warmup_steps", 10000, "Steps over which the learning rate rises.")
+_MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.")
+_TRAINING = program_flags.TrainingFlags()
+_DISTRIBUTION = program_flags.DistributionFlags()
+# New ones.
+_RECIPE = flags.DEFINE_enum(
+    "recipe", None, list(program_flags.RECIPES), "The paper's settings (appendix A.2) for all flags that aren't given."
+)
+_MODEL = program_flags.ModelSizeFlags()
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The data's vocabulary, to be checked and kept with the run.")
+_OBJECTIVE = flags.DEFINE_enum("objective", "mlm_nsp", OBJECTIVES, "What is learned (paper, Table 5).")
+_SECOND_INPUT_FILE = flags.DEFINE_string(
+    "second_input_file", None, "The data of a second phase with longer sequences (paper: 10% of the steps)."
+)
+_SECOND_MAX_SEQ_LENGTH = flags.DEFINE_integer("second_max_seq_length", 512, "Length of the second phase's sequences.")
+_SECOND_MAX_PREDICTIONS = flags.DEFINE_integer(
+    "second_max_predictions_per_seq", 77, "Masked positions of the second phase's sequences."
+)
+_SECOND_PROPORTION = flags.DEFINE_float("second_phase_proportion", 0.1, "Share of the steps in the second phase.")
+_EVAL_INPUT_FILE = flags.DEFINE_string("eval_input_file", None, "Held-out TFRecord files, evaluated while training.")
+_EVAL_STEPS = flags.DEFINE_integer("eval_steps", 1000, "Training steps between evaluations on --eval_input_file.")
+_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
+
+
+def main() -> None:
+    """Flags to a run; the run does the rest."""
+    if not (_DO_TRAIN.value or _DO_EVAL.value):
+        raise InputError("At least one of --do_train and --do_eval must be given.")
+    program_flags.apply_recipe(_RECIPE.value)
+    lengths = (_MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value)
+    data, phase_ends = [PretrainingData(_INPUT_FILE.value, *lengths)], [_NUM_TRAIN_STEPS.value]
+    if _SECOND_INPUT_FILE.value:
+        lengths_2 = (_SECOND_MAX_SEQ_LENGTH.value, _SECOND_MAX_PREDICTIONS.value)
+        data.append(PretrainingData(_SECOND_INPUT_FILE.value, *lengths_2, "--second_input_file"))
+        phase_ends.insert(0, round(_NUM_TRAIN_STEPS.value * (1 - _SECOND_PROPORTION.value)))
+    run = PretrainingRun(
+        _MODEL.config(_BERT_CONFIG_FILE.value, _VOCAB_FILE.value),
+        _OBJECTIVE.value,
+        data,
+        phase_ends,
+        _TRAINING.config(_OUTPUT_DIR.value, _NUM_TRAIN_STEPS.value, _NUM_WARMUP_STEPS.value),
+        _DISTRIBUTION.config(),
+        _VOCAB_FILE.value or "",
+        _INIT_CHECKPOINT.value,
+    )
+    if _DO_TRAIN.value:
+        evaluation = None
+        if _EVAL_INPUT_FILE.value:
+            held_out = PretrainingData(_EVAL_INPUT_FILE.value, *lengths, "--eval_input_file")
+            evaluation = run.held_out_evaluation(
+                held_out, _EVAL_BATCH_SIZE.value, _MAX_EVAL_STEPS.value, _EVAL_STEPS.value
+            )
+        run.record(program.flag_values(), allow_changes=_ALLOW_CHANGES.value)
+        run.train(evaluation)
+    if _DO_EVAL.value:
+        results = run.evaluate(_EVAL_BATCH_SIZE.value, _MAX_EVAL_STEPS.value)
+        reporting.report_results(results, os.path.join(_OUTPUT_DIR.value, "eval_results.txt"))
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["input_file", "output_dir"])
+    program.run(main)

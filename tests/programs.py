@@ -1,0 +1,70 @@
+"""Runs the programs as a user does, in processes of their own, on tiny data."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.example_format import pretraining_features, serialize
+from tests.conftest import ROOT, tiny_config
+
+LENGTH, PREDICTIONS = 12, 3
+PIECES = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"abcdefghijklmnopqrstuvwxyz",
+    *(f"##{c}" for c in "abcdefghij"),
+]
+
+
+def write_model_files(folder, **changes):
+    """A tiny config and a vocabulary of its size; returns their paths."""
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    config = folder / "config.json"
+    sizes = {"vocab_size": len(PIECES), "num_hidden_layers": 1} | changes
+    config.write_text(tiny_config(**sizes).to_json_string())
+    return str(config), str(folder / "vocab.txt")
+
+
+def write_pretraining_data(path, records=40, seed=0):
+    """Random pre-training examples."""
+    rng = np.random.default_rng(seed)
+    features = pretraining_features(LENGTH, PREDICTIONS)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for _ in range(records):
+            values = {
+                "input_ids": rng.integers(5, len(PIECES), LENGTH).tolist(),
+                "input_mask": [1] * LENGTH,
+                "segment_ids": [0] * 6 + [1] * 6,
+                "masked_lm_positions": rng.permutation(LENGTH)[:PREDICTIONS].tolist(),
+                "masked_lm_ids": rng.integers(5, len(PIECES), PREDICTIONS).tolist(),
+                "masked_lm_weights": [1.0, 1.0, float(rng.integers(2))],
+                "next_sentence_labels": [int(rng.integers(2))],
+            }
+            writer.write(serialize(features, values))
+    return str(path)
+
+
+def start(*command, environment=None):
+    """Starts a program; command and flags as on the command line."""
+    return subprocess.Popen(
+        [sys.executable, *map(str, command)],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(*command, expect=0, environment=None):
+    """Runs a program to its end and returns what it printed."""
+    process = start(*command, environment=environment)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == expect, output[-3000:]
+    return output

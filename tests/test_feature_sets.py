@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+
+from bert_tf import feature_sets
+from bert_tf.feature_sets import BatchPlan, FeatureSet
+from bert_tf.files import InputError
+
+
+def features_of(lengths, choices=1):
+    """Sequences 1, 2, 3... of some lengths, the last two tokens in segment 1."""
+    sequences = [(list(range(1, n + 1)), [0] * (n - 2) + [1] * 2) for n in lengths]
+    return FeatureSet.from_sequences(sequences, {"label_ids": np.arange(len(lengths) // choices)}, choices)
+
+
+def test_batches_are_padded_as_the_release_pads():
+    batch = features_of([4, 6, 3]).batch(np.array([2, 1]), 7)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 0, 0, 0, 0], [1, 2, 3, 4, 5, 6, 0]]
+    assert batch["input_mask"].tolist() == [[1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0]]
+    assert batch["segment_ids"].tolist() == [[0, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0]]
+    assert batch["label_ids"].tolist() == [2, 1]
+    assert batch["input_ids"].dtype == batch["segment_ids"].dtype == np.int32
+
+
+def test_choices_of_an_example_stay_together():
+    features = features_of([3, 4, 5, 6], choices=2)
+    assert len(features) == 2
+    assert features.longest.tolist() == [4, 6]
+    batch = features.batch(np.array([1, 0]), 6)
+    assert batch["input_mask"].sum(axis=1).tolist() == [5, 6, 3, 4]
+    assert batch["label_ids"].tolist() == [1, 0]
+
+
+def test_what_is_per_token_is_padded_with_its_own_value():
+    features = FeatureSet(
+        np.array([5, 6, 7], np.int32),
+        np.array([1, 2], np.int32),
+        np.array([1, 2], np.int32),
+        per_token={"tags": (np.array([1, 2, 3], np.int32), -1)},
+    )
+    assert features.batch(np.array([0, 1]), 3)["tags"].tolist() == [[1, -1, -1], [2, 3, -1]]
+    assert "tags" in features.token_names
+
+
+@pytest.mark.parametrize(("longest", "few", "expected"), [(20, False, [8, 16, 20]), (96, True, [32, 64, 96])])
+def test_bucket_lengths(longest, few, expected):
+    assert feature_sets.bucket_lengths(longest, few) == expected
+
+
+def plan_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40)):
+    lengths = np.random.default_rng(0).integers(3, 40, count)
+    return BatchPlan(features_of(lengths), batch_size, seed, buckets)
+
+
+def test_every_epoch_draws_every_example_once():
+    plan = plan_of()
+    drawn = np.concatenate([plan.examples(step) for step in range(160)])  # whole windows: 480 = 4.8 epochs
+    counts = np.bincount(drawn, minlength=100)
+    assert counts.min() >= 4
+    assert counts.max() <= 5
+    assert not np.array_equal(drawn[:90], drawn[100:190])
+
+
+def test_an_example_leaves_its_place_by_less_than_a_window():
+    plan = plan_of()
+    window = feature_sets.WINDOW_BATCHES * 3
+    order = plan._epoch(0)
+    drawn = np.concatenate([plan.examples(step) for step in range(32)])
+    assert sorted(drawn[:window]) == sorted(order[:window])
+    assert sorted(drawn[window:96]) == sorted(order[window:96])
+
+
+def test_batches_are_a_function_of_seed_and_step():
+    straight = [plan_of().examples(step).tolist() for step in range(40)]
+    jumping = plan_of()
+    assert [jumping.examples(step).tolist() for step in (39, 3, 20, 0)] == [straight[s] for s in (39, 3, 20, 0)]
+    assert [plan_of(seed=2).examples(step).tolist() for step in range(40)] != straight
+
+
+def test_lengths_match_within_batches():
+    plan = plan_of(count=1000, batch_size=8)
+    padded = sum(plan.batch(step)["input_ids"].size for step in range(64))
+    assert padded < 0.75 * 64 * 8 * 40
+    assert all(plan.batch(s)["input_ids"].shape[1] in (8, 16, 24, 40) for s in range(64))
+
+
+def test_an_empty_set_is_refused():
+    with pytest.raises(InputError, match="no training examples"):
+        BatchPlan(features_of([]), 3, 1, [8])
+
+
+def test_evaluation_sees_everything_once_in_full_batches():
+    features = features_of([9, 3, 12, 5, 7, 4, 8])
+    seen = []
+    for numbers, batch in feature_sets.batches_by_length(features, 3, [8, 16]):
+        assert batch["input_ids"].shape[0] == 3
+        assert batch["label_ids"][: len(numbers)].tolist() == numbers.tolist()
+        seen += numbers.tolist()
+    assert sorted(seen) == list(range(7))
+    assert features.longest[seen].tolist() == sorted(features.longest)

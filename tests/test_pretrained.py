@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf import checkpoint_saver, checkpoints
+from bert_tf.encoder import BertEncoder
+from bert_tf.files import InputError
+from tests.conftest import assert_close, tiny_config
+
+VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
+
+
+def save(folder, vocab=VOCAB):
+    encoder = BertEncoder(tiny_config())
+    checkpoint_saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(encoder.variables))
+    (folder / "bert_config.json").write_text(tiny_config().to_json_string())
+    if vocab:
+        (folder / "vocab.txt").write_text(vocab)
+    return encoder
+
+
+def test_five_lines(tmp_path):
+    encoder = save(tmp_path)
+    for path in (tmp_path, tmp_path / "bert_model.ckpt"):
+        bert = bert_tf.load(str(path))
+        ids = [[2, *bert.tokenizer.encode("A b"), 3]]
+        assert ids == [[2, 5, 6, 3]]
+        output = bert.encoder(np.array(ids))
+        assert_close(output.pooled_output, encoder(np.array(ids)).pooled_output, 0)
+        assert bert.config == tiny_config()
+
+
+def test_casing_comes_from_the_run_or_from_the_vocabulary(tmp_path):
+    save(tmp_path, VOCAB + "A\n")
+    assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+    with pytest.raises(InputError, match="Set --do_lower_case=False"):
+        bert_tf.load(str(tmp_path), do_lower_case=True)
+    (tmp_path / "vocab.txt").write_text(VOCAB.replace("a\nb\n", "中\n"))
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+    (tmp_path / "run.json").write_text('{"decisive": {"do_lower_case": true}}')
+    assert bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+
+
+def test_a_missing_config_or_vocabulary(tmp_path):
+    save(tmp_path, vocab=None)
+    assert bert_tf.load(str(tmp_path)).tokenizer is None
+    (tmp_path / "bert_config.json").unlink()
+    with pytest.raises(InputError, match=r"has no bert_config\.json or config\.json"):
+        bert_tf.load(str(tmp_path))

@@ -1,0 +1,313 @@
+import dataclasses
+import functools
+import json
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import checkpoint_saver, checkpoints, training
+from bert_tf.distribution import DistributionConfig, build_strategy
+from bert_tf.files import InputError
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.pretraining import PretrainingModel
+from bert_tf.training import PeriodicEvaluation, TrainingData
+from bert_tf.training_step import DTYPES, MetricMeans, Trainer, TrainingConfig
+from tests.conftest import assert_close, tiny_config, without_dropout
+
+BATCH, LENGTH, PREDICTIONS = 8, 10, 3
+
+
+def batch_of(step):
+    rng = np.random.default_rng(step)
+    return {
+        "input_ids": rng.integers(1, 41, (BATCH, LENGTH)).astype(np.int32),
+        "input_mask": np.ones((BATCH, LENGTH), np.int32),
+        "segment_ids": rng.integers(0, 2, (BATCH, LENGTH)).astype(np.int32),
+        "masked_lm_positions": rng.integers(0, LENGTH, (BATCH, PREDICTIONS)).astype(np.int32),
+        "masked_lm_ids": rng.integers(0, 41, (BATCH, PREDICTIONS)).astype(np.int32),
+        "masked_lm_weights": (rng.random((BATCH, PREDICTIONS)) < 0.6).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, BATCH).astype(np.int32),
+    }
+
+
+def dataset_from_step(start, context=None, steps=50, change=None):
+    size = BATCH if context is None else context.get_per_replica_batch_size(BATCH)
+
+    def parts():
+        for step in range(start, steps):
+            batch = batch_of(step) if change is None else change(step, batch_of(step))
+            for i in range(0, BATCH, size):
+                yield {name: x[i : i + size] for name, x in batch.items()}
+
+    signature = {k: tf.TensorSpec([size, *x.shape[1:]], x.dtype) for k, x in batch_of(0).items()}
+    return tf.data.Dataset.from_generator(parts, output_signature=signature)
+
+
+def config_for(folder, steps=6, **changes):
+    options = {"save_checkpoints_steps": 2, "log_steps": 2, "seed": 5} | changes
+    return TrainingConfig(str(folder), OptimizerConfig(1e-3, steps, 2), BATCH, **options)
+
+
+def model_for(config, bert_config=None, strategy=None):
+    keras.utils.set_random_seed(config.seed)
+    with (strategy or build_strategy(DistributionConfig())).scope():
+        return PretrainingModel(bert_config or tiny_config(num_hidden_layers=1), dtype=DTYPES[config.dtype])
+
+
+def recomputing_gradients_of(options):
+    """Loss and gradients of one batch, with dropout, under some encoder options."""
+    keras.utils.set_random_seed(3)
+    model = PretrainingModel(tiny_config(), **options)
+    trained = [variable.value for variable in model.trained_variables]
+
+    @tf.function(autograph=False)
+    def compute(batch):
+        with tf.GradientTape() as tape:
+            loss, _ = model.loss(batch, model.totals(batch), tf.constant([1, 2]))
+        return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, trained)]
+
+    batch = {name: tf.constant(x) for name, x in batch_of(0).items()}
+    return compute(batch), compute.get_concrete_function(batch)
+
+
+def test_recomputed_gradients_are_the_same():
+    (loss, gradients), graph = recomputing_gradients_of({})
+    (again, recomputed), longer_graph = recomputing_gradients_of({"recompute_gradients": True})
+    assert_close(again, loss, 0)
+    for gradient, expected in zip(recomputed, gradients, strict=True):
+        assert_close(gradient, expected, 1e-6)
+    softmaxes = [[op.type for op in g.graph.get_operations()].count("Softmax") for g in (graph, longer_graph)]
+    assert softmaxes == [2, 4]
+
+
+def run(config, bert_config=None, strategy=None, data=dataset_from_step, describe=str, boundaries=(), evaluation=None):
+    strategy = strategy or build_strategy(DistributionConfig())
+    model = model_for(config, bert_config, strategy)
+    data = TrainingData(data, boundaries, describe)
+    result = training.train(model, config, strategy, data, evaluation=evaluation)
+    return {variable.path: variable.numpy() for variable in model.variables}, result
+
+
+def assert_same(ours, expected, atol=0.0):
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        assert_close(ours[name], value, atol, name)
+
+
+def test_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(tmp_path):
+    uninterrupted, _ = run(config_for(tmp_path / "a"))
+
+    class Killed(Exception):
+        pass
+
+    def dies(start, context):
+        def change(step, batch):
+            if step >= 5:
+                raise Killed
+            return batch
+
+        return dataset_from_step(start, context, change=change)
+
+    with pytest.raises(tf.errors.OpError, match="Killed"):
+        run(config_for(tmp_path / "b"), data=dies)
+    assert checkpoint_saver.latest_checkpoint(str(tmp_path / "b")).endswith("model.ckpt-4")
+    resumed, _ = run(config_for(tmp_path / "b"))
+    assert_same(resumed, uninterrupted)
+    ours, expected = (checkpoints.open_checkpoint(str(tmp_path / name)) for name in "ab")
+    assert_same({n: ours.read(n) for n in ours.shapes}, {n: expected.read(n) for n in expected.shapes})
+    steps = [json.loads(line)["step"] for line in (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [2, 4, 6]
+
+
+def test_finished_run_is_left_alone(tmp_path):
+    run(config_for(tmp_path))
+    before = sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.glob("model.ckpt*"))
+    assert run(config_for(tmp_path))[1] == {}
+    assert sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.glob("model.ckpt*")) == before
+
+
+def test_own_checkpoint_goes_before_init_checkpoint(tmp_path):
+    config = config_for(tmp_path / "run", steps=2)
+    other = PretrainingModel(tiny_config(num_hidden_layers=1))
+    init = str(tmp_path / "init" / "bert_model.ckpt")
+    checkpoint_saver.write_checkpoint(init, checkpoints.named_variables(other.variables))
+    trainer = Trainer(model_for(config), config, build_strategy(DistributionConfig()))
+    training.restore_or_initialize(trainer, config.output_dir, init)
+    name = "bert/pooler/dense/kernel"
+    assert_close(trainer.state()[name].numpy(), checkpoints.named_variables(other.variables)[name].numpy(), 0)
+    trained, _ = run(config)
+    training.restore_or_initialize(trainer, config.output_dir, init)
+    assert_close(trainer.state()[name].numpy(), trained[name], 0)
+    assert int(trainer.global_step.numpy()) == 2
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_accumulated_gradients_equal_the_whole_batch(tmp_path, count):
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))
+    whole, whole_metrics = run(config_for(tmp_path / "whole"), bert_config)
+    parts, metrics = run(config_for(tmp_path / "parts", gradient_accumulation_steps=count), bert_config)
+    assert_same(parts, whole, 1e-6)
+    for name in ("loss", "masked_lm_accuracy", "gradient_norm"):
+        assert_close(metrics[name], whole_metrics[name], 1e-5, name)
+
+
+def test_mirrored_replicas_equal_one_device(tmp_path):
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))
+    one, one_metrics = run(config_for(tmp_path / "one"), bert_config)
+    strategy = build_strategy(DistributionConfig("mirrored"))
+    assert strategy.num_replicas_in_sync == 2
+    two, two_metrics = run(config_for(tmp_path / "two"), bert_config, strategy)
+    assert_same(two, one, 1e-5)
+    for name in one_metrics.keys() - {"sequences_per_second", "tokens_per_second"}:
+        assert_close(two_metrics[name], one_metrics[name], 1e-5, name)
+
+
+def test_xla_step_equals_the_plain_one(tmp_path):
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))  # XLA's random numbers are others
+    plain, _ = run(config_for(tmp_path / "plain"), bert_config)
+    compiled, _ = run(config_for(tmp_path / "compiled", jit_compile=True), bert_config)
+    assert_same(compiled, plain, 2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_trains_and_resumes(tmp_path, dtype):
+    config = config_for(tmp_path / "a", dtype=dtype, steps=4)
+    whole, metrics = run(config)
+    assert np.isfinite(metrics["loss"])
+    assert ("loss_scale" in metrics) == (dtype == "float16")
+    assert all(value.dtype == np.float32 for value in whole.values())
+    half = dataclasses.replace(config, output_dir=str(tmp_path / "b"))
+    with pytest.raises(tf.errors.OutOfRangeError):
+        run(half, data=lambda start, context: dataset_from_step(start, context, steps=3))
+    assert_same(run(half)[0], whole)
+
+
+def test_float16_skips_steps_that_overflow(tmp_path):
+    config = config_for(tmp_path, dtype="float16", steps=3)
+    model = model_for(config)
+    trainer = Trainer(model, config, build_strategy(DistributionConfig()))
+    trainer.loss_scale.scale.assign(2.0**24)
+    for variable in model.variables:
+        if variable.path == "bert/pooler/dense/kernel":
+            variable.assign(variable * 1e4)
+    trainer.iterator = iter(dataset_from_step(0))
+    before = {v.path: v.numpy() for v in model.variables}
+    trainer.train(tf.constant(1))
+    assert float(trainer.loss_scale.scale.numpy()) == 2.0**23
+    assert_same({v.path: v.numpy() for v in model.variables}, before)
+    assert int(trainer.global_step.numpy()) == 1
+
+
+def test_loss_that_is_not_finite_stops_the_run_and_names_step_and_data(tmp_path):
+    def change(step, batch):
+        if step == 3:
+            batch["masked_lm_weights"] = batch["masked_lm_weights"] * np.float32("nan")
+        return batch
+
+    with pytest.raises(InputError, match=r"step 3 is not finite(.|\n)*Data of that step: shard of 3"):
+        run(
+            config_for(tmp_path),
+            data=lambda start, context: dataset_from_step(start, context, change=change),
+            describe=lambda step: f"shard of {step}",
+        )
+    assert checkpoint_saver.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-2")
+
+
+def test_sigterm_saves_and_stops(tmp_path):
+    def change(step, batch):
+        if step == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return batch
+
+    config = config_for(tmp_path, steps=50, save_checkpoints_steps=50, log_steps=50)
+    with pytest.raises(SystemExit, match="which is saved"):
+        run(config, data=lambda start, context: dataset_from_step(start, context, change=change))
+    saved = checkpoint_saver.latest_checkpoint(str(tmp_path))
+    assert 1 <= int(saved.rpartition("-")[2]) < 10
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_damaged_data_is_named(tmp_path):
+    def data(start, context):
+        good = dataset_from_step(start, context, steps=2)
+
+        def bad(_):
+            return tf.io.parse_example(["not a record"], {"x": tf.io.FixedLenFeature([], tf.int64)})
+
+        extra = tf.data.Dataset.range(1).map(bad).flat_map(lambda _: good)
+        return good.concatenate(extra)
+
+    with pytest.raises(InputError, match=r"the data after step 2 \(a.tfrecord\) is damaged"):
+        run(config_for(tmp_path), data=data, describe=lambda step: "a.tfrecord")
+
+
+def test_ids_that_the_model_lacks_are_named(tmp_path):
+    def change(step, batch):
+        if step == 3:
+            batch["input_ids"][2, 3] = 77
+        return batch
+
+    with pytest.raises(InputError, match=r"after step 3 \(3\) holds the id 77, which the model doesn't have"):
+        run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
+
+
+def test_evaluation_during_training_is_logged(tmp_path):
+    scores = iter([3.0, 2.0, 1.0])
+    evaluation = PeriodicEvaluation(lambda: {"loss": next(scores)}, every=3)
+    run(config_for(tmp_path, steps=7), evaluation=evaluation)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [(line["step"], line["loss"]) for line in lines if line["kind"] == "eval"]
+    assert evaluated == [(3, 3.0), (6, 2.0), (7, 1.0)]
+    assert list((tmp_path / "eval").glob("events*"))
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 4, 6, 7]
+
+
+def test_batches_may_change_their_length_at_a_boundary(tmp_path):
+    starts = []
+
+    def data(start, context, last=50):
+        starts.append(start)
+
+        def shortened(step):
+            batch = batch_of(step) | {"masked_lm_positions": batch_of(step)["masked_lm_positions"] % 7}
+            names = ("input_ids", "input_mask", "segment_ids")
+            return batch if step < 3 else batch | {name: batch[name][:, :7] for name in names}
+
+        signature = {k: tf.TensorSpec(x.shape, x.dtype) for k, x in shortened(start).items()}
+        steps = range(start, 3 if start < 3 else last)
+        return tf.data.Dataset.from_generator(lambda: map(shortened, steps), output_signature=signature)
+
+    whole, metrics = run(config_for(tmp_path / "whole"), data=data, boundaries=(3,))
+    assert starts == [0, 3]
+    assert metrics["tokens"] == BATCH * 7
+    with pytest.raises(tf.errors.OutOfRangeError):
+        run(config_for(tmp_path / "parts"), data=functools.partial(data, last=5), boundaries=(3,))
+    resumed, _ = run(config_for(tmp_path / "parts"), data=data, boundaries=(3,))
+    assert starts == [0, 3, 0, 3, 4]
+    assert_same(resumed, whole)
+
+
+def test_metric_means():
+    means = MetricMeans(["a", "b"])
+    means.add({"a": (tf.constant(3.0), tf.constant(2.0)), "b": (tf.constant(0.0), tf.constant(0.0))})
+    means.add({"a": (tf.constant(1.0), tf.constant(2.0)), "b": (tf.constant(0.0), tf.constant(0.0))})
+    assert means.take() == {"a": 1.0, "b": 0.0}
+    assert means.take() == {"a": 0.0, "b": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "float8"}, "--dtype"),
+        ({"log_steps": 0}, "--log_steps is 0"),
+        ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max"),
+        ({"gradient_accumulation_steps": 3}, "not a multiple of --gradient_accumulation_steps"),
+    ],
+)
+def test_settings_that_cannot_be_used(tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        config_for(tmp_path, **changes)
