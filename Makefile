@@ -10,8 +10,9 @@ INSTALLED := $(VENV)/.installed
 quickstart: $(INSTALLED)
 	$(BIN)/python examples/quickstart.py
 
+# Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -1,26 +1,33 @@
-"""Fine-tunes BERT on sentence-level tasks: trains, evaluates, predicts."""
-
-import os
+"""Fine-tunes BERT on classification, regression, multiple choice and tagging: trains, evaluates, predicts."""
 
 from absl import flags
 
-from bert_tf import finetuning, program, program_flags, reporting, sentence_task
+from bert_tf import finetuning_workflow, program, program_flags
 from bert_tf.config import BertConfig
-from bert_tf.files import InputError
-from bert_tf.tasks.glue import DEFINITIONS, GlueTask
+from bert_tf.finetuning import FinetuningRun
+from bert_tf.finetuning_models import PROBLEMS
+from bert_tf.finetuning_recipes import fresh_top_layers, recipe_grid
+from bert_tf.finetuning_selection import SelectionConfig
+from bert_tf.finetuning_workflow import Plan
+from bert_tf.tables import ON_BAD_ROW
+from bert_tf.task_table import TASK_NAMES, DataConfig
+from bert_tf.tasks import glue_benchmark
+from bert_tf.tasks.custom import Columns
 from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the task's files.")
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the task's files; for several tasks, GLUE's root.")
 _BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
-_TASK_NAME = flags.DEFINE_string("task_name", None, f"One of {', '.join(DEFINITIONS)}.")
+_TASK_NAME = flags.DEFINE_string(
+    "task_name", None, f"One of {', '.join(TASK_NAMES)}; several of GLUE's with commas between; or 'all' of GLUE."
+)
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where checkpoints, logs and results are written.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
     "init_checkpoint", None, "The pre-trained model: a TensorFlow checkpoint, a training folder, a Hugging Face folder."
 )
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "True for uncased models, False for cased ones.")
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut, or windowed for tagging.")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
 _DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.")
 _DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Predict the test set.")
@@ -30,69 +37,114 @@ _NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "How often the t
 _WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of the steps in which the rate rises.")
 _TRAINING = program_flags.TrainingFlags()
 _DISTRIBUTION = program_flags.DistributionFlags()
-# New ones.
-_RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without its header.")
-_ON_BAD_ROW = flags.DEFINE_enum("on_bad_row", "error", ["error", "skip"], "What to do with a row that can't be used.")
+# New ones: data.
+_TRAIN_FILE = flags.DEFINE_string("train_file", None, "Instead of the one in --data_dir; not for GLUE.")
+_DEV_FILE = flags.DEFINE_string("dev_file", None, "Instead of the one in --data_dir; not for GLUE.")
+_TEST_FILE = flags.DEFINE_string("test_file", None, "Instead of the one in --data_dir; not for GLUE.")
+_ON_BAD_ROW = flags.DEFINE_enum("on_bad_row", "error", ON_BAD_ROW, "What to do with a row that can't be used.")
 _XNLI_LANGUAGE = flags.DEFINE_string("xnli_language", "zh", "The language of XNLI.")
+_TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Your own data: the column of the text.")
+_TEXT_B_COLUMN = flags.DEFINE_string("text_b_column", "", "Your own data: the column of a second text.")
+_LABEL_COLUMN = flags.DEFINE_string("label_column", "label", "Your own data: the column of the label.")
+_ID_COLUMN = flags.DEFINE_string("id_column", "", "Your own data: the column of a unique id; by default the line.")
+_PROBLEM = flags.DEFINE_enum("problem", "classification", PROBLEMS, "Your own data: what the labels are.")
+_LABELS = flags.DEFINE_list("labels", None, "The classes, or types of entities; by default those of the training file.")
+_LABEL_SEPARATOR = flags.DEFINE_string("label_separator", ",", "Your own data: between several labels of a row.")
+_CLASS_WEIGHTS = flags.DEFINE_string(
+    "class_weights", "", "Your own data: 'balanced', or 'class=weight,...': how much each counts in training."
+)
+_DOCUMENT_CONTEXT = flags.DEFINE_bool(
+    "document_context", True, "Tagging: see a sentence within its document, where the file has -DOCSTART-."
+)
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes that tokenize; 0 for one on each core.")
+# New ones: choosing.
+_SWEEP = flags.DEFINE_bool("sweep", False, "Try every batch size, learning rate and number of epochs below.")
+_SWEEP_BATCH_SIZES = flags.DEFINE_list("sweep_batch_sizes", ["16", "32"], "The paper's, for --sweep.")
+_SWEEP_RATES = flags.DEFINE_list("sweep_learning_rates", ["5e-5", "4e-5", "3e-5", "2e-5"], "The paper's, for --sweep.")
+_SWEEP_EPOCHS = flags.DEFINE_list("sweep_epochs", ["2", "3", "4"], "The paper's, for --sweep.")
+_NUM_RESTARTS = flags.DEFINE_integer(
+    "num_restarts", 1, "Seeds to try, from --random_seed on; the best is used.", lower_bound=1
+)
+_EVALUATE_EVERY = flags.DEFINE_string(
+    "evaluate_every", "epoch", "How often training with --do_eval looks at the dev set: 'epoch', 'end', or steps."
+)
+_PATIENCE = flags.DEFINE_integer(
+    "early_stopping_patience", 0, "Evaluations without a better score after which training stops; 0 for never."
+)
+_KEEP_BEST = flags.DEFINE_bool("keep_best", False, "Use the weights that did best on the dev set, not the last ones.")
+_REINIT_LAYERS = flags.DEFINE_integer(
+    "reinit_layers", 0, "Top layers that start afresh, with the pooler (Zhang et al., 2021); for small data sets."
+)
+_RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without its header.")
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
 
 
 def main() -> None:
-    """Flags to a task and a run; then what was asked for, in turn."""
-    if not (_DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value):
-        raise InputError("At least one of --do_train, --do_eval and --do_predict must be given.")
-    task = GlueTask(_TASK_NAME.value, _DATA_DIR.value, _ON_BAD_ROW.value, _XNLI_LANGUAGE.value)
+    """Flags to a run and a plan; a list of GLUE's tasks to a run for each."""
+    plan = make_plan()
     config = BertConfig.from_json_file(_BERT_CONFIG_FILE.value)
-    tokenizer = load_tokenizer(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value)
-    output_dir = _OUTPUT_DIR.value
-    train_examples = task.examples("train") if _DO_TRAIN.value else []
-    steps, warmup_steps = 1, 0
-    if _DO_TRAIN.value:
-        steps, warmup_steps = finetuning.count_steps(
-            len(train_examples), _TRAINING.train_batch_size, _NUM_TRAIN_EPOCHS.value, _WARMUP_PROPORTION.value
-        )
-    run = finetuning.FinetuningRun(
-        task,
+    names = glue_benchmark.parse_names(_TASK_NAME.value)
+    tasks = [make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, plan.do_train) for name in names]
+    run = FinetuningRun(
+        tasks[0],
         config,
-        tokenizer,
+        load_tokenizer(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value),
         _MAX_SEQ_LENGTH.value,
-        _TRAINING.config(output_dir, steps, warmup_steps),
+        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # the plan's recipes count them
         _DISTRIBUTION.config(),
         _INIT_CHECKPOINT.value,
+        _NUM_WORKERS.value,
+        fresh_top_layers(config, _REINIT_LAYERS.value),
     )
-    if _DO_TRAIN.value:
-        run.record(program.flag_values(), len(train_examples), _ALLOW_CHANGES.value)
-        run.train(run.featurize(train_examples))
-    if _DO_EVAL.value:
-        evaluate(run, task, output_dir)
-    if _DO_PREDICT.value:
-        predict(run, task, output_dir)
+    if len(tasks) == 1:
+        finetuning_workflow.carry_out(run, plan)
+    else:
+        glue_benchmark.carry_out(run, tasks, plan, _DATA_DIR.value)
 
 
-def evaluate(run: finetuning.FinetuningRun, task: GlueTask, output_dir: str) -> None:
-    """Evaluates every dev split; the first one's scores go into eval_results.txt, as released."""
-    global_step = run.restore()
-    for split in task.dev_splits:
-        features = run.featurize(task.examples(split))
-        outputs = run.predict(features, _EVAL_BATCH_SIZE.value, split)
-        results = sentence_task.release_results(task.scores(outputs, features), outputs, _EVAL_BATCH_SIZE.value)
-        suffix = "" if split == task.dev_splits[0] else f"_{split}"
-        reporting.report_results(
-            {"global_step": global_step, **results}, os.path.join(output_dir, f"eval_results{suffix}.txt")
-        )
+def make_plan() -> Plan:
+    """What to do, and with which settings."""
+    batch_sizes, rates, epochs = [_TRAINING.train_batch_size], [_TRAINING.learning_rate], [_NUM_TRAIN_EPOCHS.value]
+    if _SWEEP.value:
+        batch_sizes = program_flags.numbers(_SWEEP_BATCH_SIZES, int)
+        rates = program_flags.numbers(_SWEEP_RATES, float)
+        epochs = program_flags.numbers(_SWEEP_EPOCHS, float)
+    seeds = range(_TRAINING.random_seed, _TRAINING.random_seed + _NUM_RESTARTS.value)
+    return Plan(
+        do_train=_DO_TRAIN.value,
+        do_eval=_DO_EVAL.value,
+        do_predict=_DO_PREDICT.value,
+        recipes=recipe_grid(batch_sizes, rates, epochs, seeds),
+        warmup_proportion=_WARMUP_PROPORTION.value,
+        selection=SelectionConfig(_EVALUATE_EVERY.value, _PATIENCE.value, _KEEP_BEST.value, _EVAL_BATCH_SIZE.value),
+        predict_batch_size=_PREDICT_BATCH_SIZE.value,
+        release_format=_RELEASE_FORMAT.value,
+        allow_changes=_ALLOW_CHANGES.value,
+        flags=program.flag_values(),
+    )
 
 
-def predict(run: finetuning.FinetuningRun, task: GlueTask, output_dir: str) -> None:
-    """Predicts every test split; probabilities go into test_results.tsv."""
-    run.restore()
-    for split in task.test_splits:
-        outputs = run.predict(run.featurize(task.examples(split)), _PREDICT_BATCH_SIZE.value, split)
-        suffix = "" if split == "test" else split.removeprefix("test")
-        path = os.path.join(output_dir, f"test_results{suffix}.tsv")
-        sentence_task.write_test_results(path, outputs, task.labels, _RELEASE_FORMAT.value)
-        program.say(f"Wrote {path}.")
+def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:
+    """Which task, and where its rows are."""
+    data_dir = _DATA_DIR.value
+    return DataConfig(
+        task_name,
+        glue_benchmark.task_folder(data_dir, task_name) if in_glue_root else data_dir,
+        _TRAIN_FILE.value,
+        _DEV_FILE.value,
+        _TEST_FILE.value,
+        _ON_BAD_ROW.value,
+        _XNLI_LANGUAGE.value,
+        Columns(
+            _TEXT_COLUMN.value, _TEXT_B_COLUMN.value, _LABEL_COLUMN.value, _ID_COLUMN.value, _LABEL_SEPARATOR.value
+        ),
+        _PROBLEM.value,
+        _LABELS.value,
+        _CLASS_WEIGHTS.value,
+        _DOCUMENT_CONTEXT.value,
+    )
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["data_dir", "bert_config_file", "task_name", "vocab_file", "output_dir"])
+    flags.mark_flags_as_required(["bert_config_file", "task_name", "vocab_file", "output_dir"])
     program.run(main)

@@ -45,6 +45,19 @@ def _recorded_checkpoints(folder: str) -> list[str]:
     return [os.path.join(folder, json.loads(name)) for name in listed]
 
 
+def remove_checkpoints(folder: str) -> None:
+    """Removes all checkpoints of a training run; fine if there are none."""
+    recorded = _recorded_checkpoints(folder)
+    files.remove(os.path.join(folder, "checkpoint"))
+    for prefix in recorded:
+        _remove_checkpoint(prefix)
+
+
+def _remove_checkpoint(prefix: str) -> None:
+    files.remove(f"{prefix}.index")
+    files.remove(f"{prefix}.data-00000-of-00001")
+
+
 class CheckpointSaver:
     """Saves the last few checkpoints of a run as model.ckpt-STEP, under the names the release uses.
 
@@ -76,8 +89,7 @@ class CheckpointSaver:
                 "The checkpoints before it are intact; make room and start again to go on from the last one."
             ) from None
         for old in surplus:
-            files.remove(f"{old}.index")
-            files.remove(f"{old}.data-00000-of-00001")
+            _remove_checkpoint(old)
         return prefix
 
     def _record(self, prefixes: Sequence[str]) -> None:

@@ -298,6 +298,13 @@ def named_variables(variables: Iterable[keras.Variable]) -> dict[str, tf.Variabl
     return {variable.path: variable.value for variable in variables}
 
 
+def without(source: CheckpointSource, pattern: str) -> CheckpointSource:
+    """A checkpoint as if it lacked the tensors whose released names match a pattern."""
+    left_out = tuple(name for name in source.shapes if re.fullmatch(pattern, name))
+    shapes = {name: shape for name, shape in source.shapes.items() if name not in left_out}
+    return dataclasses.replace(source, shapes=shapes, ignored=(*source.ignored, *left_out))
+
+
 def matching_weights(source: CheckpointSource, config: BertConfig, what: str) -> dict[str, np.ndarray]:
     """All of a checkpoint's weights, checked against a config; training state is left out.
 

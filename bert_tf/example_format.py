@@ -43,6 +43,18 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
     )
 
 
+def unmasked_features(max_seq_length: int, word_starts: bool = False) -> tuple[Feature, ...]:
+    """A pre-training example that the input pipeline masks.
+
+    Args:
+      max_seq_length: length of the sequences.
+      word_starts: whether each record says which pieces begin a word, which whole-word masking needs.
+    """
+    masked = {"masked_lm_positions", "masked_lm_ids", "masked_lm_weights"}
+    features = tuple(f for f in pretraining_features(max_seq_length, 1) if f.name not in masked)
+    return (*features, Feature("word_starts", max_seq_length)) if word_starts else features
+
+
 def classification_features(max_seq_length: int) -> tuple[Feature, ...]:
     """A classification example, as the release's run_classifier.py writes it."""
     return (
@@ -52,6 +64,23 @@ def classification_features(max_seq_length: int) -> tuple[Feature, ...]:
         Feature("label_ids", 1),
         Feature("is_real_example", 1),
     )
+
+
+def names(features: Sequence[Feature]) -> tuple[str, ...]:
+    """The names of features, in their order."""
+    return tuple(feature.name for feature in features)
+
+
+def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
+    """A window of a SQuAD example, as the release's run_squad.py writes it; the answer only for training."""
+    window = (
+        Feature("unique_ids", 1),
+        Feature("input_ids", max_seq_length),
+        Feature("input_mask", max_seq_length),
+        Feature("segment_ids", max_seq_length),
+    )
+    answer = (Feature("start_positions", 1), Feature("end_positions", 1), Feature("is_impossible", 1))
+    return window + answer if is_training else window
 
 
 def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
@@ -86,9 +115,11 @@ class Sidecar:
       records: how many examples the shard holds.
       file_size: its bytes; a shard of another size was cut short or changed.
       max_seq_length: length of the sequences.
-      max_predictions_per_seq: length of the masked-LM lists.
+      max_predictions_per_seq: length of the masked-LM lists; 0 where the records are not masked yet.
       vocab_sha256: see `vocabulary_hash`.
       settings: everything else that made the shard: masking policy, seed, casing, tool version...
+      features: names of what each record holds, in their order.
+      counts: of tokens, predictions, random next segments...
       format_version: of this file.
     """
 
@@ -98,12 +129,25 @@ class Sidecar:
     max_predictions_per_seq: int
     vocab_sha256: str
     settings: Mapping[str, Any]
+    features: tuple[str, ...] = names(pretraining_features(1, 1))
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     @staticmethod
     def path_of(shard: str) -> str:
         """Where the sidecar of a shard lies."""
         return shard + SIDECAR_SUFFIX
+
+    @property
+    def is_masked(self) -> bool:
+        """False for records that the input pipeline masks (`--masking=dynamic`)."""
+        return "masked_lm_ids" in self.features
+
+    def record_features(self) -> tuple[Feature, ...]:
+        """What each record holds."""
+        if self.is_masked:
+            return pretraining_features(self.max_seq_length, self.max_predictions_per_seq)
+        return unmasked_features(self.max_seq_length, word_starts="word_starts" in self.features)
 
     def write(self, shard: str) -> None:
         """Writes the sidecar of a finished shard."""
@@ -126,4 +170,4 @@ class Sidecar:
                 f"--input_file: {path} is not a sidecar of format {FORMAT_VERSION}. "
                 "It was written by another version of create_pretraining_data; make the data anew."
             )
-        return cls(**values)
+        return cls(**values | {"features": tuple(values["features"])})

@@ -11,6 +11,7 @@ Axis letters: B batch, C choices (sequences of one example), T tokens.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -40,7 +41,7 @@ class FeatureSet:
       lengths: how many ids each sequence has.
       first_lengths: how many of them belong to segment 0; the rest are segment 1.
       per_example: arrays with a row for each example: labels, positions...
-      per_token: arrays like `input_ids`, with what their padding is: tags...
+      per_token: arrays with a row for each of `input_ids`, with what their padding is: tags...
       choices: sequences of one example (C); 1 but for multiple choice.
     """
 
@@ -55,15 +56,29 @@ class FeatureSet:
     def from_sequences(
         cls,
         sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
-        per_example: Mapping[str, np.ndarray],
+        per_example: Mapping[str, np.ndarray] | None = None,
         choices: int = 1,
     ) -> "FeatureSet":
         """Stores (ids, segment_ids) pairs, as `packing.join_segments` makes them."""
         lengths = np.array([len(ids) for ids, _ in sequences], np.int32)
+        ids = itertools.chain.from_iterable(ids for ids, _ in sequences)
         return cls(
-            input_ids=np.fromiter((i for ids, _ in sequences for i in ids), np.int32, count=int(lengths.sum())),
+            input_ids=np.fromiter(ids, np.int32, count=int(lengths.sum())),
             lengths=lengths,
             first_lengths=np.array([len(segments) - sum(segments) for _, segments in sequences], np.int32),
+            per_example=dict(per_example or {}),
+            choices=choices,
+        )
+
+    @classmethod
+    def joined(
+        cls, parts: Sequence["FeatureSet"], per_example: Mapping[str, np.ndarray], choices: int = 1
+    ) -> "FeatureSet":
+        """The sequences of several sets as one; what is per example comes for the whole."""
+        return cls(
+            input_ids=np.concatenate([part.input_ids for part in parts]),
+            lengths=np.concatenate([part.lengths for part in parts]),
+            first_lengths=np.concatenate([part.first_lengths for part in parts]),
             per_example=dict(per_example),
             choices=choices,
         )
@@ -94,7 +109,7 @@ class FeatureSet:
           length: T, at least that of the longest.
 
         Returns:
-          input_ids, input_mask, segment_ids and what is per token [B*C, T]; what is per example [B, ...].
+          input_ids, input_mask, segment_ids and what is per token [B*C, T, ...]; what is per example [B, ...].
         """
         rows = (examples[:, None] * self.choices + np.arange(self.choices)).reshape(-1)
         places = np.arange(length)
@@ -106,7 +121,8 @@ class FeatureSet:
             "segment_ids": (mask & (places >= self.first_lengths[rows, None])).astype(np.int32),
         }
         for name, (values, padding) in self.per_token.items():
-            batch[name] = np.where(mask, values[source], padding)
+            shown = mask.reshape(mask.shape + (1,) * (values.ndim - 1))
+            batch[name] = np.where(shown, values[source], values.dtype.type(padding))
         return batch | {name: values[examples] for name, values in self.per_example.items()}
 
 

@@ -5,6 +5,7 @@ imported only when one is met, so that the text-only modules stay free of Tensor
 """
 
 import contextlib
+import errno
 import glob
 import json
 import os
@@ -52,6 +53,11 @@ def is_folder(path: str) -> bool:
     return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
+def size(path: str) -> int:
+    """A file's bytes."""
+    return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
+
+
 def list_folder(path: str) -> list[str]:
     """The names in a folder, sorted."""
     return sorted(_gfile().listdir(path) if is_remote(path) else os.listdir(path))
@@ -89,6 +95,18 @@ def copy(source: str, target: str) -> None:
         shutil.copyfileobj(reader, writer)
 
 
+def move(source: str, target: str) -> None:
+    """Moves a local file, to another disk if need be; `target` is whole at any time."""
+    make_folder(os.path.dirname(target))
+    try:
+        rename(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copy(source, target)
+        remove(source)
+
+
 def require_file(path: str, what: str) -> str:
     """Returns `path` if it is a file that can be read, and has bytes in it.
 
@@ -105,8 +123,7 @@ def require_file(path: str, what: str) -> str:
         raise InputError(f"{what}: there is no file {path!r}. Check the path for a typing error.")
     if is_folder(path):
         raise InputError(f"{what}: {path!r} is a folder, but a file is expected.")
-    size = _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
-    if size == 0:
+    if size(path) == 0:
         raise InputError(f"{what}: the file {path!r} is empty.")
     return path
 

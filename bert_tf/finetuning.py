@@ -3,15 +3,18 @@
 A task brings its rows and rules (see `Task`); there is one loop for all of them.
 """
 
+import copy
+import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import distribution, feature_sets, reporting, run_directory, training
+from bert_tf import checkpoint_saver, distribution, feature_sets, packing, reporting, run_directory, training
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
 from bert_tf.feature_sets import BatchPlan, FeatureSet
@@ -21,6 +24,9 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training_step import DTYPES, TrainableModel, TrainingConfig
 
 Outputs = Mapping[str, np.ndarray]
+
+# The weights that did best on the dev set, in a run's folder.
+BEST_FOLDER = "best"
 
 
 class FinetuningModel(TrainableModel, Protocol):
@@ -35,42 +41,34 @@ class Task(Protocol):
 
     Attributes:
       name: of the task, as in its flag.
+      judged_by: the score that models are chosen by; higher is better.
     """
 
     name: str
+    judged_by: str
 
     def examples(self, split: str) -> list[Any]:
         """The rows of "train", "dev" or "test" (or of what else the task has)."""
 
-    def featurize(self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int) -> FeatureSet:
-        """Their features, in their order."""
+    def featurize(
+        self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+    ) -> FeatureSet:
+        """Their features, in their order; made in several processes (see `parallel.map_chunks`)."""
 
     def build_model(self, config: BertConfig, **encoder_options) -> FinetuningModel:
         """The encoder with the task's output layer."""
 
     def scores(self, outputs: Outputs, features: FeatureSet) -> dict[str, float]:
-        """What the task is judged by."""
+        """What the task is judged by, and "loss"."""
 
-
-def count_steps(
-    num_examples: int, train_batch_size: int, num_train_epochs: float, warmup_proportion: float
-) -> tuple[int, int]:
-    """Training and warm-up steps, as the release counts them.
-
-    Raises:
-      InputError: if there is not one whole batch.
-    """
-    steps = int(num_examples / train_batch_size * num_train_epochs)
-    if steps < 1:
-        raise InputError(
-            f"{num_examples} training examples make no step with --train_batch_size={train_batch_size} and "
-            f"--num_train_epochs={num_train_epochs}. Use a smaller batch or more epochs."
-        )
-    return steps, int(steps * warmup_proportion)
+    def decisive(self) -> dict[str, Any]:
+        """The task's own settings that change the weights: a run that resumes must have the same."""
 
 
 class FinetuningRun:
     """A task, a model and a folder.
+
+    Nothing runs on a device before it is needed, so that `prepare` can fork processes first.
 
     Args:
       task: its rows and rules.
@@ -80,6 +78,9 @@ class FinetuningRun:
       training_config: how to train, and the folder.
       distribution_config: where to run.
       init_checkpoint: the pre-trained model, where the folder holds no checkpoint of the run.
+      num_workers: processes that tokenize; see `parallel.map_chunks`.
+      fresh_variables: pattern of what is not taken from `init_checkpoint`; see `finetuning_recipes.fresh_top_layers`.
+      pad_to_max_seq_length: pad every batch to `max_seq_length`, as the release does, and not to its longest sequence.
 
     Raises:
       InputError: if the config, the vocabulary and the flags don't fit together.
@@ -94,18 +95,60 @@ class FinetuningRun:
         training_config: TrainingConfig,
         distribution_config: DistributionConfig,
         init_checkpoint: str | None = None,
+        num_workers: int = 1,
+        fresh_variables: str = "",
+        pad_to_max_seq_length: bool = False,
     ) -> None:
-        config.check_sequence_length(max_seq_length)
-        config.check_vocabulary(len(tokenizer.vocab), tokenizer.vocab_file)
+        packing.check_max_seq_length(max_seq_length)
         self.task = task
         self.config = config
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.training_config = training_config
+        self._build_strategy = functools.cache(lambda: distribution.build_strategy(distribution_config))
         self.init_checkpoint = init_checkpoint
-        self.strategy = distribution.build_strategy(distribution_config)
-        compiled = training_config.jit_compile or distribution.is_tpu(self.strategy)
-        self.buckets = feature_sets.bucket_lengths(max_seq_length, few=compiled)
+        self.num_workers = num_workers
+        self.fresh_variables = fresh_variables
+        self.pad_to_max_seq_length = pad_to_max_seq_length
+        self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
+        self._check(config)
+
+    def _check(self, config: BertConfig) -> None:
+        config.check_sequence_length(self.max_seq_length)
+        config.check_vocabulary(len(self.tokenizer.vocab), self.tokenizer.vocab_file)
+
+    def with_training(self, training_config: TrainingConfig) -> "FinetuningRun":
+        """A run of the same task with a model of its own, that shares the features and the devices."""
+        return self._copy(training_config=training_config)
+
+    def with_model(
+        self, config: BertConfig, training_config: TrainingConfig, init_checkpoint: str | None
+    ) -> "FinetuningRun":
+        """A run of the same task with another model, that shares the features and the devices.
+
+        Raises:
+          InputError: if the config doesn't fit the vocabulary and the length of the sequences.
+        """
+        self._check(config)
+        return self._copy(config=config, training_config=training_config, init_checkpoint=init_checkpoint)
+
+    def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":
+        """A run of another task in another folder, on the same devices."""
+        return self._copy(
+            task=task, training_config=dataclasses.replace(self.training_config, output_dir=output_dir), _data={}
+        )
+
+    def _copy(self, **changes: Any) -> "FinetuningRun":
+        other = copy.copy(self)
+        for of_this_model in ("model", "_predict"):
+            vars(other).pop(of_this_model, None)
+        vars(other).update(changes)
+        return other
+
+    @property
+    def strategy(self) -> tf.distribute.Strategy:
+        """Where the work runs."""
+        return self._build_strategy()
 
     @functools.cached_property
     def model(self) -> FinetuningModel:
@@ -119,9 +162,44 @@ class FinetuningRun:
                 dtype=DTYPES[self.training_config.dtype],
             )
 
+    def prepare(self, splits: Iterable[str]) -> None:
+        """Reads and tokenizes splits, which are kept in memory. Best done before TensorFlow has run anything."""
+        for split in splits:
+            if split not in self._data:
+                examples = self.task.examples(split)
+                self._data[split] = examples, self.featurize(examples)
+
+    def examples(self, split: str) -> list[Any]:
+        """The rows of a split."""
+        self.prepare([split])
+        return self._data[split][0]
+
+    def features(self, split: str) -> FeatureSet:
+        """The features of a split."""
+        self.prepare([split])
+        return self._data[split][1]
+
     def featurize(self, examples: Sequence[Any]) -> FeatureSet:
         """The features of some rows."""
-        return self.task.featurize(examples, self.tokenizer, self.max_seq_length)
+        return self.task.featurize(examples, self.tokenizer, self.max_seq_length, self.num_workers)
+
+    def buckets(self, features: FeatureSet) -> list[int]:
+        """The lengths that batches are padded to."""
+        if self.pad_to_max_seq_length:
+            return [self.max_seq_length]
+        compiled = self.training_config.jit_compile or distribution.is_tpu(self.strategy)
+        return feature_sets.bucket_lengths(max(self.max_seq_length, int(features.longest.max(initial=0))), few=compiled)
+
+    def decisive(self, num_examples: int) -> dict[str, Any]:
+        """What changes the weights, the recipe left out."""
+        return {
+            "task": self.task.name,
+            **self.task.decisive(),
+            "num_examples": num_examples,
+            "max_seq_length": self.max_seq_length,
+            "do_lower_case": self.tokenizer.do_lower_case,
+            "fresh_variables": self.fresh_variables,
+        }
 
     def record(self, flags: Mapping[str, Any], num_examples: int, allow_changes: bool = False) -> None:
         """Writes down what the run is made of; refuses a folder whose run began with something else."""
@@ -133,48 +211,67 @@ class FinetuningRun:
             self.config,
             self.tokenizer.vocab_file,
             flags,
-            decisive={
-                "task": self.task.name,
-                "num_examples": num_examples,
-                "max_seq_length": self.max_seq_length,
-                "do_lower_case": self.tokenizer.do_lower_case,
-                **how.decisive(),
-            },
+            decisive={**self.decisive(num_examples), **how.decisive()},
             allow_changes=allow_changes,
         )
 
-    def train(self, features: FeatureSet) -> dict[str, float]:
+    def train(self, features: FeatureSet, evaluation: training.PeriodicEvaluation | None = None) -> dict[str, float]:
         """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
         how = self.training_config
         batch_size = how.train_batch_size
         distribution.per_replica_batch_size(batch_size, self.strategy, "--train_batch_size")
-        plan = BatchPlan(features, batch_size, how.seed, self.buckets)
+        plan = BatchPlan(features, batch_size, how.seed, self.buckets(features))
         say(f"***** Running training *****\n  Num examples = {len(features)}")
         say(f"  Batch size = {batch_size}\n  Num steps = {how.num_train_steps}")
+        if not checkpoint_saver.latest_checkpoint(how.output_dir):
+            checkpoint_saver.remove_checkpoints(self.best_folder)  # of a run that began before this one
+        data = training.TrainingData(
+            lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
+            describe=lambda step: "examples " + ", ".join(map(str, plan.examples(step))),
+        )
         return training.train(
-            self.model,
-            how,
-            self.strategy,
-            training.TrainingData(lambda step, context: _training_dataset(plan, step, how.num_train_steps, context)),
-            init_checkpoint=self.init_checkpoint,
+            self.model, how, self.strategy, data, self.init_checkpoint, evaluation, self.fresh_variables
         )
 
-    def restore(self) -> int:
-        """Gives the model the weights it is evaluated with, and returns their global step."""
-        return training.restore_for_evaluation(self.model, self.training_config.output_dir, self.init_checkpoint)
+    @property
+    def best_folder(self) -> str:
+        """Where the weights that did best on the dev set are kept, if they are."""
+        return os.path.join(self.training_config.output_dir, BEST_FOLDER)
 
-    def predict(self, features: FeatureSet, batch_size: int, what: str = "predict") -> dict[str, np.ndarray]:
+    def restore(self) -> int:
+        """Gives the model the weights it is judged with, and returns their global step.
+
+        1. Those that did best on the dev set, if they were kept.
+        2. Otherwise those of the run's newest checkpoint.
+        3. Otherwise those of `init_checkpoint`.
+        """
+        best = checkpoint_saver.latest_checkpoint(self.best_folder)
+        folder = self.best_folder if best else self.training_config.output_dir
+        return training.restore_for_evaluation(self.model, folder, self.init_checkpoint)
+
+    @functools.cached_property
+    def _predict(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+        return distribution.replicated(self.model.predict, self.strategy)
+
+    def predict(
+        self, features: FeatureSet, batch_size: int, what: str = "predict", shown: bool = True
+    ) -> dict[str, np.ndarray]:
         """The model's outputs for all examples, in their order.
 
-        Outputs of unequal length (a row for each token) come back padded with zeros to the longest.
+        Outputs of unequal length (a row for each token) come back padded with zeros to the longest. The progress bar
+        is called `what`, and may be left out.
         """
-        predict = distribution.replicated(self.model.predict, self.strategy)
+        if isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            raise InputError(
+                f"{what}: several workers train, but don't evaluate or predict. Do that afterwards on one machine."
+            )
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
         size = batch_size * self.strategy.num_replicas_in_sync
-        with reporting.progress_bar(len(features), what, unit="example") as bar:
-            for numbers, batch in feature_sets.batches_by_length(features, size, self.buckets):
-                for name, rows in predict(batch).items():
+        buckets = self.buckets(features)
+        with reporting.progress_bar(len(features), what, unit="example", shown=shown) as bar:
+            for numbers, batch in feature_sets.batches_by_length(features, size, buckets):
+                for name, rows in self._predict(batch).items():
                     collected.setdefault(name, []).append(rows[: len(numbers)])
                 order.append(numbers)
                 bar.update(len(numbers))
@@ -199,7 +296,7 @@ def _training_dataset(
 
     sample = plan.features.batch(np.zeros(size, np.int64), int(plan.buckets[-1]))
     signature = {
-        name: tf.TensorSpec([len(x), None] if name in plan.features.token_names else x.shape, x.dtype)
+        name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in plan.features.token_names else x.shape, x.dtype)
         for name, x in sample.items()
     }
     return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)

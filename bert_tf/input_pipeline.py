@@ -9,16 +9,21 @@ Axis letters: B batch, W window.
 """
 
 import dataclasses
+import json
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_tf import files
-from bert_tf.example_format import SIDECAR_SUFFIX, Feature, Sidecar, pretraining_features
+from bert_tf.example_format import SIDECAR_SUFFIX, Feature, Sidecar, names, pretraining_features
 from bert_tf.files import InputError
+
+# Masks a batch that is read: called with its features, the step, its first row in the global batch and the global size.
+Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, int], dict[str, tf.Tensor]]
 
 # A window is the smallest number of whole batches that holds so many records.
 _WINDOW_RECORDS = 8192
@@ -83,7 +88,7 @@ def find_shards(
                 ("max_predictions_per_seq", max_predictions_per_seq),
             ):
                 found = getattr(sidecar, name)
-                if found != expected:
+                if found != expected and (sidecar.is_masked or name == "max_seq_length"):
                     raise InputError(
                         f"{what}: {path} was made with --{name}={found}, but --{name} is {expected}. "
                         f"Set --{name}={found}, or make the data anew."
@@ -95,11 +100,40 @@ def find_shards(
                 )
         if records == 0:
             raise InputError(f"{what}: {path} holds no records.")
-        _check_first_record(path, pretraining_features(max_seq_length, max_predictions_per_seq), vocab_size, what)
-        shards.append(Shard(path, records, sidecar))
+        shard = Shard(path, records, sidecar)
+        _check_first_record(path, record_features([shard], max_seq_length, max_predictions_per_seq), vocab_size, what)
+        shards.append(shard)
     if not shards:
         raise InputError(f"{what}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
     return shards
+
+
+def record_features(
+    shards: Sequence[Shard], max_seq_length: int, max_predictions_per_seq: int, what: str = "--input_file"
+) -> tuple[Feature, ...]:
+    """What each record of some shards holds; those without a sidecar hold what the release writes.
+
+    Raises:
+      InputError: if some are masked and some are not, or masked by other rules.
+    """
+    released = pretraining_features(max_seq_length, max_predictions_per_seq)
+    by_policy: dict[str, tuple[Shard, tuple[Feature, ...]]] = {}
+    for shard in shards:
+        features = released if shard.sidecar is None else shard.sidecar.record_features()
+        policy = "" if features == released else json.dumps([names(features), masking_settings(shard)], sort_keys=True)
+        by_policy.setdefault(policy, (shard, features))
+    if len(by_policy) > 1:
+        (one, _), (other, _) = list(by_policy.values())[:2]
+        raise InputError(
+            f"{what}: {one.path} and {other.path} don't go together: they were made with different --masking, or for "
+            "different masks. Train on one kind of data at a time."
+        )
+    return next(iter(by_policy.values()))[1]
+
+
+def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
+    """The values of the `MaskingPolicy` that a shard was made for; None if that isn't known."""
+    return None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
 
 
 def count_records(path: str, what: str) -> int:
@@ -231,6 +265,7 @@ def training_batches(
     seed: int,
     start_step: int,
     context: tf.distribute.InputContext | None = None,
+    masker: Masker | None = None,
 ) -> tf.data.Dataset:
     """Shuffled batches without end, from that of `start_step` on.
 
@@ -241,6 +276,7 @@ def training_batches(
       seed: of both orders, that of the shards and that within windows.
       start_step: how many batches were used before.
       context: which part of each global batch this pipeline feeds; all of it if None.
+      masker: what masks unmasked sequences.
     """
     window = window_size(global_batch_size)
     batches_per_window = window // global_batch_size
@@ -254,9 +290,8 @@ def training_batches(
 
     windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
     dataset = windows.enumerate(start=first_window).prefetch(1).flat_map(shuffle)
-    dataset = dataset.skip(batches_to_skip * (1 if context is None else replicas_per_pipeline(context)))
-    dataset = dataset.map(lambda records: parse(features, records), num_parallel_calls=tf.data.AUTOTUNE)
-    return _options(dataset).prefetch(tf.data.AUTOTUNE)
+    dataset = dataset.skip(batches_to_skip * replicas_per_pipeline(context))
+    return _parsed(dataset, features, global_batch_size, start_step, context, masker)
 
 
 def evaluation_batches(
@@ -264,18 +299,43 @@ def evaluation_batches(
     features: Sequence[Feature],
     global_batch_size: int,
     context: tf.distribute.InputContext | None = None,
+    masker: Masker | None = None,
 ) -> tf.data.Dataset:
-    """Batches in the files' order, without end: as released, a short file is gone over again."""
+    """Batches in the files' order, without end: as released, a short file is gone over again.
+
+    Unmasked sequences get the same masks in every evaluation.
+    """
     part, size = _part_of_batch(global_batch_size, context)
     dataset = _records_from(shards, 0, None).batch(global_batch_size, drop_remainder=True)
     dataset = dataset.map(lambda records: records[part]).unbatch().batch(size, drop_remainder=True)
-    dataset = dataset.map(lambda records: parse(features, records), num_parallel_calls=tf.data.AUTOTUNE)
+    return _parsed(dataset, features, global_batch_size, 0, context, masker)
+
+
+def _parsed(
+    dataset: tf.data.Dataset,
+    features: Sequence[Feature],
+    global_batch_size: int,
+    start_step: int,
+    context: tf.distribute.InputContext | None,
+    masker: Masker | None,
+) -> tf.data.Dataset:
+    """Batches of records, parsed and masked; each replica's part of a step's batch stands by itself."""
+    replicas = replicas_per_pipeline(context)
+    part, size = _part_of_batch(global_batch_size, context)
+
+    def parse_batch(number: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch = parse(features, tf.ensure_shape(records, [size]))
+        if masker is None:
+            return batch
+        return masker(batch, number // replicas, (part.start or 0) + number % replicas * size, global_batch_size)
+
+    dataset = dataset.enumerate(start=start_step * replicas).map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
     return _options(dataset).prefetch(tf.data.AUTOTUNE)
 
 
-def replicas_per_pipeline(context: tf.distribute.InputContext) -> int:
+def replicas_per_pipeline(context: tf.distribute.InputContext | None) -> int:
     """How many replicas one input pipeline feeds; each takes the next batch in turn."""
-    return context.num_replicas_in_sync // context.num_input_pipelines
+    return 1 if context is None else context.num_replicas_in_sync // context.num_input_pipelines
 
 
 def _part_of_batch(global_batch_size: int, context: tf.distribute.InputContext | None) -> tuple[slice, int]:

@@ -1,10 +1,13 @@
-"""The scores that tasks are judged by, from scikit-learn and SciPy.
+"""The scores that tasks are judged by, from scikit-learn, SciPy and seqeval.
 
 Each function takes the model's outputs and the labels and gives named scores between -1 and 1.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy import stats
+from seqeval.metrics import classification_report
 from sklearn import metrics as sklearn_metrics
 
 
@@ -17,6 +20,21 @@ def accuracy_and_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, fl
     """Accuracy, and F1 of class 1 (MRPC, QQP)."""
     f1 = sklearn_metrics.f1_score(labels, predictions, zero_division=0.0)
     return {"accuracy": float(np.mean(predictions == labels)), "f1": float(f1)}
+
+
+def accuracy_and_macro_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Accuracy, and the mean of the classes' F1."""
+    f1 = sklearn_metrics.f1_score(labels, predictions, average="macro", zero_division=0.0)
+    return {"accuracy": float(np.mean(predictions == labels)), "macro_f1": float(f1)}
+
+
+def multi_label_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Both [N, C], 0 or 1: F1 over all decisions, the mean of the classes' F1, and the share of rows without error."""
+    f1 = {
+        f"{average}_f1": float(sklearn_metrics.f1_score(labels, predictions, average=average, zero_division=0.0))
+        for average in ("micro", "macro")
+    }
+    return f1 | {"accuracy": float(np.mean(np.all(predictions == labels, axis=-1)))}
 
 
 def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -35,3 +53,22 @@ def pearson_and_spearman(predictions: np.ndarray, labels: np.ndarray) -> dict[st
         "pearson": float(stats.pearsonr(predictions, labels).statistic),
         "spearman": float(stats.spearmanr(predictions, labels).statistic),
     }
+
+
+def entity_scores(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Precision, recall and F1 of entities, over all and by type, as the CoNLL evaluation counts them.
+
+    An entity is right if its first word, its last word and its type are.
+
+    Args:
+      predictions: the tags of each sentence, in any IOB scheme.
+      labels: the right ones.
+    """
+    if all(tag == "O" for sentence in (*labels, *predictions) for tag in sentence):
+        return {"precision": 0.0, "recall": 0.0, "f1": 0.0}  # seqeval would warn of means of nothing
+    report = classification_report(list(labels), list(predictions), output_dict=True, zero_division=0)
+    names = (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score"))
+    scores = {name: float(report["micro avg"][key]) for name, key in names}
+    for entity_type in sorted(report.keys() - {"micro avg", "macro avg", "weighted avg"}):
+        scores |= {f"{name}_{entity_type}": float(report[entity_type][key]) for name, key in names}
+    return scores

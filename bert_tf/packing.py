@@ -7,9 +7,12 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+import numpy as np
+
 from bert_tf.files import InputError
 
 T = TypeVar("T")
+Lengths = TypeVar("Lengths", int, np.ndarray)
 
 
 class PackedSequence(NamedTuple):
@@ -26,19 +29,15 @@ class PackedSequence(NamedTuple):
     segment_ids: list[int]
 
 
-def truncated_lengths(length_a: int, length_b: int, max_length: int) -> tuple[int, int]:
-    """How much of two segments is kept when tokens are taken from the end of the longer one until both fit.
+def truncated_lengths(length_a: Lengths, length_b: Lengths, max_length: int) -> tuple[Lengths, Lengths]:
+    """How much of two segments is kept when tokens are taken from the longer one until both fit.
 
-    This is the release's rule for fine-tuning: of two equally long segments the second loses a token first.
+    This is the release's rule for fine-tuning, where tokens leave the end, and for pre-training, where they leave
+    either end: of two equally long segments the second loses a token first. Takes numbers, or arrays [B] of them.
     """
-    if length_a + length_b <= max_length:
-        return length_a, length_b
     half = max_length // 2
-    if length_b <= half:
-        return max_length - length_b, length_b
-    if length_a <= max_length - half:
-        return length_a, max_length - length_a
-    return max_length - half, half
+    kept_b = np.minimum(length_b, np.maximum(half, max_length - length_a))
+    return np.minimum(length_a, max_length - kept_b), kept_b
 
 
 def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: random.Random) -> None:
@@ -84,6 +83,47 @@ def pad(ids: Sequence[int], segment_ids: Sequence[int], max_seq_length: int) -> 
     return PackedSequence(
         input_ids=[*ids, *padding], input_mask=[1] * len(ids) + padding, segment_ids=[*segment_ids, *padding]
     )
+
+
+class PackedBatch(NamedTuple):
+    """Sequences as the model reads them.
+
+    Attributes:
+      input_ids: [B, T] ids, padded with 0.
+      input_mask: [B, T] True for tokens.
+      segment_ids: [B, T] True for B [SEP].
+      is_text: [B, T] True for the tokens of A and B.
+    """
+
+    input_ids: np.ndarray
+    input_mask: np.ndarray
+    segment_ids: np.ndarray
+    is_text: np.ndarray
+
+
+def pack_batch(
+    tokens: np.ndarray, lengths_a: np.ndarray, lengths_b: np.ndarray, max_seq_length: int, cls: int, sep: int
+) -> PackedBatch:
+    """[CLS] A [SEP] B [SEP] of many pairs of segments at once.
+
+    Args:
+      tokens: ids of A and B of the first pair, then of the second, and so on.
+      lengths_a: [B] tokens of A.
+      lengths_b: [B] tokens of B, at least one.
+      max_seq_length: T, in which they fit.
+      cls: id of [CLS].
+      sep: id of [SEP].
+    """
+    places = np.arange(max_seq_length)
+    end_a = lengths_a.astype(np.int64)[:, None] + 1
+    end_b = end_a + lengths_b[:, None] + 1
+    is_sep = (places == end_a) | (places == end_b)
+    input_mask = places <= end_b
+    is_text = input_mask & ~is_sep & (places > 0)
+    input_ids = is_sep * np.int32(sep)
+    input_ids[:, 0] = cls
+    input_ids[is_text] = tokens
+    return PackedBatch(input_ids, input_mask, input_mask & (places > end_a), is_text)
 
 
 def check_max_seq_length(max_seq_length: int, smallest: int = 4) -> None:

@@ -21,11 +21,13 @@ class LoadedBert:
       encoder: call it with input_ids [B, T] (and input_mask, segment_ids); see `BertEncoder`.
       tokenizer: None where there is no vocabulary beside the checkpoint.
       config: of the encoder.
+      source: the checkpoint, for reading what else it holds.
     """
 
     encoder: BertEncoder
     tokenizer: FullTokenizer | None
     config: BertConfig
+    source: checkpoints.CheckpointSource
 
 
 def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -> LoadedBert:
@@ -53,7 +55,7 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
             do_lower_case = _recorded_casing(folder, vocab_file)
         tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint)
         config.check_vocabulary(len(tokenizer.vocab), vocab_file)
-    return LoadedBert(encoder, tokenizer, config)
+    return LoadedBert(encoder, tokenizer, config, source)
 
 
 def find_config(folder: str, what: str) -> str:

@@ -12,9 +12,11 @@ import tensorflow as tf
 from bert_tf import distribution, input_pipeline, run_directory, training
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
+from bert_tf.dynamic_masking import BatchMasker
 from bert_tf.example_format import Feature, pretraining_features, vocabulary_hash
 from bert_tf.files import InputError
 from bert_tf.input_pipeline import Shard
+from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
 from bert_tf.pretraining import PretrainingModel
 from bert_tf.program import say
 from bert_tf.training_step import DTYPES, TrainingConfig
@@ -47,12 +49,14 @@ class Phase:
       end: step after the last.
       shards: the data.
       features: what their records hold.
+      masker: what masks them as they are read; None if they are masked already, or not to be.
     """
 
     start: int
     end: int
     shards: list[Shard]
     features: tuple[Feature, ...]
+    masker: BatchMasker | None
 
 
 class PretrainingRun:
@@ -101,14 +105,25 @@ class PretrainingRun:
         ]
         distribution.per_replica_batch_size(training_config.train_batch_size, self.strategy, "--train_batch_size")
 
-    def find_data(self, data: PretrainingData) -> tuple[list[Shard], tuple[Feature, ...]]:
-        """Some data's shards, checked, and what their records hold."""
+    def find_data(self, data: PretrainingData) -> tuple[list[Shard], tuple[Feature, ...], BatchMasker | None]:
+        """Some data's shards, checked, what their records hold, and what masks them (see `Phase`)."""
         self.config.check_sequence_length(data.max_seq_length)
         lengths = (data.max_seq_length, data.max_predictions_per_seq)
         shards = input_pipeline.find_shards(
             data.input_file, *lengths, self.config.vocab_size, self.vocab_sha256, data.what
         )
-        return shards, pretraining_features(*lengths)
+        features = input_pipeline.record_features(shards, *lengths, data.what)
+        if features == pretraining_features(*lengths) or self.objective == "ltr":
+            return shards, features, None
+        if not self.vocab_file:
+            raise InputError(
+                f"{data.what}: {data.input_file} is unmasked data, to be masked while it is read, which needs "
+                "--vocab_file (the one that the data was made with)."
+            )
+        policy = MaskingPolicy(**input_pipeline.masking_settings(shards[0]))
+        vocabulary = MaskingVocabulary.of(load_vocab(self.vocab_file), policy.ordinary_replacements)
+        masker = BatchMasker(policy, vocabulary, data.max_predictions_per_seq, self.training_config.seed)
+        return shards, features, masker
 
     @functools.cached_property
     def model(self) -> PretrainingModel:
@@ -145,6 +160,7 @@ class PretrainingRun:
                         "steps": [phase.start, phase.end],
                         "records": {shard.path: shard.records for shard in phase.shards},
                         "lengths": {feature.name: feature.length for feature in phase.features},
+                        **({"masking": phase.masker.settings()} if phase.masker else {}),
                     }
                     for phase in self.phases
                 ],
@@ -166,7 +182,13 @@ class PretrainingRun:
         def from_step(step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
             phase = self._phase(step)
             return input_pipeline.training_batches(
-                phase.shards, phase.features, how.train_batch_size, how.seed, step - phase.start, context
+                phase.shards,
+                phase.features,
+                how.train_batch_size,
+                how.seed,
+                step - phase.start,
+                context,
+                phase.masker,
             )
 
         def describe(step: int) -> str:
@@ -190,14 +212,14 @@ class PretrainingRun:
           max_steps: most batches of an evaluation.
           every: steps between evaluations.
         """
-        shards, features = self.find_data(data)
-        batches = sum(shard.records for shard in shards) // batch_size
+        held_out = Phase(0, 0, *self.find_data(data))
+        batches = sum(shard.records for shard in held_out.shards) // batch_size
         if batches < 1:
             raise InputError(f"{data.what}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}.")
         steps = min(max_steps, batches)
 
-        def evaluate() -> dict[str, float]:
-            means = self._evaluate(shards, features, batch_size, steps)
+        def evaluate(step: int) -> dict[str, float]:
+            means = self._evaluate(held_out, batch_size, steps)
             return means | {"perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
 
         return training.PeriodicEvaluation(evaluate, every)
@@ -209,13 +231,13 @@ class PretrainingRun:
           global_step, loss (the mean over batches), and the means of the model's metrics.
         """
         step = training.restore_for_evaluation(self.model, self.training_config.output_dir, self.init_checkpoint)
-        phase = self.phases[-1]
-        return {"global_step": step, **self._evaluate(phase.shards, phase.features, batch_size, steps)}
+        return {"global_step": step, **self._evaluate(self.phases[-1], batch_size, steps)}
 
-    def _evaluate(
-        self, shards: Sequence[Shard], features: Sequence[Feature], batch_size: int, steps: int
-    ) -> dict[str, float]:
+    def _evaluate(self, phase: Phase, batch_size: int, steps: int) -> dict[str, float]:
         distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         return self.evaluator.evaluate(
-            lambda context: input_pipeline.evaluation_batches(shards, features, batch_size, context), steps
+            lambda context: input_pipeline.evaluation_batches(
+                phase.shards, phase.features, batch_size, context, phase.masker
+            ),
+            steps,
         )

@@ -111,6 +111,16 @@ class TrainingFlags:
         """Examples in a step, from which fine-tuning counts its steps."""
         return self._train_batch_size.value
 
+    @property
+    def learning_rate(self) -> float:
+        """The peak."""
+        return self._learning_rate.value
+
+    @property
+    def random_seed(self) -> int:
+        """The first, where several are tried."""
+        return self._random_seed.value
+
     def config(self, output_dir: str, num_train_steps: int, num_warmup_steps: int) -> TrainingConfig:
         """The flags' values, once they are parsed."""
         return TrainingConfig(
@@ -134,3 +144,18 @@ class TrainingFlags:
             recompute_gradients=self._recompute.value,
             peak_tflops=self._peak_tflops.value,
         )
+
+
+def numbers(flag: flags.FlagHolder, kind: type[int] | type[float]) -> list:
+    """The values of a list flag, as numbers.
+
+    Raises:
+      InputError: if one is none, or there are none.
+    """
+    try:
+        values = [kind(value) for value in flag.value]
+    except ValueError:
+        values = []
+    if not values:
+        raise InputError(f"--{flag.name} is {','.join(flag.value)!r}, but numbers with commas between are expected.")
+    return values

@@ -5,11 +5,12 @@ arguments, so that code written for it ports by its imports.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from bert_tf import packing
+from bert_tf import packing, parallel
 from bert_tf.example_format import classification_features, serialize
 from bert_tf.feature_sets import FeatureSet
 from bert_tf.files import InputError
@@ -24,13 +25,13 @@ class InputExample:
       guid: unique id.
       text_a: the first, or only, text.
       text_b: the second text of a pair.
-      label: None for test examples without one.
+      label: None for test examples without one; several in multi-label tasks.
     """
 
     guid: str
     text_a: str
     text_b: str | None = None
-    label: str | None = None
+    label: str | tuple[str, ...] | None = None
 
 
 class PaddingInputExample:
@@ -102,30 +103,74 @@ def featurize(
     labels: Sequence[str] | None,
     max_seq_length: int,
     tokenizer: FullTokenizer,
+    num_workers: int = 1,
+    multi_label: bool = False,
 ) -> FeatureSet:
     """A whole data set's features.
 
     Args:
-      examples: the rows; those without a label get label 0.
+      examples: the rows; those without a label get label 0, or no label if there may be several.
       labels: the classes in the order of their ids; None for regression, where labels are numbers.
       max_seq_length: longer sequences are cut.
       tokenizer: of the model.
+      num_workers: see `parallel.map_chunks`.
+      multi_label: an example may have any number of labels; label_ids are [N, C], 1.0 for each that it has.
     """
-    packed = [pack_example(example, max_seq_length, tokenizer) for example in examples]
     if labels is None:
         label_ids = np.array([float(example.label or 0) for example in examples], np.float32)
+    elif multi_label:
+        given = [set(example.label or ()) for example in examples]
+        label_ids = np.array([[label in own for label in labels] for own in given], np.float32)
     else:
         numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
         label_ids = np.array([numbers[example.label] for example in examples], np.int32)
-    return FeatureSet.from_sequences(packed, {"label_ids": label_ids})
+    return pack_data_set(
+        examples, lambda example: [pack_example(example, max_seq_length, tokenizer)], label_ids, num_workers
+    )
+
+
+def pack_data_set(
+    examples: Sequence[Any],
+    pack: Callable[[Any], Sequence[tuple[Sequence[int], Sequence[int]]]],
+    label_ids: np.ndarray,
+    num_workers: int,
+    choices: int = 1,
+) -> FeatureSet:
+    """Packs every example, in several processes.
+
+    Args:
+      examples: of any kind.
+      pack: an example's sequences, as many as there are choices.
+      label_ids: a row for each example.
+      num_workers: see `parallel.map_chunks`.
+      choices: sequences of one example.
+    """
+
+    def pack_chunk(chunk: Sequence[Any]) -> FeatureSet:
+        return FeatureSet.from_sequences([sequence for example in chunk for sequence in pack(example)])
+
+    parts = parallel.map_chunks(pack_chunk, examples, num_workers, "tokenize")
+    return FeatureSet.joined(parts, {"label_ids": label_ids}, choices)
 
 
 def _unknown_label(label: str | None, labels: Sequence[str]) -> str:
     return f"the label {label!r} is unknown; {', '.join(map(repr, labels))} are expected."
 
 
+def check_texts(example: InputExample, place: str) -> None:
+    """Checks that no text of an example is empty or white space.
+
+    Raises:
+      InputError: names the place.
+    """
+    if not example.text_a.strip():
+        raise InputError(f"{place}: the text is empty.")
+    if example.text_b is not None and not example.text_b.strip():
+        raise InputError(f"{place}: the second text is empty.")
+
+
 def check_label(example: InputExample, place: str, labels: Sequence[str] | None) -> None:
-    """Checks an example's label against the classes, or that it is a number where there are none.
+    """Checks an example's label, or labels, against the classes; or that it is a number where there are none.
 
     Args:
       example: the row.
@@ -135,13 +180,15 @@ def check_label(example: InputExample, place: str, labels: Sequence[str] | None)
     Raises:
       InputError: names the place.
     """
-    if labels is not None and example.label not in labels:
-        raise InputError(f"{place}: {_unknown_label(example.label, labels)}")
-    if labels is None and not _is_number(example.label):
+    for label in example.label if isinstance(example.label, tuple) else [example.label]:
+        if labels is not None and label not in labels:
+            raise InputError(f"{place}: {_unknown_label(label, labels)}")
+    if labels is None and not is_number(example.label):
         raise InputError(f"{place}: the score {example.label!r} is not a number.")
 
 
-def _is_number(text: str | None) -> bool:
+def is_number(text: str | None) -> bool:
+    """Whether a text stands for a finite number."""
     try:
         return np.isfinite(float(text or "none"))
     except ValueError:

@@ -1,9 +1,12 @@
 """What all sentence-level tasks share: labels, features, scores and prediction files."""
 
 import abc
+import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from sklearn.metrics import confusion_matrix
 
 from bert_tf import files, metrics, sentence_features
 from bert_tf.config import BertConfig
@@ -14,6 +17,7 @@ from bert_tf.sentence_features import InputExample
 from bert_tf.tokenization import FullTokenizer
 
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
+Outputs = Mapping[str, np.ndarray]
 
 
 class SentenceTask(abc.ABC):
@@ -23,20 +27,50 @@ class SentenceTask(abc.ABC):
       name: of the task.
       labels: the classes in the order of their ids; None for regression.
       metric: gets predicted classes (or scores) and labels.
+      judged_by: the score that models are chosen by; higher is better.
     """
 
-    def __init__(self, name: str, labels: Sequence[str] | None, metric: Metric = metrics.accuracy) -> None:
+    dev_splits: Sequence[str] = ("dev",)
+    test_splits: Sequence[str] = ("test",)
+
+    def __init__(
+        self,
+        name: str,
+        labels: Sequence[str] | None,
+        metric: Metric = metrics.accuracy,
+        judged_by: str = "accuracy",
+    ) -> None:
         self.name = name
-        self.labels = None if labels is None else tuple(labels)
+        self._labels = None if labels is None else tuple(labels)
         self.metric = metric
+        self.judged_by = judged_by
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The classes in the order of their ids; None for regression."""
+        return self._labels
 
     @abc.abstractmethod
     def examples(self, split: str) -> list[InputExample]:
         """The rows of a split."""
 
-    def featurize(self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int) -> FeatureSet:
+    def decisive(self) -> dict[str, Any]:
+        """The classes."""
+        return {"labels": self.labels and list(self.labels)}
+
+    def featurize(
+        self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+    ) -> FeatureSet:
         """See `sentence_features.featurize`."""
-        return sentence_features.featurize(examples, self.labels, max_seq_length, tokenizer)
+        return sentence_features.featurize(examples, self.labels, max_seq_length, tokenizer, num_workers)
+
+    def check_training_set(self, examples: Sequence[InputExample]) -> None:
+        """Raises an InputError if there is nothing to tell apart."""
+        if self.labels is not None and len({example.label for example in examples}) == 1:
+            raise InputError(
+                f"{self.name}: all {len(examples)} training examples have the label {examples[0].label!r}, "
+                "but at least two classes are needed."
+            )
 
     def build_model(self, config: BertConfig, **encoder_options) -> ClassifierModel:
         """A classifier with a logit a class, or one output for regression."""
@@ -44,19 +78,42 @@ class SentenceTask(abc.ABC):
             return ClassifierModel(config, 1, "regression", **encoder_options)
         return ClassifierModel(config, len(self.labels), **encoder_options)
 
-    def predictions(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    def predictions(self, outputs: Outputs) -> np.ndarray:
         """Class numbers, or scores."""
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
 
-    def scores(self, outputs: Mapping[str, np.ndarray], features: FeatureSet) -> dict[str, float]:
+    def scores(self, outputs: Outputs, features: FeatureSet) -> dict[str, float]:
         """The task's metric, and the mean loss."""
         scores = self.metric(self.predictions(outputs), features.per_example["label_ids"])
         return scores | {"loss": float(np.mean(outputs["per_example_loss"]))}
 
+    def results(self, outputs: Outputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
+        """The scores under the names of the release's eval_results.txt; see `release_results`."""
+        return release_results(self.scores(outputs, features), outputs, batch_size)
 
-def release_results(
-    scores: Mapping[str, float], outputs: Mapping[str, np.ndarray], batch_size: int
-) -> dict[str, float]:
+    def confusion(self, outputs: Outputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
+        """How often each class (row) was taken for each (column), and their names; None where there are no classes."""
+        if self.labels is None:
+            return None
+        labels = features.per_example["label_ids"]
+        return confusion_matrix(labels, self.predictions(outputs), labels=range(len(self.labels))), self.labels
+
+    def write_predictions(
+        self,
+        output_dir: str,
+        split: str,
+        examples: Sequence[InputExample],
+        outputs: Outputs,
+        features: FeatureSet,
+        release_format: bool = False,
+    ) -> list[str]:
+        """Writes test_results.tsv, and returns the names of what was written."""
+        path = os.path.join(output_dir, f"test_results{split.removeprefix('test')}.tsv")
+        write_test_results(path, outputs, self.labels, release_format)
+        return [path]
+
+
+def release_results(scores: Mapping[str, float], outputs: Outputs, batch_size: int) -> dict[str, float]:
     """Scores under the names of the release's eval_results.txt.
 
     `eval_loss` is the mean over examples; `loss` that over batches in the file's order, the last of which may be short
@@ -67,9 +124,7 @@ def release_results(
     return {f"eval_{name}": value for name, value in scores.items()} | {"loss": float(np.mean(batches))}
 
 
-def write_test_results(
-    path: str, outputs: Mapping[str, np.ndarray], labels: Sequence[str] | None, release_format: bool = False
-) -> None:
+def write_test_results(path: str, outputs: Outputs, labels: Sequence[str] | None, release_format: bool = False) -> None:
     """Writes test_results.tsv: a row an example, a column a class, with its probability (or the score).
 
     Args:
@@ -83,9 +138,3 @@ def write_test_results(
         if not release_format:
             writer.write("\t".join(labels or ["score"]) + "\n")
         writer.writelines("\t".join(map(str, row)) + "\n" for row in columns)
-
-
-def require_rows(examples: Sequence[InputExample], where: str) -> None:
-    """Raises an InputError if a split has no rows."""
-    if not examples:
-        raise InputError(f"{where} has no rows.")

@@ -5,9 +5,11 @@ neighbours and can be remembered. The classes keep the release's names, argument
 `FullTokenizer.encode`, `tokenize_with_offsets`, and `load_tokenizer`, which checks a program's flags first.
 """
 
+import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping
 
 from bert_tf.traced_text import TracedCharacter, TracedText
 from bert_tf.vocabulary import (
@@ -55,6 +57,9 @@ _CJK_BLOCKS = (
 # files some of them ("$", "+", "^"...) elsewhere.
 _ASCII_PUNCTUATION = ((33, 47), (58, 64), (91, 96), (123, 126))
 
+# Most words are printable ASCII, where the released rules come down to this: letters and digits stay together.
+_ASCII_TOKEN = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
+
 # str.split() also splits at these control characters, which the release deletes first.
 _DELETED_WHITE_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 # What separates words once they are deleted: the release's white space (space, tab, line ends, category Zs) and
@@ -76,6 +81,22 @@ def _is_control(char: str) -> bool:
 
 def _is_punctuation(char: str) -> bool:
     return _within(ord(char), _ASCII_PUNCTUATION) or unicodedata.category(char).startswith("P")
+
+
+class _Memo(dict):
+    """What was computed of each word; words are looked up at the speed of a dict, without a call of Python code."""
+
+    def __init__(self, compute: Callable) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, word: str) -> object:
+        computed = self._compute(word)
+        if len(word) <= _MEMO_WORD_LENGTH:
+            if len(self) >= _MEMO_WORDS:
+                self.clear()
+            self[word] = computed
+        return computed
 
 
 class _CharacterTable(dict):
@@ -171,8 +192,11 @@ class BasicTokenizer:
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Splits a text into words and punctuation marks."""
+        text = convert_to_unicode(text)
+        if text.isascii() and text.isprintable():
+            return _ASCII_TOKEN.findall(text.lower() if self.do_lower_case else text)
         tokens: list[str] = []
-        for token in convert_to_unicode(text).translate(_CLEAN).split():
+        for token in text.translate(_CLEAN).split():
             if self.do_lower_case:
                 token = _strip_accents(token.lower())
             tokens.extend(token.translate(_SET_PUNCTUATION_APART).split())
@@ -256,13 +280,19 @@ class FullTokenizer:
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
         kept = [token for token in SPECIAL_TOKENS if token in self.vocab] if keep_special_tokens else []
         self._special = re.compile("(" + "|".join(map(re.escape, kept)) + ")") if kept else None
-        self._pieces: dict[str, tuple[str, ...]] = {}
-        self._ids: dict[str, tuple[int, ...]] = {}
-        self._traced: dict[str, tuple[tuple[str, int, int], ...]] = {}
+        # What fits every id: 16 bits, or 32.
+        self.id_typecode = "H" if max(self.vocab.values(), default=0) < 1 << 16 else "I"
+        # "word", "Word" and "word," are different words, but share a token; so both are remembered.
+        self._token_pieces = _Memo(self._pieces_of_token)
+        self._token_bytes = _Memo(self._bytes_of_token)
+        self._pieces = _Memo(self._pieces_of_word)
+        self._ids = _Memo(self._ids_of_word)
+        self._bytes = _Memo(self._bytes_of_word)
+        self._traced = _Memo(self._traced_pieces_of_word)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Splits a text into pieces."""
-        return self._collect(convert_to_unicode(text), self._pieces, self._pieces_of_word)
+        return list(itertools.chain.from_iterable(map(self._pieces.__getitem__, self._split(text))))
 
     def encode(self, text: str | bytes) -> list[int]:
         """The ids of a text's pieces: `convert_tokens_to_ids(tokenize(text))`, faster.
@@ -270,7 +300,15 @@ class FullTokenizer:
         Raises:
           KeyError: as `convert_tokens_to_ids`, if the vocabulary lacks [UNK] and a word needs it.
         """
-        return self._collect(convert_to_unicode(text), self._ids, self._ids_of_word)
+        return list(itertools.chain.from_iterable(map(self._ids.__getitem__, self._split(text))))
+
+    def encode_to_bytes(self, text: str | bytes) -> bytes:
+        """`encode`, as the bytes of an array of type `id_typecode`: what a large corpus is kept as.
+
+        Raises:
+          KeyError: as `encode`.
+        """
+        return b"".join(map(self._bytes.__getitem__, self._split(text)))
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[tuple[int, int]]]:
         """`tokenize`, with each piece's place in `text`.
@@ -284,7 +322,7 @@ class FullTokenizer:
         pieces: list[str] = []
         spans: list[tuple[int, int]] = []
         for word, begin in self._words_with_places(text):
-            for piece, start, end in self._recall(word, self._traced, self._traced_pieces_of_word):
+            for piece, start, end in self._traced[word]:
                 pieces.append(piece)
                 spans.append((begin + start, begin + end))
         return pieces, spans
@@ -297,8 +335,9 @@ class FullTokenizer:
         """The ids' tokens. Raises a KeyError for one that is not in the vocabulary."""
         return convert_by_vocab(self.inv_vocab, ids)
 
-    def _split(self, text: str) -> list[str]:
+    def _split(self, text: str | bytes) -> list[str]:
         """Words that can be tokenized alone; special tokens are words of their own where they are kept."""
+        text = convert_to_unicode(text)
         if self._special is None:
             return split_words(text)
         return [
@@ -314,32 +353,28 @@ class FullTokenizer:
             yield word, begin
             begin += len(word)
 
-    def _collect(self, text: str, memo: dict, compute: Callable[[str], Sequence]) -> list:
-        collected: list = []
-        for word in self._split(text):
-            found = memo.get(word)  # inlined `_recall`: this line runs once for every word of a corpus
-            collected += self._recall(word, memo, compute) if found is None else found
-        return collected
+    def _tokens_of_word(self, word: str) -> list[str]:
+        if self._special is not None and self._special.fullmatch(word):
+            return [word]
+        return self.basic_tokenizer.tokenize(word)
 
-    @staticmethod
-    def _recall(word: str, memo: dict, compute: Callable[[str], Sequence]) -> Sequence:
-        found = memo.get(word)
-        if found is None:
-            found = compute(word)
-            if len(word) <= _MEMO_WORD_LENGTH:
-                if len(memo) >= _MEMO_WORDS:
-                    memo.clear()
-                memo[word] = found
-        return found
+    def _pieces_of_token(self, token: str) -> list[str]:
+        # No token but a special one that is kept has brackets around letters.
+        if self._special is not None and self._special.fullmatch(token):
+            return [token]
+        return self.wordpiece_tokenizer.split_word(token)
+
+    def _bytes_of_token(self, token: str) -> bytes:
+        return array(self.id_typecode, self.convert_tokens_to_ids(self._token_pieces[token])).tobytes()
 
     def _pieces_of_word(self, word: str) -> tuple[str, ...]:
-        if self._special is not None and self._special.fullmatch(word):
-            return (word,)
-        split_word = self.wordpiece_tokenizer.split_word
-        return tuple(piece for token in self.basic_tokenizer.tokenize(word) for piece in split_word(token))
+        return tuple(itertools.chain.from_iterable(map(self._token_pieces.__getitem__, self._tokens_of_word(word))))
 
     def _ids_of_word(self, word: str) -> tuple[int, ...]:
         return tuple(self.convert_tokens_to_ids(self._pieces_of_word(word)))
+
+    def _bytes_of_word(self, word: str) -> bytes:
+        return b"".join(map(self._token_bytes.__getitem__, self._tokens_of_word(word)))
 
     def _traced_pieces_of_word(self, word: str) -> tuple[tuple[str, int, int], ...]:
         if self._special is not None and self._special.fullmatch(word):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 import orbit
 import tensorflow as tf
 
-from bert_tf import checkpoint_saver, checkpoints, distribution, reporting
+from bert_tf import checkpoint_names, checkpoint_saver, checkpoints, distribution, reporting
 from bert_tf.files import InputError
 from bert_tf.program import say
 from bert_tf.training_step import Batch, MetricMeans, NonFiniteError, TrainableModel, Trainer, TrainingConfig
@@ -41,13 +41,13 @@ def _preemption_flag() -> Iterator[list[int]]:
 
 
 def restore_or_initialize(
-    trainer: Trainer, output_dir: str, init_checkpoint: str | None
+    trainer: Trainer, output_dir: str, init_checkpoint: str | None, fresh_variables: str = ""
 ) -> checkpoints.RestoreSummary | None:
     """Gives a fresh trainer its starting point.
 
     1. A checkpoint of this very run in `output_dir`: everything is restored, and training goes on from its step.
     2. Otherwise `init_checkpoint`: the model's variables are restored; heads it lacks stay fresh, and so do the
-       optimizer and the step.
+       optimizer, the step, and the variables whose names match the pattern `fresh_variables`.
     3. Otherwise the fresh initial values stay.
 
     Raises:
@@ -58,8 +58,9 @@ def restore_or_initialize(
         source = checkpoints.open_checkpoint(own, "--output_dir")
         return checkpoints.restore(trainer.state(), source, may_be_fresh="", may_be_ignored="", what="--output_dir")
     if init_checkpoint:
-        source = checkpoints.open_checkpoint(init_checkpoint)
-        return checkpoints.restore(checkpoints.named_variables(trainer.model.variables), source)
+        source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
+        variables = checkpoints.named_variables(trainer.model.variables)
+        return checkpoints.restore(variables, source, may_be_fresh=f"{checkpoint_names.HEADS}|{fresh_variables}")
     return None
 
 
@@ -102,12 +103,20 @@ class PeriodicEvaluation:
     """An evaluation while training goes on.
 
     Attributes:
-      evaluate: gives named scores.
+      evaluate: gets the step and gives named scores.
       every: after how many steps; it also runs at the end.
+      should_stop: asked at the start and after each evaluation; True ends training, with a checkpoint.
+      table: whether all scores are printed as a table at the end.
     """
 
-    evaluate: Callable[[], Mapping[str, float]]
+    evaluate: Callable[[int], Mapping[str, float]]
     every: int
+    should_stop: Callable[[], bool] = lambda: False
+    table: bool = True
+
+    def is_due(self, step: int, last_step: int) -> bool:
+        """Whether it runs after a step."""
+        return step % self.every == 0 or step == last_step
 
 
 def train(
@@ -117,6 +126,7 @@ def train(
     data: TrainingData,
     init_checkpoint: str | None = None,
     evaluation: PeriodicEvaluation | None = None,
+    fresh_variables: str = "",
 ) -> dict[str, float]:
     """Trains a model to the last step, from wherever its run directory stands.
 
@@ -127,6 +137,7 @@ def train(
       data: what to train on.
       init_checkpoint: see `restore_or_initialize`.
       evaluation: see `PeriodicEvaluation`.
+      fresh_variables: see `restore_or_initialize`.
 
     Returns:
       The means of the last steps' metrics.
@@ -137,7 +148,7 @@ def train(
     """
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
-    summary = restore_or_initialize(trainer, config.output_dir, init_checkpoint)
+    summary = restore_or_initialize(trainer, config.output_dir, init_checkpoint, fresh_variables)
     start, end = int(trainer.global_step.numpy()), config.num_train_steps
     if distribution.is_chief(strategy):
         say(str(summary) if summary else "Starting from fresh initial values.")
@@ -170,7 +181,7 @@ class _Loop:
         self.controller = orbit.Controller(
             global_step=trainer.global_step,
             trainer=trainer,
-            evaluator=None if evaluation is None else _Evaluator(evaluation),
+            evaluator=None if evaluation is None else _Evaluator(lambda: evaluation.evaluate(self.step)),
             strategy=trainer.strategy,
             steps_per_loop=self._steps_until_something_is_due,
             summary_dir=self.config.output_dir if self.chief else None,
@@ -186,17 +197,28 @@ class _Loop:
     def run(self) -> dict[str, float]:
         """Trains to the last step and returns the last means."""
         with self.bar, _preemption_flag() as self.stop_signals, self._translated_errors():
+            self._ask_whether_to_stop()
             while self.step < self.end:
                 self._read_from(self.step)
                 stage_end = min([b for b in self.data.boundaries if b > self.step] + [self.end])
-                while self.step < stage_end:
+                while self.step < min(stage_end, self.end):
                     self._quietly(self.controller.train, min(stage_end, self._next_evaluation()))
-                    if self.evaluation and (self.step % self.evaluation.every == 0 or self.step == self.end):
+                    if self._evaluation_is_due():
                         self._evaluate()
-        if self.chief:
+                        self._ask_whether_to_stop()
+        if self.chief and (self.evaluation is None or self.evaluation.table):
             trained = {name: value for name, value in self.last.items() if name not in ("tokens", "teraflops")}
             say(reporting.table(self.evaluations or [{"step": self.step, **trained}]))
         return self.last
+
+    def _ask_whether_to_stop(self) -> None:
+        if self.evaluation is not None and self.evaluation.should_stop():
+            self.end = self.step
+            if self.step > self.start:
+                self._save()
+
+    def _evaluation_is_due(self) -> bool:
+        return self.evaluation is not None and self.evaluation.is_due(self.step, self.end)
 
     def _read_from(self, step: int) -> None:
         self.trainer.iterator = iter(
@@ -228,7 +250,7 @@ class _Loop:
         self.last = dict(means) | self._speed(seconds / steps, means)
         shown = ["loss", *(name for name in means if name.endswith("accuracy")), "learning_rate", "tokens_per_second"]
         self.bar.set_postfix({name: reporting.format_number(self.last[name]) for name in shown}, refresh=False)
-        if self.log and (step % self.config.log_steps == 0 or step == self.end):
+        if self.log and (step % self.config.log_steps == 0 or step == self.end or self._evaluation_is_due()):
             self.log.write("train", step, self.last)
 
     def _speed(self, seconds_per_step: float, means: Mapping[str, float]) -> dict[str, float]:
@@ -284,11 +306,11 @@ class _Loop:
 class _Evaluator(orbit.AbstractEvaluator):
     """Lets the controller evaluate and write the summaries."""
 
-    def __init__(self, evaluation: PeriodicEvaluation) -> None:
-        self.evaluation = evaluation
+    def __init__(self, scores: Callable[[], Mapping[str, float]]) -> None:
+        self.scores = scores
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, float]:
-        return dict(self.evaluation.evaluate())
+        return dict(self.scores())
 
 
 class BatchEvaluator:

@@ -9,7 +9,7 @@ import json
 import os
 import pathlib
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import pytest
 import tensorflow as tf

@@ -56,15 +56,16 @@ def start(*command, environment=None):
         [sys.executable, *map(str, command)],
         cwd=ROOT,
         env={**os.environ, **(environment or {})},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
 
 
-def run(*command, expect=0, environment=None):
+def run(*command, expect=0, environment=None, typed=""):
     """Runs a program to its end and returns what it printed."""
     process = start(*command, environment=environment)
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(typed, timeout=300)
     assert process.returncode == expect, output[-3000:]
     return output

@@ -10,14 +10,18 @@ from tests.conftest import ROOT
 
 # Lowest first. A module may import from its own layer and from those before it.
 LAYERS = [
-    ["files", "traced_text", "vocabulary", "program"],
-    ["config", "tokenization", "packing", "metrics", "example_format", "tables", "feature_sets", "reporting"],
-    ["sentence_features"],
-    ["input_pipeline", "dynamic_masking", "layers", "encoder", "heads", "optimization", "distribution"],
-    ["checkpoint_names", "checkpoint_saver", "checkpoints", "run_directory", "pretrained", "features", "export"],
-    ["training_step", "program_flags", "training"],
-    ["finetuning_models", "pretraining", "pretraining_run", "finetuning", "sentence_task", "convert_checkpoint"],
-    ["tasks"],
+    names.split()
+    for names in (
+        "files traced_text vocabulary program",
+        "config tokenization packing metrics example_format masking_policy tables conll feature_sets reporting",
+        "parallel sentence_features",
+        "input_pipeline dynamic_masking layers encoder heads optimization distribution",
+        "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask export",
+        "training_step program_flags training",
+        "finetuning_models pretraining pretraining_run finetuning sentence_task convert_checkpoint",
+        "finetuning_recipes finetuning_reports finetuning_selection finetuning_trials finetuning_workflow",
+        "tasks task_table",
+    )
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 WITHOUT_TENSORFLOW = [name for names in LAYERS[:3] for name in names]

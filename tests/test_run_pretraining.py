@@ -53,7 +53,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert results["global_step"] == "6"
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [(line["kind"], line["step"]) for line in lines] == [
-        *(("train", 2), ("eval", 3), ("train", 4), ("train", 6), ("eval", 6))
+        *(("train", 2), ("train", 3), ("eval", 3), ("train", 4), ("train", 6), ("eval", 6))
     ]
     assert "perplexity" in lines[-1]
     assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= lines[0].keys()

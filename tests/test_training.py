@@ -257,13 +257,13 @@ def test_ids_that_the_model_lacks_are_named(tmp_path):
 
 def test_evaluation_during_training_is_logged(tmp_path):
     scores = iter([3.0, 2.0, 1.0])
-    evaluation = PeriodicEvaluation(lambda: {"loss": next(scores)}, every=3)
+    evaluation = PeriodicEvaluation(lambda step: {"loss": next(scores)}, every=3)
     run(config_for(tmp_path, steps=7), evaluation=evaluation)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     evaluated = [(line["step"], line["loss"]) for line in lines if line["kind"] == "eval"]
     assert evaluated == [(3, 3.0), (6, 2.0), (7, 1.0)]
     assert list((tmp_path / "eval").glob("events*"))
-    assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 4, 6, 7]
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 3, 4, 6, 7]
 
 
 def test_batches_may_change_their_length_at_a_boundary(tmp_path):

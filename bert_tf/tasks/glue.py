@@ -4,15 +4,16 @@ Texts, labels and guids are those of the release's processors for CoLA, MNLI, MR
 """
 
 import dataclasses
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from bert_tf import files, metrics, tables
 from bert_tf.files import InputError
 from bert_tf.program import say
-from bert_tf.sentence_features import InputExample, check_label
-from bert_tf.sentence_task import Metric, SentenceTask, require_rows
-from bert_tf.tables import Row
+from bert_tf.sentence_features import InputExample, check_label, check_texts
+from bert_tf.sentence_task import Metric, SentenceTask
+from bert_tf.tables import Row, SkippedRow
 
 BINARY = ("0", "1")
 INFERENCE = ("entailment", "not_entailment")
@@ -27,22 +28,24 @@ class GlueDefinition:
       folder: GLUE's name of the task, and of its folder in the zip.
       labels: the classes in the order of their ids; None for regression.
       metric: what the task is judged by.
+      judged_by: which of its scores is in the paper's Table 1.
       text_a: column of the first text: a name in the header, or a place where there is none.
       text_b: column of the second text; None for single sentences.
       label: column of the label.
-      files: split -> file. The first split that is not "train" or "test" is the one to choose a model by.
+      files: split, and where it may be. The first split that is not "train" or "test" is the one to choose a model by.
       has_header: whether train and dev files name their columns; test files always do.
       test_text_a: column of the first text in test files, where it differs.
-      may_be_short: rows with columns missing are known to be in the published files, and are skipped.
+      may_be_short: rows without a text, or a column, are known to be in the published files, and are skipped.
     """
 
     folder: str
     labels: tuple[str, ...] | None
     metric: Metric
+    judged_by: str
     text_a: str | int
     text_b: str | None = None
     label: str | int = "label"
-    files: tuple[tuple[str, str], ...] = (("train", "train.tsv"), ("dev", "dev.tsv"), ("test", "test.tsv"))
+    files: tuple[tuple[str, ...], ...] = (("train", "train.tsv"), ("dev", "dev.tsv"), ("test", "test.tsv"))
     has_header: bool = True
     test_text_a: str | None = None
     may_be_short: bool = False
@@ -54,28 +57,42 @@ _MNLI_FILES = (
     ("dev_mismatched", "dev_mismatched.tsv"),
     ("test", "test_matched.tsv"),
     ("test_mismatched", "test_mismatched.tsv"),
+    ("test_diagnostic", "../diagnostic/diagnostic.tsv", "../AX/AX.tsv"),
 )
 _XNLI_FILES = (("train", "multinli/multinli.train.{language}.tsv"), ("dev", "xnli.dev.tsv"), ("test", "xnli.test.tsv"))
 
 DEFINITIONS: dict[str, GlueDefinition] = {
     "cola": GlueDefinition(
-        "CoLA", BINARY, metrics.matthews_correlation, 3, label=1, has_header=False, test_text_a="sentence"
+        "CoLA",
+        BINARY,
+        metrics.matthews_correlation,
+        "matthews_correlation",
+        3,
+        label=1,
+        has_header=False,
+        test_text_a="sentence",
     ),
-    "sst-2": GlueDefinition("SST-2", BINARY, metrics.accuracy, "sentence"),
-    "mrpc": GlueDefinition("MRPC", BINARY, metrics.accuracy_and_f1, "#1 String", "#2 String", "Quality"),
-    "sts-b": GlueDefinition("STS-B", None, metrics.pearson_and_spearman, "sentence1", "sentence2", "score"),
+    "sst-2": GlueDefinition("SST-2", BINARY, metrics.accuracy, "accuracy", "sentence"),
+    "mrpc": GlueDefinition("MRPC", BINARY, metrics.accuracy_and_f1, "f1", "#1 String", "#2 String", "Quality"),
+    "sts-b": GlueDefinition("STS-B", None, metrics.pearson_and_spearman, "spearman", "sentence1", "sentence2", "score"),
     "qqp": GlueDefinition(
-        "QQP", BINARY, metrics.accuracy_and_f1, "question1", "question2", "is_duplicate", may_be_short=True
+        "QQP", BINARY, metrics.accuracy_and_f1, "f1", "question1", "question2", "is_duplicate", may_be_short=True
     ),
-    "mnli": GlueDefinition("MNLI", NLI, metrics.accuracy, "sentence1", "sentence2", "gold_label", _MNLI_FILES),
-    "qnli": GlueDefinition("QNLI", INFERENCE, metrics.accuracy, "question", "sentence"),
-    "rte": GlueDefinition("RTE", INFERENCE, metrics.accuracy, "sentence1", "sentence2"),
-    "wnli": GlueDefinition("WNLI", BINARY, metrics.accuracy, "sentence1", "sentence2"),
-    "xnli": GlueDefinition("XNLI", NLI, metrics.accuracy, "sentence1", "sentence2", "gold_label", _XNLI_FILES),
+    "mnli": GlueDefinition(
+        "MNLI", NLI, metrics.accuracy, "accuracy", "sentence1", "sentence2", "gold_label", _MNLI_FILES
+    ),
+    "qnli": GlueDefinition("QNLI", INFERENCE, metrics.accuracy, "accuracy", "question", "sentence"),
+    "rte": GlueDefinition("RTE", INFERENCE, metrics.accuracy, "accuracy", "sentence1", "sentence2"),
+    "wnli": GlueDefinition("WNLI", BINARY, metrics.accuracy, "accuracy", "sentence1", "sentence2"),
+    "xnli": GlueDefinition(
+        "XNLI", NLI, metrics.accuracy, "accuracy", "sentence1", "sentence2", "gold_label", _XNLI_FILES
+    ),
 }
 
 # Test rows have no labels; the release gives them the first one.
 _NO_CONSENSUS = "-"
+# GLUE's list of the MRPC pairs that are dev, by the names it is found under: the two texts' ids in each row.
+_MRPC_DEV_PAIRS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
 
 
 class GlueTask(SentenceTask):
@@ -96,7 +113,7 @@ class GlueTask(SentenceTask):
         if key not in DEFINITIONS:
             raise InputError(f"--task_name is {name!r}, but one of {', '.join(DEFINITIONS)} is expected.")
         self.definition = DEFINITIONS[key]
-        super().__init__(key, self.definition.labels, self.definition.metric)
+        super().__init__(key, self.definition.labels, self.definition.metric, self.definition.judged_by)
         self.data_dir = data_dir
         self.on_bad_row = on_bad_row
         self.language = language
@@ -112,11 +129,14 @@ class GlueTask(SentenceTask):
         return self._splits("test")
 
     def _splits(self, kind: str) -> list[str]:
-        first, *others = [split for split, _ in self.definition.files if split.startswith(kind)]
-        return [first, *(split for split in others if files.exists(self._path(split)))]
+        first, *others = [split for split, *_ in self.definition.files if split.startswith(kind)]
+        return [first, *(split for split in others if files.exists(self.path(split)))]
 
-    def _path(self, split: str) -> str:
-        return os.path.join(self.data_dir, dict(self.definition.files)[split].format(language=self.language))
+    def path(self, split: str) -> str:
+        """The file of a split; where none of its names is there, the first."""
+        names = next(names for name, *names in self.definition.files if name == split)
+        paths = [os.path.join(self.data_dir, name.format(language=self.language)) for name in names]
+        return next(filter(files.exists, paths), paths[0])
 
     def examples(self, split: str) -> list[InputExample]:
         """The rows of a split.
@@ -124,31 +144,27 @@ class GlueTask(SentenceTask):
         Raises:
           InputError: if the file is missing or a row can't be used; names file and line.
         """
-        path = self._path(split)
-        rows = self._rows(path, split)
-        found: list[InputExample] = []
-        skipped: dict[str, int] = {}
-        for row in rows:
-            try:
-                example = self._example(row, split)
-            except _SkippedRow as reason:
-                skipped[str(reason)] = skipped.get(str(reason), 0) + 1
-                continue
-            except InputError as error:
-                if self.on_bad_row != "skip":
-                    raise
-                say(f"skipped: {error}")
-                skipped["bad rows"] = skipped.get("bad rows", 0) + 1
-                continue
-            if example is not None:
-                found.append(example)
-        for reason, count in skipped.items():
-            say(f"{path}: {count} rows skipped ({reason}).")
-        require_rows(found, path)
-        return found
+        ids = tables.UniqueIds()
 
-    def _rows(self, path: str, split: str) -> Sequence[Row]:
-        definition = self.definition
+        def convert(row: Row) -> InputExample | None:
+            example = self._example(row, split)
+            if example is not None:
+                ids.check(example.guid, row)
+            return example
+
+        on_bad_row = "error" if split.startswith("test") else self.on_bad_row  # each row needs a prediction
+        return tables.convert_rows(self._rows(split), convert, self.path(split), on_bad_row)
+
+    def test_indices(self, split: str) -> list[str]:
+        """What the GLUE server knows each row of a test split by."""
+        ids = tables.UniqueIds()
+        return [
+            ids.check(row["index"] if "index" in row.columns else str(number), row)
+            for number, row in enumerate(self._rows(split))
+        ]
+
+    def _rows(self, split: str) -> Iterable[Row]:
+        definition, path = self.definition, self.path(split)
         is_test = split.startswith("test")
         if definition.folder == "MRPC" and not files.exists(path):
             raw = self._raw_mrpc(split)
@@ -160,33 +176,43 @@ class GlueTask(SentenceTask):
             columns = ("premise", "hypo", "label") if split == "train" else (*columns, "language")
         has_header = definition.has_header or is_test
         needed = tuple(column for column in columns if isinstance(column, str)) if has_header else ()
-        return list(tables.read_tsv(path, has_header, needed))
+        return tables.read_tsv(path, has_header, needed)
 
     def _raw_mrpc(self, split: str) -> list[Row] | None:
-        """MRPC as its makers publish it: the training file, some pairs of which GLUE calls dev, and the test file."""
-        name = "msr_paraphrase_test.txt" if split == "test" else "msr_paraphrase_train.txt"
-        path = os.path.join(self.data_dir, name)
-        ids_path = os.path.join(self.data_dir, "mrpc_dev_ids.tsv")
+        """MRPC as its makers publish it: a training file, some pairs of which GLUE calls dev, and a test file.
+
+        Where the list of those pairs is missing, all pairs are trained on and the test file, which has labels, is dev.
+        """
+        folder = functools.partial(os.path.join, self.data_dir)
+        listed = next(filter(files.exists, map(folder, _MRPC_DEV_PAIRS)), None)
+        if split == "dev" and listed is None:
+            say(f"{self.data_dir} has none of {', '.join(_MRPC_DEV_PAIRS)}: evaluating on MRPC's labelled test pairs.")
+        from_test = split == "test" or (split == "dev" and listed is None)
+        path = folder(f"msr_paraphrase_{'test' if from_test else 'train'}.txt")
         if not files.exists(path):
             return None
         rows = list(tables.read_tsv(path, True, ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")))
-        if split == "test":
+        if from_test or listed is None:
             return rows
-        dev_pairs = {tuple(row.cells[:2]) for row in tables.read_tsv(ids_path, has_header=False)}
+        dev_pairs = {tuple(row.cells[:2]) for row in tables.read_tsv(listed, has_header=False)}
         return [row for row in rows if ((row["#1 ID"], row["#2 ID"]) in dev_pairs) == (split == "dev")]
 
     def _example(self, row: Row, split: str) -> InputExample | None:
         definition = self.definition
         is_test = split.startswith("test")
         if definition.may_be_short and len(row.cells) < len(row.columns):
-            raise _SkippedRow("columns missing, as published")
+            if not is_test:
+                raise SkippedRow("columns missing, as published")
+            row = dataclasses.replace(row, cells=[*row.cells, *[""] * (len(row.columns) - len(row.cells))])
         if definition.folder == "XNLI":
             return self._xnli_example(row, split)
         guid = f"{split}-{row['index'] if definition.folder == 'MNLI' else row.line - 1}"
         text_a = row[definition.test_text_a if is_test and definition.test_text_a else definition.text_a]
         text_b = None if definition.text_b is None else row[definition.text_b]
-        if is_test:
+        if is_test:  # even a row without text needs a prediction
             return InputExample(guid, text_a, text_b, definition.labels[0] if definition.labels else "0")
+        if definition.may_be_short and not (text_a.strip() and text_b.strip()):
+            raise SkippedRow("a text missing, as published")
         return self._labelled(row, InputExample(guid, text_a, text_b, row[definition.label]))
 
     def _xnli_example(self, row: Row, split: str) -> InputExample | None:
@@ -200,10 +226,7 @@ class GlueTask(SentenceTask):
 
     def _labelled(self, row: Row, example: InputExample) -> InputExample:
         if example.label == _NO_CONSENSUS:
-            raise _SkippedRow("no gold label")
+            raise SkippedRow("no gold label")
+        check_texts(example, row.where)
         check_label(example, row.where, self.labels)
         return example
-
-
-class _SkippedRow(Exception):
-    """A row that the published files are known to have and that no one uses; the reason is the message."""

@@ -67,6 +67,24 @@ def test_mrpc_as_its_makers_publish_it(write):
     assert [e.text_a for e in task.examples("test")] == ["e"]
 
 
+def test_mrpc_without_the_list_of_dev_pairs_evaluates_on_its_test_pairs(write, capsys):
+    header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    write("MRPC/msr_paraphrase_test.txt", header + "1\t21\t22\te\tf\n")
+    task = rows(write, "MRPC", "msr_paraphrase_train.txt", header + "1\t11\t12\ta\tb\n0\t13\t14\tc\td\n")
+    assert [e.text_a for e in task.examples("train")] == ["a", "c"]
+    assert [(e.text_a, e.label) for e in task.examples("dev")] == [("e", "1")]
+    assert "evaluating on MRPC's labelled test pairs" in capsys.readouterr().err
+    write("MRPC/dev_ids.tsv", "13\t14\n")
+    assert [e.text_a for e in task.examples("dev")] == ["c"]
+
+
+def test_cola_has_no_header_but_in_its_test_set(write):
+    write("CoLA/test.tsv", "index\tsentence\n0\tc d\n")
+    task = rows(write, "CoLA", "train.tsv", 'gj04\t1\t\ta b\nbc01\t0\t*\tb "c\n')
+    assert [(e.text_a, e.label) for e in task.examples("train")] == [("a b", "1"), ('b "c', "0")]
+    assert [e.text_a for e in task.examples("test")] == ["c d"]
+
+
 def test_regression_rows(write):
     header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
     task = rows(write, "STS-B", "dev.tsv", header + "0\tg\tf\ty\to\ts\ts\ta\tb\t4.75\n")
@@ -82,7 +100,7 @@ def test_regression_rows(write):
     [
         ("sentence\tclass\na\t1\n", "line 1: the column 'label' is missing"),
         ("sentence\tlabel\na\t1\nb\t2\n", "line 3: the label '2' is unknown; '0', '1' are expected"),
-        ("sentence\tlabel\na\t1\nb\n", "line 3: the row has 1 tab-separated columns, but column label"),
+        ("sentence\tlabel\na\t1\nb\n", "line 3: the row has 1 columns, but column label is needed"),
         ("sentence\tlabel\n", "has no rows"),
         ("", "is empty"),
         (b"sentence\tlabel\na\xff\t1\n", "line 2: byte 0xff is not UTF-8"),

@@ -1,0 +1,81 @@
+"""Which names stand for which tasks: the table behind run_classifier.py's --task_name."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from bert_tf import finetuning_workflow, tables
+from bert_tf.files import InputError
+from bert_tf.finetuning_workflow import ReportingTask
+from bert_tf.tasks import custom, multiple_choice, tagging
+from bert_tf.tasks.custom import Columns, CustomTask
+from bert_tf.tasks.glue import DEFINITIONS, GlueTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.tagging import TaggingTask
+
+CUSTOM, TAGGING = "custom", "ner"
+# Every task has a name of its own; "all", and several names with commas, stand for more than one of GLUE's.
+TASK_NAMES = (*DEFINITIONS, *multiple_choice.FILE_NAMES, CUSTOM, TAGGING)
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Which task, and where its rows are.
+
+    Attributes:
+      task_name: one of `TASK_NAMES`.
+      data_dir: the folder of the task's files; None where they are all given.
+      train_file: instead of the one in the folder; so are the next two. Not for GLUE, whose files have fixed names.
+      dev_file: see above.
+      test_file: see above.
+      on_bad_row: "error" or "skip".
+      xnli_language: of XNLI.
+      columns: of your own data.
+      problem: of your own data.
+      labels: of your own data, or the types of entities; None to learn them.
+      class_weights: of your own data.
+      document_context: whether tagged sentences are seen within their documents.
+    """
+
+    task_name: str
+    data_dir: str | None
+    train_file: str | None = None
+    dev_file: str | None = None
+    test_file: str | None = None
+    on_bad_row: str = "error"
+    xnli_language: str = "zh"
+    columns: Columns = dataclasses.field(default_factory=Columns)
+    problem: str = "classification"
+    labels: Sequence[str] | None = None
+    class_weights: str = ""
+    document_context: bool = True
+
+    def build_task(self, output_dir: str, do_train: bool) -> ReportingTask:
+        """The task.
+
+        Args:
+          output_dir: of the run; where it doesn't train, the classes are those it was trained with.
+          do_train: whether it trains.
+
+        Raises:
+          InputError: if there is no such task, or its files are not named.
+        """
+        name = self.task_name.lower()
+        if name in DEFINITIONS:
+            if not self.data_dir:
+                raise InputError("--data_dir is needed, but it is not given.")
+            return GlueTask(name, self.data_dir, self.on_bad_row, self.xnli_language)
+        recorded = None if do_train else finetuning_workflow.recorded_labels(output_dir)
+        labels = self.labels or recorded
+        if name == CUSTOM:
+            weights = self.class_weights if do_train else ""  # they are of no account but in training
+            paths = self._paths(custom.FILE_NAMES)
+            return CustomTask(paths, self.columns, self.problem, labels, weights, self.on_bad_row)
+        if name == TAGGING:
+            return TaggingTask(self._paths(tagging.FILE_NAMES), labels, self.document_context, self.on_bad_row)
+        if name in multiple_choice.FILE_NAMES:
+            return MultipleChoiceTask(name, self._paths(multiple_choice.FILE_NAMES[name]), self.on_bad_row)
+        raise InputError(f"--task_name is {self.task_name!r}, but one of {', '.join(TASK_NAMES)} is expected.")
+
+    def _paths(self, names: dict[str, tuple[str, ...]]) -> dict[str, str]:
+        given = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
+        return tables.find_splits(self.data_dir, names, given)

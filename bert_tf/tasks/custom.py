@@ -1,0 +1,258 @@
+"""Your own classification or regression, from TSV, CSV or JSON lines with named columns."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf import metrics, sentence_features, tables
+from bert_tf.config import BertConfig
+from bert_tf.feature_sets import FeatureSet
+from bert_tf.files import InputError
+from bert_tf.finetuning_models import PROBLEMS, ClassifierModel
+from bert_tf.sentence_features import InputExample
+from bert_tf.sentence_task import Outputs, SentenceTask
+from bert_tf.tables import Cell, Row
+from bert_tf.tokenization import FullTokenizer
+
+FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")}
+# --class_weights: each class counts as much in the loss as any other, however many examples it has.
+BALANCED = "balanced"
+
+_METRICS = {
+    "classification": (metrics.accuracy_and_macro_f1, "accuracy"),
+    "regression": (metrics.pearson_and_spearman, "pearson"),
+    "multi_label": (metrics.multi_label_f1, "micro_f1"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Which columns hold what.
+
+    Attributes:
+      text: of the first, or only, text.
+      text_b: of the second text of a pair; "" for single texts.
+      label: of the label, the score, or the labels.
+      id: of a unique id; "" to number the rows by their lines.
+      label_separator: what stands between several labels in one cell.
+    """
+
+    text: str = "text"
+    text_b: str = ""
+    label: str = "label"
+    id: str = ""
+    label_separator: str = ","
+
+
+class CustomTask(SentenceTask):
+    """A task that is told by its files' columns.
+
+    Args:
+      paths: split ("train", "dev", "test") -> file.
+      columns: of all of them; the test file needs no label.
+      problem: "classification", "regression" or "multi_label".
+      labels: the classes; None to learn them from the training file.
+      class_weights: "" for none, "balanced", or "class=weight,..."; in the training loss, of classifications.
+      on_bad_row: "error" stops at a row that can't be used; "skip" counts it.
+
+    Raises:
+      InputError: if the settings contradict each other.
+    """
+
+    def __init__(
+        self,
+        paths: Mapping[str, str],
+        columns: Columns,
+        problem: str = "classification",
+        labels: Sequence[str] | None = None,
+        class_weights: str = "",
+        on_bad_row: str = "error",
+    ) -> None:
+        if problem not in PROBLEMS:
+            raise InputError(f"--problem is {problem!r}, but one of {', '.join(PROBLEMS)} is expected.")
+        if problem == "regression" and labels:
+            raise InputError("--labels are given, but a regression has none.")
+        if problem != "classification" and class_weights:
+            raise InputError(f"--class_weights are for classification, but --problem is {problem}.")
+        if labels is not None and len(set(labels)) != len(labels):
+            raise InputError(f"--labels: a label stands twice in {', '.join(labels)}.")
+        metric, judged_by = _METRICS[problem]
+        super().__init__("custom", labels, metric, judged_by)
+        self.paths = dict(paths)
+        self.columns = columns
+        self.problem = problem
+        self.on_bad_row = on_bad_row
+        self._class_weights = class_weights
+        self._examples: dict[str, list[InputExample]] = {}
+
+    @functools.cached_property
+    def labels(self) -> tuple[str, ...] | None:
+        """The classes: those given, or those of the training file, sorted (numbers as numbers); None for regression."""
+        if self.problem == "regression" or self._labels is not None:
+            return self._labels
+        found = {label for example in self.examples("train") for label in _as_tuple(example.label)}
+        if len(found) < 2 and self.problem == "classification":
+            raise InputError(f"{self.paths['train']}: every row has the label {min(found)!r}; two classes are needed.")
+        return tuple(
+            sorted(found, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
+        )
+
+    @property
+    def _learns_labels(self) -> bool:
+        return self.problem != "regression" and self._labels is None
+
+    def decisive(self) -> dict[str, Any]:
+        """The classes, their weights, and what the labels mean."""
+        return super().decisive() | {"problem": self.problem, "class_weights": self._class_weights}
+
+    def examples(self, split: str) -> list[InputExample]:
+        """The rows of a split; those of "test" without their labels, if they have any.
+
+        Raises:
+          InputError: if the file is missing or a row can't be used; names file and line.
+        """
+        if split not in self._examples:
+            self._examples[split] = self._read(split)
+        return self._examples[split]
+
+    def _read(self, split: str) -> list[InputExample]:
+        columns, path = self.columns, self.paths[split]
+        label = () if split == "test" else (columns.label,)
+        needed = [name for name in (columns.text, columns.text_b, columns.id, *label) if name]
+        ids = tables.UniqueIds()
+
+        def convert(row: Row) -> InputExample:
+            row_id = ids.check(_text(row, columns.id, "id"), row) if columns.id else str(row.line)
+            text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
+            example = InputExample(
+                row_id,
+                _text(row, columns.text, "text"),
+                text_b,
+                None if split == "test" else self._label(row),
+            )
+            sentence_features.check_texts(example, row.where)
+            if split != "test" and not (split == "train" and self._learns_labels):
+                sentence_features.check_label(example, row.where, self.labels)
+            return example
+
+        return tables.convert_rows(tables.read_table(path, needed), convert, path, self.on_bad_row)
+
+    def _label(self, row: Row) -> str | tuple[str, ...]:
+        cell = row[self.columns.label]
+        if self.problem == "multi_label":
+            parts = (cell or "").split(self.columns.label_separator) if not isinstance(cell, tuple) else cell
+            return tuple(part.strip() for part in parts if part.strip())
+        label = _text(row, self.columns.label, "label").strip()
+        if not label:
+            raise InputError(f"{row.where}: the label is empty.")
+        if self.problem == "classification" and self._learns_labels and _is_fraction(label):
+            raise InputError(
+                f"{row.where}: the label {label!r} is a number with a point, but classes are expected. "
+                "For numbers pass --problem=regression; if these are classes, name them with --labels."
+            )
+        return label
+
+    def check_training_set(self, examples: Sequence[InputExample]) -> None:
+        """Raises an InputError if there is nothing to tell apart."""
+        if self.problem == "classification":
+            super().check_training_set(examples)
+
+    def featurize(
+        self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+    ) -> FeatureSet:
+        """See `sentence_features.featurize`."""
+        multi_label = self.problem == "multi_label"
+        return sentence_features.featurize(
+            examples, self.labels, max_seq_length, tokenizer, num_workers, multi_label=multi_label
+        )
+
+    def build_model(self, config: BertConfig, **encoder_options) -> ClassifierModel:
+        """A classifier with a logit a class, or one output for regression."""
+        outputs = 1 if self.labels is None else len(self.labels)
+        return ClassifierModel(config, outputs, self.problem, class_weights=self.weights(), **encoder_options)
+
+    def weights(self) -> list[float] | None:
+        """How much an example of each class counts in the training loss; None if all count the same.
+
+        Raises:
+          InputError: if a weight is given for no class, or is no number above 0.
+        """
+        if not self._class_weights:
+            return None
+        if self._class_weights == BALANCED:
+            given = [example.label for example in self.examples("train")]
+            return [len(given) / (len(self.labels) * max(given.count(label), 1)) for label in self.labels]
+        weights = dict.fromkeys(self.labels, 1.0)
+        for part in self._class_weights.split(","):
+            label, _, weight = part.rpartition("=")
+            if label not in weights or not sentence_features.is_number(weight) or not float(weight) > 0:
+                raise InputError(
+                    f"--class_weights: {part!r} is not a class ({', '.join(self.labels)}), '=' and a number above 0."
+                )
+            weights[label] = float(weight)
+        return list(weights.values())
+
+    def predictions(self, outputs: Outputs) -> np.ndarray:
+        """Class numbers, or scores, or for several labels 0 or 1 for each class."""
+        if self.problem == "multi_label":
+            return (outputs["probabilities"] >= 0.5).astype(np.int32)
+        return super().predictions(outputs)
+
+    def confusion(self, outputs: Outputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
+        """How often each class (row) was taken for each (column), and their names; None where that has no meaning."""
+        return super().confusion(outputs, features) if self.problem == "classification" else None
+
+    def write_predictions(
+        self,
+        output_dir: str,
+        split: str,
+        examples: Sequence[InputExample],
+        outputs: Outputs,
+        features: FeatureSet,
+        release_format: bool = False,
+    ) -> list[str]:
+        """Writes test_results.tsv, and test_predictions in the test file's format.
+
+        The latter has id, texts, label and each class's probability; or the score.
+        """
+        written = super().write_predictions(output_dir, split, examples, outputs, features, release_format)
+        path = os.path.join(output_dir, f"{split}_predictions{os.path.splitext(self.paths[split])[1].lower()}")
+        rows = []
+        for i, (example, prediction) in enumerate(zip(examples, self.predictions(outputs), strict=True)):
+            row: dict[str, object] = {"id": example.guid, "text": example.text_a}
+            if example.text_b is not None:
+                row["text_b"] = example.text_b
+            if self.labels is None:
+                row["score"] = round(float(prediction), 6)
+            else:
+                row["label"] = self._name(prediction)
+                for label, probability in zip(self.labels, outputs["probabilities"][i], strict=True):
+                    row[f"probability_{label}"] = round(float(probability), 6)
+            rows.append(row)
+        tables.write_table(path, rows)
+        return [*written, path]
+
+    def _name(self, prediction: np.ndarray) -> str:
+        if self.problem == "multi_label":
+            chosen = [label for label, is_chosen in zip(self.labels, prediction, strict=True) if is_chosen]
+            return self.columns.label_separator.join(chosen)
+        return self.labels[prediction]
+
+
+def _as_tuple(label: str | tuple[str, ...]) -> tuple[str, ...]:
+    return label if isinstance(label, tuple) else (label,)
+
+
+def _text(row: Row, column: str, what: str) -> str:
+    cell: Cell = row[column]
+    if not isinstance(cell, str):
+        raise InputError(f"{row.where}: the {what} ({column!r}) is {'a list' if cell else 'missing'}, not text.")
+    return cell
+
+
+def _is_fraction(label: str) -> bool:
+    return sentence_features.is_number(label) and not label.lstrip("+-").isdecimal()

@@ -1,0 +1,87 @@
+"""Learns a WordPiece vocabulary from text.
+
+Words are counted as the tokenizer splits them, so what is learned is what will be looked up. The file holds the special
+tokens, then the reserved and unused ones, then the alphabet, then pieces by falling frequency.
+"""
+
+import shutil
+
+from absl import flags
+
+from bert_tf import files, program
+from bert_tf.files import InputError
+from bert_tf.program import say
+from bert_tf.reporting import progress_bar
+from bert_tf.vocabulary import SPECIAL_TOKENS
+from data_prep.corpus import ON_BAD_LINE, CorpusOptions, describe_bad_lines
+from data_prep.corpus_files import INPUT_FORMATS, corpus_bytes, cut_into_splits, find_input_files
+from data_prep.word_counts import BoundedCounter, CountStage
+from data_prep.wordpiece_learner import learn_vocabulary
+from data_prep.workers import available_cores, run_stage
+
+_INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
+_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece a line.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30522, "How many pieces, all special ones counted.")
+_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case and strip accents: for uncased models.")
+_RESERVED_TOKENS = flags.DEFINE_list("reserved_tokens", [], "More pieces that stand behind the special tokens.")
+_NUM_UNUSED = flags.DEFINE_integer("num_unused", 0, "How many [unusedN] to keep for words of one's own.")
+_MAX_ALPHABET = flags.DEFINE_integer("max_alphabet", 1000, "Most characters; words with rarer ones are left out.")
+_MAX_WORDS = flags.DEFINE_integer("max_words", 1_000_000, "Most words that a process counts at a time.")
+_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has an object with a text a line.")
+_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do with lines that aren't plain text.")
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes; 0 takes one a core.")
+
+
+def main() -> None:
+    """Counts, learns, writes."""
+    first = _first_pieces()
+    counter = _count_words()
+    vocabulary = learn_vocabulary(counter.counts, _VOCAB_SIZE.value, first, _MAX_ALPHABET.value)
+    with files.replacing(_OUTPUT_FILE.value) as writer:
+        writer.writelines(f"{piece}\n" for piece in vocabulary)
+    say(f"{_OUTPUT_FILE.value}: {len(vocabulary)} pieces.")
+    if len(vocabulary) < _VOCAB_SIZE.value:
+        say(f"There is no more to learn from this text, so these are less than --vocab_size={_VOCAB_SIZE.value}.")
+
+
+def _first_pieces() -> list[str]:
+    first = [*SPECIAL_TOKENS, *_RESERVED_TOKENS.value, *(f"[unused{i}]" for i in range(_NUM_UNUSED.value))]
+    for piece in first:
+        if first.count(piece) > 1 or not piece or piece != "".join(piece.split()):
+            raise InputError(
+                f"--reserved_tokens: {piece!r} is empty, holds white space, or stands twice "
+                "(the special tokens and [unusedN] are there anyway)."
+            )
+    return first
+
+
+def _count_words() -> BoundedCounter:
+    inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value)
+    work_dir = f"{_OUTPUT_FILE.value}.work"
+    if files.is_remote(work_dir):
+        raise InputError(f"--output_file is {_OUTPUT_FILE.value}, but a local file is needed. Copy it from there.")
+    stage = CountStage(
+        work_dir,
+        cut_into_splits(inputs, "record"),
+        CorpusOptions(documents="record", on_bad_line=_ON_BAD_LINE.value),
+        _DO_LOWER_CASE.value,
+        _MAX_WORDS.value,
+    )
+    shutil.rmtree(work_dir, ignore_errors=True)  # what a crash left may be of other text
+    results: dict[int, dict] = {}
+    with progress_bar(corpus_bytes(inputs) / 1e6, "words", unit="MB") as bar:
+        for job, result in run_stage(stage, _NUM_WORKERS.value or available_cores(), bar.update):
+            results[job] = result
+    ordered = [results[job] for job in sorted(results)]
+    counter = stage.add_up(ordered)
+    shutil.rmtree(work_dir)
+    for message in describe_bad_lines(ordered):
+        say(message)
+    is_exact = "exact" if counter.error == 0 else f"too low by {counter.error} at the most; rarer words may be missing"
+    say(f"{len(counter.counts)} different words among {sum(counter.counts.values())}; counts are {is_exact}.")
+    return counter
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["input_file", "output_file"])
+    program.run(main)

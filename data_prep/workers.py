@@ -1,0 +1,174 @@
+"""Runs the jobs of a stage in worker processes, each job once: what a crash left finished is not done again.
+
+A job's results are whole or not there: files under the job's name, and last of all a JSON file with its counts. Nothing
+a job does depends on which process does it, or when.
+"""
+
+import concurrent.futures
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol
+
+from bert_tf import files
+from bert_tf.files import InputError
+
+_POLL_SECONDS = 0.5
+_JOBS_AHEAD = 4
+
+
+class Stage(Protocol):
+    """A step of the work, made of jobs that don't depend on one another. Sent to the workers, so it can be pickled.
+
+    Attributes:
+      folder: where the jobs' results lie.
+      names: one a job.
+    """
+
+    folder: str
+    names: Sequence[str]
+
+    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+        """Does a job; returns its counts, and tells `advance` how much was done of what the progress bar shows."""
+
+    def close(self) -> None:
+        """Closes what `run` has opened."""
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def result_file(stage: Stage, job: int) -> str:
+    """The file that says that a job is done."""
+    return os.path.join(stage.folder, f"{stage.names[job]}.json")
+
+
+def run_stage(
+    stage: Stage,
+    num_workers: int,
+    advance: Callable[[float], None],
+    jobs: Sequence[int] | None = None,
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Does what isn't done of a stage.
+
+    Args:
+      stage: the stage.
+      num_workers: how many processes; with 1, this one does the work.
+      advance: told how much was done, for the progress bar.
+      jobs: which of the jobs; all of them if None.
+
+    Yields:
+      Jobs and their counts, as they are finished; those that were finished before come first.
+
+    Raises:
+      InputError: that of a job; or if a worker was killed, most likely by a lack of memory.
+    """
+    files.make_folder(stage.folder)
+    waiting = []
+    for job in range(len(stage.names)) if jobs is None else jobs:
+        path = result_file(stage, job)
+        if files.exists(path):
+            yield job, files.read_json(path, "--work_dir")
+        else:
+            waiting.append(job)
+    num_workers = min(num_workers, len(waiting))
+    if num_workers <= 1:
+        try:
+            for job in waiting:
+                yield job, _run_job(stage, job, advance)
+        finally:
+            stage.close()
+    else:
+        yield from _run_in_processes(stage, waiting, num_workers, advance)
+
+
+def _run_job(stage: Stage, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+    counts = stage.run(job, advance)
+    files.write_json(result_file(stage, job), counts)
+    return counts
+
+
+def _run_in_processes(
+    stage: Stage, jobs: Sequence[int], num_workers: int, advance: Callable[[float], None]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    # Workers come from a server process that holds neither TensorFlow nor threads, which a fork of this one might.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([type(stage).__module__])
+    progress = context.Value("d", 0.0)
+    shown = 0.0
+    with concurrent.futures.ProcessPoolExecutor(num_workers, context, _start_worker, (stage, progress)) as pool:
+        jobs = list(jobs)
+        running: dict[concurrent.futures.Future, int] = {}
+        try:
+            while jobs or running:
+                while jobs and len(running) < num_workers * _JOBS_AHEAD:
+                    job = jobs.pop(0)
+                    running[pool.submit(_work, job)] = job
+                done, _ = concurrent.futures.wait(running, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
+                now = progress.value
+                advance(now - shown)
+                shown = now
+                for future in done:
+                    yield running.pop(future), future.result()
+        except BrokenProcessPool:
+            raise InputError(
+                "--num_workers: a worker process was killed, most likely because memory ran out. Lower --num_workers "
+                "or --memory_budget_mb and run the same command again; finished work is kept."
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+# What a worker process works on.
+_stage: Stage
+_advance: Callable[[float], None]
+
+
+def _start_worker(stage: Stage, progress: Any) -> None:
+    global _stage, _advance
+    _stage = stage
+
+    def advance(amount: float) -> None:
+        with progress.get_lock():
+            progress.value += amount
+
+    _advance = advance
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner ends its workers
+    threading.Thread(target=_end_with_owner, daemon=True).start()
+
+
+def _end_with_owner() -> None:
+    """Ends this process when the server that it came from is gone, which goes when its owner does."""
+    server = os.getppid()
+    while os.getppid() == server:
+        time.sleep(1)
+    os._exit(1)
+
+
+def _work(job: int) -> dict[str, Any]:
+    return _run_job(_stage, job, _advance)
+
+
+def wait_for_jobs(stage: Stage, report: Callable[[list[str]], None]) -> list[dict[str, Any]]:
+    """Waits until all jobs of a stage are done, by whichever machine.
+
+    Args:
+      stage: the stage, in a folder that all machines share.
+      report: told, about every minute, which jobs are still missing.
+
+    Returns:
+      The jobs' counts.
+    """
+    last_report = time.monotonic()
+    while missing := [n for job, n in enumerate(stage.names) if not files.exists(result_file(stage, job))]:
+        if time.monotonic() - last_report > 60:
+            report(missing)
+            last_report = time.monotonic()
+        time.sleep(_POLL_SECONDS)
+    return [files.read_json(result_file(stage, job), "--work_dir") for job in range(len(stage.names))]

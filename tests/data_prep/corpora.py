@@ -1,0 +1,94 @@
+"""A small corpus of made-up words, a vocabulary for it, and preparations of it in this process."""
+
+import random
+import struct
+
+from bert_tf.example_format import vocabulary_hash
+from bert_tf.masking_policy import MaskingPolicy
+from data_prep.corpus import CorpusOptions
+from data_prep.corpus_files import find_input_files
+from data_prep.examples import ExampleOptions
+from data_prep.instances import SegmentRules
+from data_prep.outputs import OutputSet, output_paths
+from data_prep.preparation import Preparation, Resources, prepare
+from data_prep.stages import TokenizerOptions
+
+SYLLABLES = ["ba", "co", "di", "fu", "ga", "hi", "jo", "ku", "la", "mi"]
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", *SYLLABLES, *(f"##{s}" for s in SYLLABLES), "."]
+
+
+def write_vocab(folder):
+    """A vocabulary in which each syllable is a piece."""
+    path = folder / "vocab.txt"
+    path.write_text("\n".join(PIECES) + "\n")
+    return str(path)
+
+
+def sentence(rng):
+    words = ("".join(rng.choices(SYLLABLES, k=rng.randint(1, 3))) for _ in range(rng.randint(1, 9)))
+    return " ".join(words) + "."
+
+
+def write_corpus(path, documents=30, seed=0, marks=False):
+    """Documents of sentences, between blank lines; with `marks`, those of document i begin with syllable i."""
+    rng = random.Random(seed)
+    lines = []
+    for i in range(documents):
+        mark = f"{SYLLABLES[i]} " if marks else ""
+        lines += [*(mark + sentence(rng) for _ in range(rng.randint(1, 12))), ""]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def preparation(folder, text, output="out.tfrecord", num_shards=0, corpus=None, **options):
+    """What to make of a text, in a folder that holds its vocabulary."""
+    settings = {"max_seq_length": 24, "short_seq_prob": 0.1, "dupe_factor": 3, "random_seed": 7}
+    rules = SegmentRules(**settings | {k: v for k, v in options.items() if k in settings})
+    policy = MaskingPolicy(**{k: v for k, v in options.items() if k in MaskingPolicy.__dataclass_fields__})
+    segmenter = options.get("word_segmenter", "")
+    examples = ExampleOptions(
+        rules.max_seq_length,
+        options.get("max_predictions_per_seq", 4),
+        options.get("is_masked", True),
+        policy,
+        bool(segmenter),
+    )
+    vocab = str(folder / "vocab.txt")
+    outputs = OutputSet(
+        output_paths(str(folder / output), num_shards),
+        examples.features,
+        vocabulary_hash(vocab),
+        {"rules": repr(rules), "policy": repr(policy)},
+    )
+    return Preparation(
+        find_input_files(str(text)),
+        corpus or CorpusOptions(),
+        TokenizerOptions(vocab, True, segmenter),
+        rules,
+        examples,
+        outputs,
+    )
+
+
+def make(folder, text, num_workers=1, work_dir="work", **options):
+    """Prepares a text; returns the paths of the shards and the counts."""
+    made = preparation(folder, text, **options)
+    return made.outputs.paths, prepare(made, Resources(str(folder / work_dir), num_workers, 400 * num_workers))
+
+
+def records(path):
+    """The serialised records of a TFRecord file."""
+    data = open(path, "rb").read()  # noqa: SIM115
+    position = 0
+    while position < len(data):
+        (length,) = struct.unpack_from("<Q", data, position)
+        yield data[position + 12 : position + 12 + length]
+        position += 16 + length
+
+
+def features(record):
+    """A record as a dict of lists."""
+    import tensorflow as tf
+
+    entries = tf.train.Example.FromString(record).features.feature
+    return {name: list(e.int64_list.value or e.float_list.value) for name, e in entries.items()}

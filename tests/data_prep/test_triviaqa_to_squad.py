@@ -1,0 +1,147 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf.files import InputError
+from bert_tf.tasks import squad
+from data_prep import triviaqa_to_squad
+from data_prep.triviaqa_to_squad import Paragraph, find_answer, read_paragraph
+from tests.conftest import ROOT
+
+ENGLAND = "England is a country.\n\nIt isn't an island: Saint\xa0Helena (“St. Helena”) is one, in the South Atlantic."
+PARIS = "\ufeffParis, the capital of FRANCE, lies on the Seine.  Its mayor is Anne Hidalgo."
+
+
+def entry(question_id, question, value, aliases, *pages):
+    """A question in the layout of qa/wikipedia-train.json."""
+    return {
+        "Answer": {"Aliases": aliases, "NormalizedAliases": [], "NormalizedValue": value.lower(), "Value": value},
+        "EntityPages": [{"DocSource": "TagMe", "Filename": page, "Title": page[:-4]} for page in pages],
+        "Question": question,
+        "QuestionId": question_id,
+        "QuestionSource": "http://example.org/",
+    }
+
+
+ENTRIES = [
+    entry("tc_1", "Where was he banished?", "St Helena", ["Saint Helena", "saint helena", "St. Helena"], "England.txt"),
+    entry("tc_2", "Which country?", "France", ["Fr", "France"], "Paris.txt", "England.txt", "Paris.txt"),
+    entry("tc_3", "Who?", "Hidalgo", ["Anne Hidalgo", "Hidalgo", ""], "Paris.txt"),
+    entry("tc_4", "Where?", "land", [], "England.txt"),
+]
+
+
+@pytest.fixture
+def triviaqa(write, tmp_path):
+    """Writes the questions and documents; returns the arguments of `convert`."""
+
+    def write_all(entries, **documents):
+        for name, text in ({"England": ENGLAND, "Paris": PARIS} | documents).items():
+            if text is not None:
+                write(f"evidence/wikipedia/{name}.txt", text)
+        path = write("qa/wikipedia-train.json", json.dumps({"Data": entries, "Domain": "Wikipedia", "Version": 1.0}))
+        return path, str(tmp_path / "evidence" / "wikipedia"), str(tmp_path / "out" / "squad.json")
+
+    return write_all
+
+
+def questions_in(path):
+    with open(path, encoding="utf-8") as reader:
+        articles = json.load(reader)["data"]
+    return {
+        qa["id"]: (paragraph["context"], qa["answers"])
+        for article in articles
+        for paragraph in article["paragraphs"]
+        for qa in paragraph["qas"]
+    }
+
+
+def test_documents_that_contain_an_answer_become_paragraphs(triviaqa):
+    *inputs, output = triviaqa(ENTRIES)
+    report = triviaqa_to_squad.convert(*inputs, output)
+    questions = questions_in(output)
+    assert list(questions) == ["tc_1--England.txt", "tc_2--Paris.txt", "tc_3--Paris.txt"]
+    texts = []
+    for context, (answer,) in questions.values():
+        assert context.startswith(answer["text"], answer["answer_start"])
+        texts.append(answer["text"])
+    assert texts == ["Saint\xa0Helena", "FRANCE", "Anne Hidalgo"]
+    assert report == [
+        "3 questions about 2 paragraphs, from 4 questions about 2 documents",
+        "no paragraph answers 1 of them: tc_4",
+    ]
+    data = squad.read_squad(output, is_training=True, answer_text="offsets")
+    assert (len(data.examples), data.dropped) == (3, {})
+
+
+def test_only_the_beginning_counts(triviaqa):
+    *inputs, output = triviaqa(ENTRIES)
+    triviaqa_to_squad.convert(*inputs, output, max_num_tokens=7)
+    assert list(questions_in(output)) == ["tc_2--Paris.txt"]
+    assert questions_in(output)["tc_2--Paris.txt"][0] == "\ufeffParis, the capital of FRANCE,"
+    with pytest.raises(InputError, match=r"no document of .* begins with an answer"):
+        triviaqa_to_squad.convert(*inputs, output, max_num_tokens=5)
+    assert "tc_2--Paris.txt" in questions_in(output)  # a run that fails leaves the file as it was
+
+
+def test_paragraphs_end_with_their_last_token():
+    assert read_paragraph("It isn't  so.", 4) == Paragraph(
+        "It isn't", ["it", "isn", "'", "t"], [(0, 2), (3, 6), (6, 7), (7, 8)]
+    )
+    assert read_paragraph("It isn't  so.", 3).context == "It isn'"
+    assert read_paragraph("Café\u0301 x ", 9).tokens == ["cafe", "x"]
+    assert read_paragraph("", 9) == Paragraph("", [], [])
+
+
+def test_the_first_and_then_the_longest_answer_is_taken():
+    paragraph = read_paragraph("New York City, not York.", 400)
+    assert find_answer(paragraph, [("york",), ("new", "york"), ("new", "york", "city")]) == ("New York City", 0)
+    assert find_answer(paragraph, [("not", "york"), ("york",)]) == ("York", 4)
+    assert find_answer(paragraph, [("yor",), ("city", "not")]) is None
+    assert find_answer(paragraph, [("york", ".", "x")]) is None
+    assert find_answer(paragraph, []) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"EntityPages": None}, "question 'tc_1' has no 'EntityPages'"),
+        ({"Answer": None}, "question 'tc_1' has no 'Answer'"),
+        ({"QuestionId": 3}, r"Data\[0\] has no 'QuestionId'"),
+        ({"EntityPages": [{"Title": "x"}]}, "question 'tc_1' has no 'Filename'"),
+    ],
+)
+def test_other_layouts_are_refused(triviaqa, change, message):
+    *inputs, output = triviaqa([ENTRIES[0] | change])
+    with pytest.raises(InputError, match=message):
+        triviaqa_to_squad.convert(*inputs, output)
+
+
+def test_bad_input_is_named(triviaqa, write):
+    *inputs, output = triviaqa([ENTRIES[0], ENTRIES[0]])
+    with pytest.raises(InputError, match="question 'tc_1' stands twice"):
+        triviaqa_to_squad.convert(*inputs, output)
+    *inputs, output = triviaqa([entry("tc_9", "?", "x", [], "Missing.txt")])
+    with pytest.raises(InputError, match=r"no document .*Missing.txt, which question 'tc_9'"):
+        triviaqa_to_squad.convert(*inputs, output)
+    *inputs, output = triviaqa(ENTRIES, Paris=b"caf\xe9")
+    with pytest.raises(InputError, match=r"Paris.txt is not UTF-8 \(byte 3\)"):
+        triviaqa_to_squad.convert(*inputs, output)
+    with pytest.raises(InputError, match="--max_num_tokens is 0"):
+        triviaqa_to_squad.convert(*inputs, output, max_num_tokens=0)
+    with pytest.raises(InputError, match="has no 'Data'"):
+        triviaqa_to_squad.convert(write("squad.json", '{"data": []}'), inputs[1], output)
+
+
+def test_the_program(triviaqa):
+    triviaqa_file, evidence_dir, output = triviaqa(ENTRIES)
+    command = [sys.executable, "-m", "data_prep.triviaqa_to_squad"]
+    flags = [f"--triviaqa_file={triviaqa_file}", f"--evidence_dir={evidence_dir}", f"--output_file={output}"]
+    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "3 questions about 2 paragraphs" in done.stderr
+    assert len(questions_in(output)) == 3
+    failed = subprocess.run([*command, *flags, "--max_num_tokens=0"], cwd=ROOT, capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert "error: --max_num_tokens is 0" in failed.stderr

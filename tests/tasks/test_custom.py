@@ -1,0 +1,137 @@
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf.files import InputError
+from bert_tf.tasks.custom import Columns, CustomTask
+from bert_tf.tokenization import FullTokenizer
+from tests.conftest import tiny_config
+from tests.programs import PIECES
+
+
+@pytest.fixture
+def tokenizer(write):
+    return FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+
+
+def task_of(write, text, name="train.tsv", columns=None, others=None, **options):
+    """A task with a training file, and others if there are any."""
+    paths = {"train": write(name, text)} | {
+        split: write(f"{split}.{name.rpartition('.')[2]}", text) for split, text in (others or {}).items()
+    }
+    return CustomTask(paths, columns or Columns(), **options)
+
+
+def test_columns_are_found_by_name_and_classes_learned(write):
+    columns = Columns(text="q", text_b="a", label="verdict", id="key")
+    text = "verdict\tkey\ta\tq\n10\tk1\tb b\ta\n9\tk2\td\tc\n"
+    task = task_of(write, text, columns=columns, others={"test": "q\ta\tkey\ne\tf\tk3\n"})
+    first = task.examples("train")[0]
+    assert (first.guid, first.text_a, first.text_b, first.label) == ("k1", "a", "b b", "10")
+    assert task.labels == ("9", "10")  # as numbers
+    assert task.examples("test")[0].label is None
+
+
+def test_given_classes_keep_their_order_and_may_be_numbers(write):
+    task = task_of(write, "text\tlabel\na\t1.5\nb\t0.5\n", labels=["1.5", "0.5"])
+    assert task.labels == ("1.5", "0.5")
+    assert [example.label for example in task.examples("train")] == ["1.5", "0.5"]
+
+
+def test_regression(write, tokenizer):
+    task = task_of(write, "text,label\na,-1.5\nb,3e1\n", name="train.csv", problem="regression")
+    assert task.featurize(task.examples("train"), tokenizer, 8).per_example["label_ids"].tolist() == [-1.5, 30.0]
+    assert task.build_model(tiny_config()).head.outputs == 1
+
+
+def test_several_labels(write, tokenizer):
+    lines = [{"text": "a", "label": ["x", "z"]}, {"text": "b", "label": []}, {"text": "c", "label": "y, x"}]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    task = task_of(write, text, name="train.jsonl", problem="multi_label")
+    assert task.labels == ("x", "y", "z")
+    features = task.featurize(task.examples("train"), tokenizer, 8)
+    assert features.per_example["label_ids"].tolist() == [[1, 0, 1], [0, 0, 0], [1, 1, 0]]
+    outputs = {"probabilities": np.array([[0.9, 0.1, 0.5], [0.2, 0.2, 0.2], [0.9, 0.9, 0.1]])}
+    scores = task.scores(outputs | {"per_example_loss": np.zeros(3)}, features)
+    assert (scores["micro_f1"], scores["accuracy"]) == (1.0, 1.0)
+
+
+def test_class_weights(write):
+    text = "text\tlabel\n" + "a\tx\n" * 3 + "b\ty\n"
+    assert task_of(write, text, class_weights="balanced").weights() == pytest.approx([4 / 6, 4 / 2])
+    assert task_of(write, text, class_weights="y=2.5").weights() == [1.0, 2.5]
+    assert task_of(write, text).weights() is None
+    for wrong in ("z=2", "y", "y=-1"):
+        with pytest.raises(InputError, match=r"is not a class \(x, y\), '=' and a number above 0"):
+            task_of(write, text, class_weights=wrong).weights()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("text\tlabel\na\t0.5\nb\t1.5\n", {}, "line 2: the label '0.5' is a number with a point.*--problem=regression"),
+        ("text\tlabel\na\tx\nb\tx\n", {}, "every row has the label 'x'; two classes are needed"),
+        (
+            "text\tlabel\na\tx\nb\ty\n",
+            {"labels": ["x", "z"]},
+            "line 3: the label 'y' is unknown; 'x', 'z' are expected",
+        ),
+        ("text\tlabel\na\thigh\n", {"problem": "regression"}, "line 2: the score 'high' is not a number"),
+        ("text\tlabel\na\tnan\n", {"problem": "regression"}, "line 2: the score 'nan' is not a number"),
+        ("text\tlabel\n \tx\n", {}, "line 2: the text is empty"),
+        ("text\tlabel\na\t\n", {}, "line 2: the label is empty"),
+        ("text\tlabel\na\n", {}, "line 2: the row has 1 columns, but the header has 2"),
+        ("text\tlabel\n", {}, "has no rows"),
+        ("text\tlabel\na\tx\n", {"columns": Columns(text_b="other")}, "line 1: the column 'other' is missing"),
+        (
+            "text\tlabel\tn\na\tx\t1\nb\ty\t1\n",
+            {"columns": Columns(id="n")},
+            "line 3: the id '1' stands on line 2 already",
+        ),
+    ],
+)
+def test_bad_rows_are_named(write, text, options, message):
+    task = task_of(write, text, **options)
+    with pytest.raises(InputError, match=message):
+        task.examples("train")
+        assert len(task.labels) > 1
+
+
+def test_labels_of_dev_must_be_known_from_training(write):
+    task = task_of(write, "text\tlabel\na\tx\nb\ty\n", others={"dev": "text\tlabel\na\tz\nb\ty\n"}, on_bad_row="skip")
+    assert [example.label for example in task.examples("dev")] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"problem": "ranking"}, "--problem is 'ranking'"),
+        ({"problem": "regression", "labels": ["a", "b"]}, "--labels are given, but a regression has none"),
+        ({"problem": "multi_label", "class_weights": "balanced"}, "--class_weights are for classification"),
+        ({"labels": ["a", "b", "a"]}, "a label stands twice"),
+    ],
+)
+def test_contradicting_settings_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        CustomTask({}, Columns(), **options)
+
+
+def test_predictions_carry_ids_texts_and_probabilities(write, tmp_path):
+    test = 'text,key\n"a, b",k1\nc,k2\n'
+    columns = Columns(id="key")
+    train = "text,label,key\na,x,1\nb,y,2\n"
+    task = task_of(write, train, name="train.csv", columns=columns, others={"test": test})
+    outputs = {"logits": np.array([[2.0, 1.0], [0.0, 1.0]]), "probabilities": np.array([[0.75, 0.25], [0.3, 0.7]])}
+    examples = task.examples("test")
+    assert task.labels
+    written = task.write_predictions(str(tmp_path), "test", examples, outputs, None)
+    assert [path.rpartition("/")[2] for path in written] == ["test_results.tsv", "test_predictions.csv"]
+    assert (tmp_path / "test_predictions.csv").read_text().splitlines() == [
+        "id,text,label,probability_x,probability_y",
+        'k1,"a, b",x,0.75,0.25',
+        "k2,c,y,0.3,0.7",
+    ]
+    assert (tmp_path / "test_results.tsv").read_text() == "x\ty\n0.75\t0.25\n0.3\t0.7\n"
+    task.write_predictions(str(tmp_path), "test", examples, outputs, None, release_format=True)
+    assert (tmp_path / "test_results.tsv").read_text() == "0.75\t0.25\n0.3\t0.7\n"

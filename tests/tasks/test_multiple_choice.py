@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from bert_tf.files import InputError
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tokenization import FullTokenizer
+from tests.conftest import data_path
+from tests.programs import PIECES
+
+# The columns that SWAG is published with.
+SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
+SWAG_ROW = '0,v,1,s,"a, b",c,gold,d,e,f,g,2\n'
+
+
+def task_of(write, name, file, text, split="train", **options):
+    return MultipleChoiceTask(name, {split: write(file, text)}, **options)
+
+
+def test_endings_of_swag_go_on_from_their_fragment(write):
+    (example,) = task_of(write, "swag", "train.csv", SWAG + SWAG_ROW).examples("train")
+    assert example.prompt == "a, b"
+    assert example.endings == ("c d", "c e", "c f", "c g")
+    assert example.label == "2"
+
+
+def test_published_rows():
+    swag = MultipleChoiceTask("swag", {"dev": str(data_path("swag/swag_fixture.csv"))})
+    assert len(swag.examples("dev")) == 11
+    codah = MultipleChoiceTask("codah", {"train": str(data_path("codah/train.tsv"))})
+    assert len(codah.examples("train")) == 1665
+    assert codah.labels == ("0", "1", "2", "3")
+
+
+def test_codah_has_no_header(write):
+    (example,) = task_of(write, "codah", "train.tsv", "i\tprompt\ta\tb\tc\td\t3\n").examples("train")
+    assert (example.prompt, example.endings, example.label) == ("prompt", ("a", "b", "c", "d"), "3")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("a.tsv", "prompt\tending0\tending1\tending2\tlabel\np\ta\tb\tc\t1\n"),
+        ("a.jsonl", '{"prompt": "p", "endings": ["a", "b", "c"], "label": 1}\n'),
+    ],
+)
+def test_any_number_of_endings(write, file, text):
+    task = task_of(write, "multiple_choice", file, text)
+    assert task.labels == ("0", "1", "2")
+    (example,) = task.examples("train")
+    assert (example.prompt, example.endings, example.label) == ("p", ("a", "b", "c"), "1")
+
+
+def test_each_ending_makes_a_sequence_with_the_prompt(write):
+    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+    text = "prompt\tending0\tending1\tlabel\nm n\tk\tk l\t1\nm\to\tp\t0\n"
+    task = task_of(write, "multiple_choice", "a.tsv", text)
+    features = task.featurize(task.examples("train"), tokenizer, 16)
+    assert (len(features), features.choices) == (2, 2)
+    batch = features.batch(np.array([0, 1]), 8)
+    tokens = [tokenizer.convert_ids_to_tokens(row.tolist()) for row in batch["input_ids"]]
+    assert tokens[1] == ["[CLS]", "m", "n", "[SEP]", "k", "l", "[SEP]", "[PAD]"]
+    assert batch["segment_ids"][1].tolist() == [0, 0, 0, 0, 1, 1, 1, 0]
+    assert batch["label_ids"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "prompt\tending0\tending1\tlabel\np\ta\tb\t2\n",
+            "line 2: the label '2' is not the number of an ending; 0 to 1",
+        ),
+        ("prompt\tending0\tending1\tlabel\np\ta\t \t0\n", "line 2: the ending 1 is empty"),
+        ("prompt\tending0\tlabel\np\ta\t0\n", "line 2: columns ending0 and ending1"),
+        ("ending0\tending1\tlabel\na\tb\t0\n", "line 1: the column 'prompt' is missing"),
+        ("prompt\tending0\tending1\tid\tlabel\np\ta\tb\t7\t0\np\ta\tb\t7\t0\n", "line 3: the id '7' stands on line 2"),
+    ],
+)
+def test_bad_rows_are_named(write, text, message):
+    with pytest.raises(InputError, match=message):
+        task_of(write, "multiple_choice", "a.tsv", text).examples("train")
+
+
+def test_rows_with_other_numbers_of_endings_are_named(write):
+    text = '{"prompt": "p", "endings": ["a", "b"], "label": 1}\n{"prompt": "p", "endings": ["a"], "label": 0}\n'
+    with pytest.raises(InputError, match="line 2: the row has 1 endings, but 2 are expected"):
+        task_of(write, "multiple_choice", "a.jsonl", text).examples("train")

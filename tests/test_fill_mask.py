@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+
+from bert_tf import checkpoint_saver, checkpoints
+from bert_tf.files import InputError
+from bert_tf.fill_mask import MaskFiller
+from bert_tf.pretraining import PretrainingModel
+from tests.conftest import tiny_config
+
+PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    config = tiny_config(vocab_size=len(PIECES), max_position_embeddings=8)
+    model = PretrainingModel(config)
+    bias = next(v for v in model.variables if v.path == "cls/predictions/output_bias")
+    bias.assign(np.linspace(0, 70, len(PIECES)))  # so that the order of the guesses is known
+    checkpoint_saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(model.variables))
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    return folder
+
+
+def test_guesses_are_ordered_for_each_mask(folder):
+    filler = MaskFiller(str(folder))
+    guesses = filler("a [MASK] B[MASK]", top=3)
+    assert [[guess.token for guess in row] for row in guesses] == [["##c", "b", "a"]] * 2
+    assert all(row[0].probability > 0.99 > row[1].probability > row[2].probability for row in guesses)
+    assert len(filler("[MASK]", top=99)[0]) == len(PIECES)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("a b", r"has no \[MASK\]"), ("a " * 6 + "[MASK]", "has 7 pieces, but the model takes 6")]
+)
+def test_texts_that_cannot_be_filled(folder, text, message):
+    with pytest.raises(InputError, match=message):
+        MaskFiller(str(folder))(text)
