@@ -84,7 +84,9 @@ class GraphPacker:
             tf.cast(kept.second > 0, tf.int64),
             validate=False,
         )
-        return tf.concat([cls * column, _beginning(first, kept.first), sep * column, _beginning(second, kept.second), last], 1)
+        return tf.concat(
+            [cls * column, _beginning(first, kept.first), sep * column, _beginning(second, kept.second), last], 1
+        )
 
 
 def _beginning(pieces: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:

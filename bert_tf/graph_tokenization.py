@@ -8,7 +8,7 @@ place depends on their neighbours, are dealt with in a branch of their own, whic
 Axis letters: B texts, C characters of all texts, N characters after normalisation, W words, P pieces.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -32,7 +32,6 @@ from bert_tf.character_rules import (
     WORD_BEHIND,
 )
 from bert_tf.files import InputError
-from bert_tf.vocabulary import SPECIAL_TOKENS
 
 _UNK = "[UNK]"
 # As in the release, longer words become [UNK] unseen.
@@ -87,15 +86,14 @@ class GraphTokenizer(tf.Module):
     Args:
       vocab: piece -> id, such as `FullTokenizer.vocab`.
       do_lower_case: whether to lower-case and to strip accents.
-      keep_special_tokens: as for `FullTokenizer`.
+      kept_tokens: what is kept whole where it stands in a text, such as "[MASK]"; all of `SPECIAL_TOKENS` do what
+        `FullTokenizer` does with `keep_special_tokens`.
 
     Raises:
       InputError: if the vocabulary has no [UNK].
     """
 
-    def __init__(
-        self, vocab: Mapping[str, int], do_lower_case: bool = True, keep_special_tokens: bool = False
-    ) -> None:
+    def __init__(self, vocab: Mapping[str, int], do_lower_case: bool = True, kept_tokens: Sequence[str] = ()) -> None:
         super().__init__(name="graph_tokenizer")
         if _UNK not in vocab:
             raise InputError(f"The vocabulary has no {_UNK}, which words become that can't be made of its pieces.")
@@ -109,9 +107,9 @@ class GraphTokenizer(tf.Module):
         )
         tables = character_rules.character_rules(do_lower_case)
         self._pages, self._rules, self._contexts, self._spellings = map(tf.constant, tables)
-        kept = [token for token in SPECIAL_TOKENS if token in vocab] if keep_special_tokens else []
-        # [tokens, longest], -1 behind the last character.
-        self._special = tf.ragged.constant([[*map(ord, token)] for token in kept], tf.int32).to_tensor(-1) if kept else None
+        self._special = None
+        if kept_tokens:  # [tokens, longest], -1 behind the last character
+            self._special = tf.ragged.constant([[*map(ord, token)] for token in kept_tokens], tf.int32).to_tensor(-1)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """texts [B] of UTF-8 -> ids [B, (pieces)], int32: those of `FullTokenizer.encode`.

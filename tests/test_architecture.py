@@ -14,8 +14,9 @@ LAYERS = [
     for names in (
         "files traced_text vocabulary program",
         "config tokenization packing metrics example_format masking_policy tables conll feature_sets reporting",
-        "parallel sentence_features",
+        "parallel sentence_features character_rules",
         "input_pipeline dynamic_masking layers encoder heads optimization distribution",
+        "graph_tokenization inference_encoder graph_packing",
         "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask export",
         "training_step program_flags training",
         "finetuning_models pretraining pretraining_run finetuning sentence_task convert_checkpoint",
