@@ -44,9 +44,11 @@ class TokenBatch(NamedTuple):
 
     @classmethod
     def from_padded(cls, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> "TokenBatch":
-        """[B, T] each -> the tokens up to the last one of each row that is not masked, or the first token."""
-        places = tf.range(tf.shape(input_ids)[1])
-        lengths = tf.reduce_max(tf.where(input_mask > 0, places + 1, 1), axis=1)
+        """[B, T] each -> the tokens up to the last one of each row that is not masked; of rows that are masked, all."""
+        length = tf.shape(input_ids)[1]
+        places = tf.range(length)
+        lengths = tf.reduce_max(tf.where(input_mask > 0, places + 1, 0), axis=1)
+        lengths = tf.where(lengths > 0, lengths, length)
         kept = places < lengths[:, tf.newaxis]
         return cls(*(tf.boolean_mask(values, kept) for values in (input_ids, segment_ids, input_mask)), lengths)
 
@@ -58,9 +60,10 @@ class TokenBatch(NamedTuple):
         """[n, ...] -> [B, (T), ...]."""
         return tf.RaggedTensor.from_row_lengths(values, self.lengths, validate=False)
 
-    def padded(self, values: tf.Tensor) -> tf.Tensor:
-        """[n, ...] -> [B, T, ...], with zeros behind the end of each sequence."""
-        return self.ragged(values).to_tensor()
+    def padded(self, values: tf.Tensor, padding: float | int = 0, length: tf.Tensor | None = None) -> tf.Tensor:
+        """[n, ...] -> [B, T, ...], padded behind the end of each sequence: to the longest, or to a length."""
+        shape = None if length is None else [None, length, *values.shape[1:]]
+        return self.ragged(values).to_tensor(tf.cast(padding, values.dtype), shape)
 
 
 class _Rows(NamedTuple):
@@ -105,7 +108,7 @@ class InferenceEncoder(tf.Module):
         self.config = encoder.config
         self.causal = encoder.causal
         self.dtype = tf.as_dtype(dtype)
-        self._activation = (ACTIVATIONS | _FUSED_ACTIVATIONS)[self.config.hidden_act]
+        self.activation = (ACTIVATIONS | _FUSED_ACTIVATIONS)[self.config.hidden_act]
         weights = {v.path.removeprefix("bert/"): v.numpy() for v in encoder.variables}
         for i in range(self.config.num_hidden_layers):
             _join_projections(weights, f"encoder/layer_{i}/attention/self", self.config.head_size)
@@ -177,7 +180,7 @@ class InferenceEncoder(tf.Module):
         residual = tf.gather(x, rows.first) if only_first else x
         dense = self._dense(f"{name}/attention/output/dense", context) + residual
         attended = self._layer_norm(f"{name}/attention/output/LayerNorm", dense)
-        inner = self._activation(self._dense(f"{name}/intermediate/dense", attended))
+        inner = self.activation(self._dense(f"{name}/intermediate/dense", attended))
         return self._layer_norm(f"{name}/output/LayerNorm", self._dense(f"{name}/output/dense", inner) + attended)
 
     def _attend(self, name: str, x: tf.Tensor, rows: _Rows, only_first: bool) -> tf.Tensor:
@@ -191,12 +194,12 @@ class InferenceEncoder(tf.Module):
             return tf.unstack(tf.transpose(split, [2, 0, 3, 1, 4]))
 
         if only_first:
-            query = _product(tf.gather(x, rows.first), kernel[:, :width], bias[:width])
+            query = product(tf.gather(x, rows.first), kernel[:, :width], bias[:width])
             (query,) = split_heads(query, 1, 1)
-            key, value = split_heads(rows.spread(_product(x, kernel[:, width:], bias[width:])), 2, rows.length)
+            key, value = split_heads(rows.spread(product(x, kernel[:, width:], bias[width:])), 2, rows.length)
             scores_bias = rows.bias[:, :, :1]
         else:
-            query, key, value = split_heads(rows.spread(_product(x, kernel, bias)), 3, rows.length)
+            query, key, value = split_heads(rows.spread(product(x, kernel, bias)), 3, rows.length)
             scores_bias = rows.bias
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) + scores_bias
         probabilities = tf.cast(tf.nn.softmax(scores), self.dtype)
@@ -205,19 +208,14 @@ class InferenceEncoder(tf.Module):
         return context if only_first else rows.collect(context)
 
     def _dense(self, name: str, x: tf.Tensor) -> tf.Tensor:
-        return _product(x, self._matrices[f"{name}/kernel"].read_value(), self._constant(f"{name}/bias"))
+        return product(x, self._matrices[f"{name}/kernel"].read_value(), self._constant(f"{name}/bias"))
 
     def _constant(self, name: str) -> tf.Tensor:
         return tf.cast(self._vector(name), self.dtype)
 
     def _layer_norm(self, name: str, x: tf.Tensor) -> tf.Tensor:
-        """[n, H] -> [n, H]; in three axes and this form, because that's the one that TensorFlow fuses."""
-        x = tf.cast(x, tf.float32)[tf.newaxis]
-        mean = tf.reduce_mean(x, axis=[2], keepdims=True)
-        variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=[2], keepdims=True)
         beta, gamma = self._vector(f"{name}/beta"), self._vector(f"{name}/gamma")
-        normalised = tf.nn.batch_normalization(x, mean, variance, beta, gamma, self.config.layer_norm_eps)
-        return tf.cast(tf.squeeze(normalised, 0), self.dtype)
+        return tf.cast(layer_norm(x, beta, gamma, self.config.layer_norm_eps), self.dtype)
 
 
 def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int) -> None:
@@ -228,5 +226,21 @@ def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int)
         weights[f"{name}/{kind}"] = np.concatenate(parts, axis=-1)
 
 
-def _product(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+def product(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """x [n, in], kernel [in, out], bias [out] -> [n, out]."""
     return tf.nn.bias_add(tf.matmul(x, kernel), bias)
+
+
+# What TensorFlow's fused layer normalisation (2.20, on CPUs) adds to the variance, whatever the graph says.
+_FUSED_EPSILON = 1e-3
+
+
+def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """[n, H] -> [n, H], float32; in three axes and this form, because that's the one that TensorFlow fuses.
+
+    Inputs are multiplied by what makes the fused operation's epsilon ours: the same function, fused or not.
+    """
+    x = math.sqrt(_FUSED_EPSILON / epsilon) * tf.cast(x, tf.float32)[tf.newaxis]
+    mean = tf.reduce_mean(x, axis=[2], keepdims=True)
+    variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=[2], keepdims=True)
+    return tf.squeeze(tf.nn.batch_normalization(x, mean, variance, beta, gamma, _FUSED_EPSILON), 0)
