@@ -245,6 +245,12 @@ def _decode(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     return tf.strings.unicode_decode_with_offsets(closed, "UTF-8", errors="ignore")
 
 
+def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
+    """Texts without the bytes that aren't UTF-8."""
+    codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
+    return tf.strings.unicode_encode(codes, "UTF-8", errors="ignore")
+
+
 def _words(characters: _Characters) -> tuple[tf.Tensor, tf.Tensor]:
     """Where words begin (and the last one ends), [W + 1], and the words, normalised, [W]; some are empty."""
     begins = tf.bitwise.bitwise_and(characters.rules, WORD_BEFORE)

@@ -60,10 +60,12 @@ class TokenBatch(NamedTuple):
         """[n, ...] -> [B, (T), ...]."""
         return tf.RaggedTensor.from_row_lengths(values, self.lengths, validate=False)
 
-    def padded(self, values: tf.Tensor, padding: float | int = 0, length: tf.Tensor | None = None) -> tf.Tensor:
-        """[n, ...] -> [B, T, ...], padded behind the end of each sequence: to the longest, or to a length."""
-        shape = None if length is None else [None, length, *values.shape[1:]]
-        return self.ragged(values).to_tensor(tf.cast(padding, values.dtype), shape)
+    def padded(
+        self, values: tf.Tensor, padding: float | str | None = None, length: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """[n, ...] -> [B, T, ...], padded (with zeros) behind each end, to the longest or to a length."""
+        shape = None if length is None else tf.stack([-1, length, *values.shape[1:]])
+        return self.ragged(values).to_tensor(padding, shape=shape)
 
 
 class _Rows(NamedTuple):

@@ -17,11 +17,14 @@ LAYERS = [
         "parallel sentence_features character_rules",
         "input_pipeline dynamic_masking layers encoder heads optimization distribution",
         "graph_tokenization inference_encoder graph_packing",
-        "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask export",
+        "serving_texts serving_answerer serving_classifier serving_encoder serving_tagger",
+        "saved_model quantized_model line_predictions",
+        "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask",
         "training_step program_flags training",
         "finetuning_models pretraining pretraining_run finetuning sentence_task convert_checkpoint",
         "finetuning_recipes finetuning_reports finetuning_selection finetuning_trials finetuning_workflow",
         "tasks task_table",
+        "exporting export predict",
     )
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
