@@ -44,7 +44,8 @@ class ExportConfig:
       max_seq_length: longer sequences are cut; None for the run's, or for all that a pre-trained model takes.
       null_score_diff_threshold: SQuAD 2.0: there is no answer where its odds are above this; None for the one tuned
         for the model, or else 0.
-      answers: SQuAD: `n_best_size` and `max_answer_length`, where they aren't the run's.
+      answers: SQuAD: `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length`, where they aren't the
+        run's.
 
     Raises:
       InputError: if there is no such type.

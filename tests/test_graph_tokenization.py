@@ -33,14 +33,10 @@ BYTES = [b"\xff\xfea\xc3b", b"\xed\xa0\x80a", b"a\xe4\xb8 \xe4\xb8\xad\x80", b"\
 
 def assert_same(tokenizer, graph_tokenizer, texts):
     """Texts are bytes, of which Python drops those that aren't UTF-8, as the release does."""
-    tokenize = tf.function(graph_tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
-    with_offsets = tf.function(
-        graph_tokenizer.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)]
-    )
     for begin in range(0, len(texts), 2000):
         some = texts[begin : begin + 2000]
-        ids = tokenize(tf.constant(some, tf.string)).to_list()
-        found = [values.to_list() for values in with_offsets(tf.constant(some, tf.string))]
+        ids = graph_tokenizer.tokenize(tf.constant(some, tf.string)).to_list()
+        found = [values.to_list() for values in graph_tokenizer.tokenize_with_offsets(tf.constant(some, tf.string))]
         for i, raw in enumerate(some):
             text = raw.decode("utf-8", "ignore")
             pieces, spans = tokenizer.tokenize_with_offsets(text)
