@@ -24,7 +24,9 @@ def write(function: PlainFunction, path: str) -> None:
     names = ("input_ids", "input_mask", "segment_ids")
     specs = [tf.TensorSpec([None, None], tf.int32, name) for name in names]
     concrete = tf.function(function, input_signature=specs).get_concrete_function()
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
+    module = tf.Module()
+    module.read_by_it = list(concrete.variables)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     with files.replacing(path, "wb") as writer:
         writer.write(converter.convert())

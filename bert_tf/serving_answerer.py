@@ -89,7 +89,7 @@ class ServedAnswerer(tf.Module):
         self._bias = tf.Variable(head.output_bias.numpy(), trainable=False, name="output_bias")
         self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
         self._cls, self._sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
-        self._rules = rules
+        self.rules = rules
 
     def signatures(self) -> dict[str, Signature]:
         """`serving_default`: question and context [B]; `ids`: input_ids, input_mask, segment_ids [B, T].
@@ -111,7 +111,7 @@ class ServedAnswerer(tf.Module):
 
     def _from_texts(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         check_equally_many(question=question, context=context)
-        query = self._tokenizer.tokenize(question)[:, : self._rules.max_query_length]
+        query = self._tokenizer.tokenize(question)[:, : self.rules.max_query_length]
         pieces = self._tokenizer.tokenize_with_offsets(context)
         windows = self._cut(query, pieces.ids)
         logits = in_parts(self._logits, windows.tokens, width=2)
@@ -127,8 +127,8 @@ class ServedAnswerer(tf.Module):
     def _cut(self, query: tf.RaggedTensor, context: tf.RaggedTensor) -> _Windows:
         """Ids [B, (pieces)] of questions and contexts -> windows; see `squad_features.cut_windows`."""
         query_lengths, lengths = query.row_lengths(), context.row_lengths()
-        room = self._rules.max_seq_length - 3 - query_lengths
-        step = tf.minimum(room, self._rules.doc_stride)
+        room = self.rules.max_seq_length - 3 - query_lengths
+        step = tf.minimum(room, self.rules.doc_stride)
         overhang = tf.maximum(lengths - room, 0)
         counts = tf.where(lengths > 0, (overhang + step - 1) // step + 1, 0)
 
@@ -165,13 +165,13 @@ class ServedAnswerer(tf.Module):
         tokens = windows.tokens
         longest = tf.reduce_max(tf.concat([tokens.lengths, [1]], axis=0))
         padded = tokens.padded(tf.cast(logits, tf.float64), -float("inf"), longest)  # [W, T, 2]
-        count = tf.minimum(self._rules.n_best_size, longest)
+        count = tf.minimum(self.rules.n_best_size, longest)
         start_logits, starts = tf.math.top_k(padded[..., 0], count)  # [W, K], of equal ones the first
         end_logits, ends = tf.math.top_k(padded[..., 1], count)
         start_fits = tf.gather(tokens.padded(windows.is_max_context, False, longest), starts, batch_dims=1)
         end_fits = tf.gather(tokens.padded(windows.is_text, False, longest), ends, batch_dims=1)
         more_pieces = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis]  # [W, K, K]
-        fits = (more_pieces >= 0) & (more_pieces < self._rules.max_answer_length)
+        fits = (more_pieces >= 0) & (more_pieces < self.rules.max_answer_length)
         fits &= start_fits[:, :, tf.newaxis] & end_fits[:, tf.newaxis, :]
         scores = start_logits[:, :, tf.newaxis] + end_logits[:, tf.newaxis, :]
         scores = tf.reshape(tf.where(fits, scores, -float("inf")), [tf.shape(scores)[0], count * count])
@@ -189,11 +189,11 @@ class ServedAnswerer(tf.Module):
     def _answers(
         self, context: tf.Tensor, pieces: TokenizedText, spans: _Spans, null_score: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        threshold = self._rules.null_score_diff_threshold
+        threshold = self.rules.null_score_diff_threshold
         is_answer = spans.score > -float("inf")
         if threshold is not None:
             is_answer &= null_score - spans.score <= threshold + _ROUNDING
-            if self._rules.n_best_size == 1:  # an n-best list of one has no answer beside the null answer
+            if self.rules.n_best_size == 1:  # an n-best list of one has no answer beside the null answer
                 is_answer &= spans.score >= null_score
 
         def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
