@@ -1,18 +1,24 @@
-"""Fine-tunes BERT on classification, regression, multiple choice and tagging: trains, evaluates, predicts."""
+"""Fine-tunes BERT on classification, regression, multiple choice and tagging: trains, evaluates, predicts, exports."""
+
+from collections.abc import Sequence
 
 from absl import flags
 
-from bert_tf import finetuning_workflow, program, program_flags
+from bert_tf import exporting, finetuning_workflow, program, program_flags
 from bert_tf.config import BertConfig
+from bert_tf.feature_tagger import BILSTM_UNITS, COMBINATIONS
+from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_models import PROBLEMS
 from bert_tf.finetuning_recipes import fresh_top_layers, recipe_grid
 from bert_tf.finetuning_selection import SelectionConfig
 from bert_tf.finetuning_workflow import Plan
+from bert_tf.saved_model import ExportConfig
 from bert_tf.tables import ON_BAD_ROW
 from bert_tf.task_table import TASK_NAMES, DataConfig
 from bert_tf.tasks import glue_benchmark
 from bert_tf.tasks.custom import Columns
+from bert_tf.tasks.tagging_by_features import FeatureBased
 from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
@@ -56,6 +62,18 @@ _CLASS_WEIGHTS = flags.DEFINE_string(
 _DOCUMENT_CONTEXT = flags.DEFINE_bool(
     "document_context", True, "Tagging: see a sentence within its document, where the file has -DOCSTART-."
 )
+_FEATURE_LAYERS = flags.DEFINE_string(
+    "feature_layers",
+    None,
+    "Tagging by features (paper, Table 7): leave the model as it is, and train a BiLSTM on these layers, such as "
+    "'-1,-2,-3,-4' (the last is -1) or 'embeddings'.",
+)
+_FEATURE_COMBINATION = flags.DEFINE_enum(
+    "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are put together."
+)
+_BILSTM_UNITS = flags.DEFINE_integer(
+    "bilstm_units", BILSTM_UNITS, "Tagging by features: units of each direction.", lower_bound=1
+)
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes that tokenize; 0 for one on each core.")
 # New ones: choosing.
 _SWEEP = flags.DEFINE_bool("sweep", False, "Try every batch size, learning rate and number of epochs below.")
@@ -76,15 +94,30 @@ _REINIT_LAYERS = flags.DEFINE_integer(
     "reinit_layers", 0, "Top layers that start afresh, with the pooler (Zhang et al., 2021); for small data sets."
 )
 _RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without its header.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings, into --export_dir.")
+_EXPORT = program_flags.ExportFlags()
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
 
 
 def main() -> None:
+    """What was asked for, in turn."""
+    names = glue_benchmark.parse_names(_TASK_NAME.value)
+    export_config = _EXPORT.config() if _DO_EXPORT.value else None
+    if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:
+        fine_tune(names)
+    if export_config is not None:
+        export(names, export_config)
+
+
+def fine_tune(names: Sequence[str]) -> None:
     """Flags to a run and a plan; a list of GLUE's tasks to a run for each."""
     plan = make_plan()
     config = BertConfig.from_json_file(_BERT_CONFIG_FILE.value)
-    names = glue_benchmark.parse_names(_TASK_NAME.value)
-    tasks = [make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, plan.do_train) for name in names]
+    feature_based = make_feature_based(config)
+    tasks = [
+        make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, plan.do_train, feature_based)
+        for name in names
+    ]
     run = FinetuningRun(
         tasks[0],
         config,
@@ -92,7 +125,7 @@ def main() -> None:
         _MAX_SEQ_LENGTH.value,
         _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # the plan's recipes count them
         _DISTRIBUTION.config(),
-        _INIT_CHECKPOINT.value,
+        None if feature_based else _INIT_CHECKPOINT.value,
         _NUM_WORKERS.value,
         fresh_top_layers(config, _REINIT_LAYERS.value),
     )
@@ -100,6 +133,16 @@ def main() -> None:
         finetuning_workflow.carry_out(run, plan)
     else:
         glue_benchmark.carry_out(run, tasks, plan, _DATA_DIR.value)
+
+
+def export(names: Sequence[str], config: ExportConfig) -> None:
+    """Exports what was fine-tuned, now or before; of several tasks each into a folder of its own."""
+    if len(names) == 1:
+        exporting.export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, config)
+        return
+    for name in names:
+        folders = (glue_benchmark.task_folder(root, name) for root in (_OUTPUT_DIR.value, _EXPORT.export_dir))
+        exporting.export_run(*folders, config)
 
 
 def make_plan() -> Plan:
@@ -122,6 +165,14 @@ def make_plan() -> Plan:
         allow_changes=_ALLOW_CHANGES.value,
         flags=program.flag_values(),
     )
+
+
+def make_feature_based(config: BertConfig) -> FeatureBased | None:
+    """How to tag by features; None to fine-tune."""
+    if not _FEATURE_LAYERS.value:
+        return None
+    encoder = FrozenEncoder(config, _INIT_CHECKPOINT.value, _FEATURE_LAYERS.value, "--feature_layers")
+    return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM_UNITS.value)
 
 
 def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:

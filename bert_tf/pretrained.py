@@ -75,7 +75,7 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
     checkpoint = checkpoints.find_checkpoint(path, "load()")
     folder = path if files.is_folder(path) else os.path.dirname(path)
     config = BertConfig.from_json_file(find_config(folder, "load()"), "load()")
-    encoder = BertEncoder(config, dtype=dtype)
+    encoder = BertEncoder(config, causal=run_directory.is_causal(checkpoint), dtype=dtype)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
     checkpoints.restore(checkpoints.named_variables(encoder.variables), source, may_be_fresh="", what="load()")
     vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
@@ -102,10 +102,9 @@ def find_config(folder: str, what: str) -> str:
 
 def _recorded_casing(folder: str, vocab_file: str) -> bool:
     """What the run or the tokenizer's settings say, or else the vocabulary's letters."""
-    if files.exists(os.path.join(folder, run_directory.RUN_FILE)):
-        recorded = run_directory.read(folder)["decisive"].get("do_lower_case")
-        if recorded is not None:
-            return recorded
+    recorded = run_directory.recorded(folder, "do_lower_case")
+    if recorded is not None:
+        return recorded
     settings_file = os.path.join(folder, "tokenizer_config.json")
     if files.exists(settings_file):
         recorded = files.read_json(settings_file, "load()").get("do_lower_case")

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,14 @@ def test_casing_comes_from_the_run_or_from_the_vocabulary(tmp_path):
     assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
     (tmp_path / "run.json").write_text('{"decisive": {"do_lower_case": true}}')
     assert bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+
+
+def test_a_left_to_right_run_stays_one(tmp_path):
+    save(tmp_path)
+    assert not bert_tf.load(str(tmp_path)).encoder.causal
+    for decisive in ({"objective": "ltr"}, {"causal": True}):
+        (tmp_path / "run.json").write_text(json.dumps({"decisive": decisive}))
+        assert bert_tf.load(str(tmp_path / "bert_model.ckpt")).encoder.causal
 
 
 def test_a_missing_config_or_vocabulary(tmp_path):
