@@ -13,7 +13,7 @@
 - masking: CPU seconds of the input pipeline with --masking=dynamic and with static data, beside those of the training
   step of a tiny model that reads it. Goal: 5% of a step.
 
-All of it takes about 15 minutes on 4 quiet cores, and 3 GB of disk for the memory part.
+Takes a while: choose --parts. The memory part needs 3 GB of disk.
 """
 
 import os
