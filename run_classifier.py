@@ -1,8 +1,10 @@
-"""Fine-tunes BERT on classification, regression, multiple choice and tagging: trains, evaluates, predicts."""
+"""Fine-tunes BERT on classification, regression, multiple choice and tagging: trains, evaluates, predicts, exports."""
+
+from collections.abc import Sequence
 
 from absl import flags
 
-from bert_tf import finetuning_workflow, program, program_flags
+from bert_tf import exporting, finetuning_workflow, program, program_flags
 from bert_tf.config import BertConfig
 from bert_tf.feature_tagger import BILSTM_UNITS, COMBINATIONS
 from bert_tf.features import FrozenEncoder
@@ -12,6 +14,7 @@ from bert_tf.finetuning_models import PROBLEMS
 from bert_tf.finetuning_recipes import fresh_top_layers, recipe_grid
 from bert_tf.finetuning_selection import SelectionConfig
 from bert_tf.finetuning_workflow import Plan
+from bert_tf.saved_model import ExportConfig
 from bert_tf.tables import ON_BAD_ROW
 from bert_tf.task_table import TASK_NAMES, DataConfig
 from bert_tf.tasks import glue_benchmark
@@ -92,14 +95,25 @@ _REINIT_LAYERS = flags.DEFINE_integer(
     "reinit_layers", 0, "Top layers that start afresh, with the pooler (Zhang et al., 2021); for small data sets."
 )
 _RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without its header.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings, into --export_dir.")
+_EXPORT = program_flags.ExportFlags()
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
 
 
 def main() -> None:
+    """What was asked for, in turn."""
+    names = glue_benchmark.parse_names(_TASK_NAME.value)
+    export_config = _EXPORT.config() if _DO_EXPORT.value else None
+    if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:
+        fine_tune(names)
+    if export_config is not None:
+        export(names, export_config)
+
+
+def fine_tune(names: Sequence[str]) -> None:
     """Flags to a run and a plan; a list of GLUE's tasks to a run for each."""
     plan = make_plan()
     config = BertConfig.from_json_file(_BERT_CONFIG_FILE.value)
-    names = glue_benchmark.parse_names(_TASK_NAME.value)
     feature_based = make_feature_based(config)
     tasks = [
         make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, plan.do_train, feature_based)
@@ -120,6 +134,16 @@ def main() -> None:
         finetuning_workflow.carry_out(run, plan)
     else:
         glue_benchmark.carry_out(run, tasks, plan, _DATA_DIR.value)
+
+
+def export(names: Sequence[str], config: ExportConfig) -> None:
+    """Exports what was fine-tuned, now or before; of several tasks each into a folder of its own."""
+    if len(names) == 1:
+        exporting.export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, config)
+        return
+    for name in names:
+        folders = (glue_benchmark.task_folder(root, name) for root in (_OUTPUT_DIR.value, _EXPORT.export_dir))
+        exporting.export_run(*folders, config)
 
 
 def make_plan() -> Plan:

@@ -1,4 +1,4 @@
-"""Pre-trains BERT (masked LM and next sentence prediction), or evaluates a pre-trained model.
+"""Pre-trains BERT (masked LM and next sentence prediction), evaluates and exports a pre-trained model.
 
 Reads the TFRecords of `data_prep.create_pretraining_data`, or of the original program.
 """
@@ -7,7 +7,7 @@ import os
 
 from absl import flags
 
-from bert_tf import program, program_flags, reporting
+from bert_tf import distribution, exporting, program, program_flags, reporting
 from bert_tf.files import InputError
 from bert_tf.pretraining import OBJECTIVES
 from bert_tf.pretraining_run import PretrainingData, PretrainingRun
@@ -46,13 +46,18 @@ _SECOND_MAX_PREDICTIONS = flags.DEFINE_integer(
 _SECOND_PROPORTION = flags.DEFINE_float("second_phase_proportion", 0.1, "Share of the steps in the second phase.")
 _EVAL_INPUT_FILE = flags.DEFINE_string("eval_input_file", None, "Held-out TFRecord files, evaluated while training.")
 _EVAL_STEPS = flags.DEFINE_integer("eval_steps", 1000, "Training steps between evaluations on --eval_input_file.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings, into --export_dir.")
+_EXPORT = program_flags.ExportFlags()
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
 
 
 def main() -> None:
     """Flags to a run; the run does the rest."""
-    if not (_DO_TRAIN.value or _DO_EVAL.value):
-        raise InputError("At least one of --do_train and --do_eval must be given.")
+    if not (_DO_TRAIN.value or _DO_EVAL.value or _DO_EXPORT.value):
+        raise InputError("At least one of --do_train, --do_eval and --do_export must be given.")
+    export_config = _EXPORT.config() if _DO_EXPORT.value else None
+    if export_config is not None and _DO_TRAIN.value and not _VOCAB_FILE.value:
+        raise InputError("--do_export needs --vocab_file: the exported model takes raw strings.")
     program_flags.apply_recipe(_RECIPE.value)
     lengths = (_MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value)
     data, phase_ends = [PretrainingData(_INPUT_FILE.value, *lengths)], [_NUM_TRAIN_STEPS.value]
@@ -82,6 +87,8 @@ def main() -> None:
     if _DO_EVAL.value:
         results = run.evaluate(_EVAL_BATCH_SIZE.value, _MAX_EVAL_STEPS.value)
         reporting.report_results(results, os.path.join(_OUTPUT_DIR.value, "eval_results.txt"))
+    if export_config is not None and distribution.is_chief(run.strategy):
+        exporting.export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 
 
 if __name__ == "__main__":

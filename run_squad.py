@@ -1,4 +1,4 @@
-"""Fine-tunes BERT on SQuAD 1.1 and 2.0: trains, predicts, evaluates, and answers what is typed.
+"""Fine-tunes BERT on SQuAD 1.1 and 2.0: trains, predicts, evaluates, answers what is typed, exports.
 
 The folder of a finished run (--output_dir) holds:
 
@@ -22,11 +22,12 @@ import os
 
 from absl import flags, logging
 
-from bert_tf import program, program_flags, run_directory
+from bert_tf import exporting, program, program_flags, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.files import InputError
 from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_recipes import Recipe
+from bert_tf.saved_model import ExportConfig
 from bert_tf.tasks import squad_interactive, squad_run
 from bert_tf.tasks.squad_answerer import ENSEMBLE_METHODS, Answerer, AnswerPlan
 from bert_tf.tasks.squad_examples import ANSWER_TEXTS
@@ -88,6 +89,8 @@ _EVALUATE_FILE = flags.DEFINE_string(
     "evaluate_file", None, "Only evaluate these answers to --predict_file: a predictions.json of any system."
 )
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes that tokenize; 0 for one on each core.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings, into --export_dir.")
+_EXPORT = program_flags.ExportFlags()
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
 
 
@@ -99,8 +102,9 @@ def main() -> None:
     if _EVALUATE_FILE.value:
         squad_run.evaluate_file(task, _EVALUATE_FILE.value, _OUTPUT_DIR.value)
         return
-    if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value):
-        raise InputError("At least one of --do_train, --do_predict and --interactive must be given.")
+    if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value or _DO_EXPORT.value):
+        raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
+    export_config = make_export_config() if _DO_EXPORT.value else None
     run = make_run(task)
     plan = AnswerPlan(
         _PREDICT_BATCH_SIZE.value,
@@ -119,6 +123,8 @@ def main() -> None:
         squad_run.predict(run, plan)
     if _INTERACTIVE.value:
         squad_interactive.interact(Answerer(run, plan))
+    if export_config is not None:
+        exporting.export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 
 
 def make_config() -> SquadConfig:
@@ -134,6 +140,14 @@ def make_config() -> SquadConfig:
         _FIX_ANSWER_OFFSETS.value,
         _PAD_TO_MAX.value,
         _VERBOSE_LOGGING.value,
+    )
+
+
+def make_export_config() -> ExportConfig:
+    """How the model is exported: to answer as --do_predict does with the same flags, and --answer_text=offsets."""
+    answers = {flag.name: flag.value for flag in (_DOC_STRIDE, _MAX_QUERY_LENGTH, _N_BEST_SIZE, _MAX_ANSWER_LENGTH)}
+    return _EXPORT.config(
+        max_seq_length=_MAX_SEQ_LENGTH.value, null_score_diff_threshold=_NULL_THRESHOLD.value, answers=answers
     )
 
 

@@ -28,12 +28,19 @@ def make_batch(config, batch_size, length):
 
 
 def our_step(config, batch, dtype, **options):
-    """A function that runs one of our training steps."""
-    size = batch["input_ids"].shape[0]
-    settings = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), size, dtype=dtype, **options)
+    """A function that runs one of our training steps, always on the same batch."""
+    dataset = tf.data.Dataset.from_tensors(batch).repeat()
+    return step_on(dataset, batch["input_ids"].shape[0], config, dtype, **options)
+
+
+def step_on(dataset, batch_size, config, dtype="float32", **options):
+    """A function that runs one of our training steps on the next batch of a dataset."""
+    settings = TrainingConfig(
+        tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
+    )
     strategy = distribution.build_strategy(distribution.DistributionConfig())
     with strategy.scope():
         model = PretrainingModel(config, dtype=DTYPES[dtype], recompute_gradients=settings.recompute_gradients)
         trainer = Trainer(model, settings, strategy)
-    trainer.iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    trainer.iterator = iter(dataset)
     return lambda: trainer.train(tf.constant(1))

@@ -177,7 +177,8 @@ class BertEncoder(BertLayer):
 
     def _attention_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
         """[B, T] -> [B, 1, 1 or T, T], added to the scores."""
-        visible = tf.cast(input_mask, tf.float32)[:, None, None, :]
+        # One axis at a time, because that's how LiteRT's converter knows it.
+        visible = tf.expand_dims(tf.expand_dims(tf.cast(input_mask, tf.float32), 1), 1)
         if self.causal:
             length = input_mask.shape[1] or tf.shape(input_mask)[1]
             visible *= tf.linalg.band_part(tf.ones([length, length]), -1, 0)

@@ -212,6 +212,32 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
         raise
 
 
+@contextlib.contextmanager
+def replacing_folder(path: str) -> Iterator[str]:
+    """Gives the name of a temporary folder that becomes `path` when the block ends without an error.
+
+    Until then, and after an error or a kill, there is no such folder (or an empty one, as it was).
+    """
+    path = path.rstrip("/")
+    make_folder(os.path.dirname(path))
+    temporary = temporary_name(path)
+    try:
+        yield temporary
+        rename(temporary, path)
+    except BaseException:
+        remove_folder(temporary)
+        raise
+
+
+def remove_folder(path: str) -> None:
+    """Removes a folder with all that is in it; fine if it isn't there."""
+    if is_remote(path):
+        if _gfile().exists(path):
+            _gfile().rmtree(path)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def temporary_name(path: str) -> str:
     """A name beside `path` that no reader takes for a finished file."""
     return f"{path}.tmp-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -4,13 +4,16 @@ Names and defaults are the release's; what is new stands behind them.
 """
 
 import dataclasses
+from typing import Any
 
 from absl import flags
 
+from bert_tf import saved_model
 from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.distribution import STRATEGIES, DistributionConfig
 from bert_tf.files import InputError
 from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
+from bert_tf.saved_model import ExportConfig
 from bert_tf.training_step import DTYPES, TrainingConfig
 from bert_tf.vocabulary import load_vocab
 
@@ -144,6 +147,33 @@ class TrainingFlags:
             recompute_gradients=self._recompute.value,
             peak_tflops=self._peak_tflops.value,
         )
+
+
+class ExportFlags:
+    """Defines the flags that say how a model is exported."""
+
+    def __init__(self) -> None:
+        self._export_dir = flags.DEFINE_string("export_dir", None, "A new folder for the model that can be served.")
+        self._dtype = flags.DEFINE_enum(
+            "export_dtype", "float32", saved_model.DTYPES, "What exported weights are stored and computed in."
+        )
+        self._quantize = flags.DEFINE_enum(
+            "export_quantize", "none", saved_model.QUANTIZATIONS, "int8: write a LiteRT model of bytes besides."
+        )
+
+    @property
+    def export_dir(self) -> str:
+        """The folder."""
+        return self._export_dir.value
+
+    def config(self, **settings: Any) -> ExportConfig:
+        """The flags' values, once they are parsed, with what else is set.
+
+        Raises:
+          InputError: if the folder is not given, or isn't new.
+        """
+        saved_model.check_export_dir(self.export_dir)
+        return ExportConfig(self._dtype.value, self._quantize.value, **settings)
 
 
 def numbers(flag: flags.FlagHolder, kind: type[int] | type[float]) -> list:

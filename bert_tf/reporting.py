@@ -12,7 +12,7 @@ from bert_tf import files
 from bert_tf.program import say
 
 
-def progress_bar(total: int, what: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
+def progress_bar(total: int | None, what: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
     """A bar with counts, rate and ETA on standard error; quiet where nobody watches a terminal but every minute."""
     interval = 0.5 if sys.stderr.isatty() else 60.0
     return tqdm(

@@ -14,13 +14,17 @@ LAYERS = [
     for names in (
         "files traced_text vocabulary program",
         "config tokenization packing metrics example_format masking_policy tables conll feature_sets reporting",
-        "parallel sentence_features",
+        "parallel sentence_features character_rules",
         "input_pipeline dynamic_masking layers encoder heads optimization distribution",
-        "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask export",
+        "graph_tokenization inference_encoder graph_packing",
+        "serving_texts serving_answerer serving_classifier serving_encoder serving_tagger",
+        "saved_model quantized_model line_predictions",
+        "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask",
         "training_step program_flags training",
         "finetuning_models feature_tagger pretraining pretraining_run finetuning sentence_task convert_checkpoint",
         "finetuning_recipes finetuning_reports finetuning_selection finetuning_trials finetuning_workflow",
         "tasks task_table",
+        "exporting export predict",
     )
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

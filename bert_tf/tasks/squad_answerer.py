@@ -12,6 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
 from bert_tf.finetuning import FinetuningRun, Outputs
+from bert_tf.finetuning_models import SpanModel
 from bert_tf.program import say
 from bert_tf.tasks.squad_ensemble import average_distributions
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE, read_null_threshold
@@ -103,9 +104,14 @@ def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
 
 
 def _restore(run: FinetuningRun) -> str:
-    """Loads a run's model, and says which one it is: its step, and a few digits that change with its weights."""
+    """Loads a run's model, and says which one it is."""
     step = run.restore()
-    digest = hashlib.sha256(run.model.head.output_weights.numpy().tobytes()).hexdigest()
+    return describe_model(step, run.model)
+
+
+def describe_model(step: int, model: SpanModel) -> str:
+    """Which model it is: its step, and a few digits that change with its weights."""
+    digest = hashlib.sha256(model.head.output_weights.numpy().tobytes()).hexdigest()
     return f"step {step} ({digest[:8]})"
 
 

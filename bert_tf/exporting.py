@@ -1,0 +1,260 @@
+"""A finished run, or a pre-trained model, becomes a SavedModel that takes raw strings.
+
+The tokenizer, the vocabulary and the labels are inside: to serve it, only tensorflow and tensorflow-text are needed.
+What it can be asked is said by the `signatures` of `ServedClassifier`, `ServedChooser`, `ServedTagger`,
+`ServedAnswerer` and `ServedEncoder`.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bert_tf import (
+    checkpoint_saver,
+    checkpoints,
+    files,
+    finetuning_workflow,
+    pretrained,
+    quantized_model,
+    run_directory,
+    saved_model,
+)
+from bert_tf.config import BertConfig
+from bert_tf.encoder import BertEncoder
+from bert_tf.files import InputError
+from bert_tf.finetuning import BEST_FOLDER
+from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
+from bert_tf.finetuning_trials import TRIALS_FILE, TrialTable
+from bert_tf.heads import MaskedLMHead
+from bert_tf.inference_encoder import InferenceEncoder
+from bert_tf.packing import check_max_seq_length
+from bert_tf.program import say
+from bert_tf.quantized_model import PlainFunction
+from bert_tf.saved_model import ExportConfig
+from bert_tf.serving_answerer import AnswerRules, ServedAnswerer
+from bert_tf.serving_classifier import ServedChooser, ServedClassifier
+from bert_tf.serving_encoder import ServedEncoder
+from bert_tf.serving_tagger import ServedTagger
+from bert_tf.serving_texts import ServedModel, TextReader
+from bert_tf.task_table import TAGGING
+from bert_tf.tasks import multiple_choice
+from bert_tf.tasks.glue import DEFINITIONS
+from bert_tf.tasks.squad_answerer import AnswerPlan, choose_null_threshold, describe_model
+from bert_tf.tasks.squad_task import SquadTask
+from bert_tf.tokenization import FullTokenizer, load_tokenizer
+
+Model = ClassifierModel | SpanModel | TokenModel
+
+
+class Exportable(NamedTuple):
+    """A model that can be exported.
+
+    Attributes:
+      served: with its signatures.
+      plain: what `ids` computes, padded, for runtimes that know TensorFlow's common operations only.
+    """
+
+    served: ServedModel
+    plain: PlainFunction
+
+
+@dataclasses.dataclass(frozen=True)
+class _FinishedRun:
+    """A run's folder, as far as exporting needs it.
+
+    Attributes:
+      folder: where its checkpoints are.
+      decisive: what it was trained with; see `run_directory`.
+      flags: of the program that trained.
+      labels: the classes; None for regression.
+      config: of the encoder.
+      tokenizer: of the model.
+      max_seq_length: longest sequence of the exported model.
+      export_config: how it is exported.
+    """
+
+    folder: str
+    decisive: Mapping[str, Any]
+    flags: Mapping[str, Any]
+    labels: list[str] | None
+    config: BertConfig
+    tokenizer: FullTokenizer
+    max_seq_length: int
+    export_config: ExportConfig
+
+    def restore(self, model: Model) -> int:
+        """Gives a model the weights that the run is judged with, and returns their step."""
+        checkpoint = _judged_checkpoint(self.folder)
+        if checkpoint is None:
+            raise InputError(f"--model_dir: {self.folder} holds no checkpoint. Train first.")
+        source = checkpoints.open_checkpoint(checkpoint, "--model_dir")
+        variables = checkpoints.named_variables(model.variables)
+        say(str(checkpoints.restore(variables, source, may_be_fresh="", what="--model_dir")))
+        return int(source.read("global_step"))
+
+    def encoder(self, model: Model) -> InferenceEncoder:
+        return InferenceEncoder(model.encoder, self.export_config.dtype)
+
+    def texts(self) -> TextReader:
+        return TextReader(self.tokenizer, self.max_seq_length)
+
+
+def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = None) -> None:
+    """Exports a finished run, or any pre-trained model that `bert_tf.load` reads.
+
+    Args:
+      model_dir: the folder of the run; of several trials the best is taken.
+      export_dir: a folder that doesn't exist yet, or is empty.
+      config: how.
+
+    Raises:
+      InputError: if one of the folders is not what is expected.
+    """
+    config = config or ExportConfig()
+    saved_model.check_export_dir(export_dir)
+    model = build(model_dir, config)
+    with files.replacing_folder(export_dir) as folder:
+        saved_model.write(model.served, folder)
+        if config.quantize == "int8":
+            quantized_model.write(model.plain, os.path.join(folder, quantized_model.FILE))
+    say(f"Wrote {export_dir} with the signatures {', '.join(model.served.signatures())}.")
+
+
+def build(model_dir: str, config: ExportConfig) -> Exportable:
+    """The model that `export_run` writes."""
+    if not files.exists(model_dir):
+        raise InputError(f"--model_dir: there is no folder {model_dir!r}. Check the path for a typing error.")
+    folder = _folder_of_best_trial(model_dir)
+    if "task" not in _recorded(folder).get("decisive", {}):
+        return _build_encoder(model_dir, config)
+    run = _read_run(model_dir, folder, config)
+    task = run.decisive["task"]
+    if task == SquadTask.name:
+        return _build_answerer(run)
+    if task == TAGGING:
+        return _build_tagger(run)
+    return _build_chooser(run) if task in multiple_choice.FILE_NAMES else _build_classifier(run)
+
+
+def _recorded(folder: str) -> dict[str, Any]:
+    path = os.path.join(folder, run_directory.RUN_FILE)
+    return run_directory.read(folder) if files.exists(path) else {}
+
+
+def _folder_of_best_trial(model_dir: str) -> str:
+    """The folder itself, or where it holds trials, the best one's: the only one that has kept its checkpoints."""
+    if not files.exists(os.path.join(model_dir, TRIALS_FILE)) or checkpoint_saver.latest_checkpoint(model_dir):
+        return model_dir
+    table = TrialTable(model_dir, "")
+    folders = [table.folder(row["trial"]) for row in table.rows()]
+    kept = [folder for folder in folders if _judged_checkpoint(folder)]
+    if len(kept) != 1:
+        raise InputError(
+            f"--model_dir: {model_dir} holds trials, of which {len(kept)} have checkpoints, where the best one's are "
+            "expected. Finish the trials, or name the folder of one."
+        )
+    return kept[0]
+
+
+def _judged_checkpoint(folder: str) -> str | None:
+    """The checkpoint that a run is judged with: the one that did best on the dev set, if it was kept, or the newest."""
+    best = os.path.join(folder, BEST_FOLDER)
+    return checkpoint_saver.latest_checkpoint(best) or checkpoint_saver.latest_checkpoint(folder)
+
+
+def _read_run(model_dir: str, folder: str, config: ExportConfig) -> _FinishedRun:
+    recorded = _recorded(folder)
+    decisive = recorded["decisive"]
+    bert_config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--model_dir")
+    max_seq_length = config.max_seq_length or decisive["max_seq_length"]
+    check_max_seq_length(max_seq_length)
+    bert_config.check_sequence_length(max_seq_length)
+    return _FinishedRun(
+        folder,
+        decisive,
+        recorded["flags"],
+        decisive.get("labels") or finetuning_workflow.recorded_labels(model_dir),
+        bert_config,
+        load_tokenizer(os.path.join(folder, run_directory.VOCAB_FILE), decisive["do_lower_case"]),
+        max_seq_length,
+        config,
+    )
+
+
+def _build_classifier(run: _FinishedRun) -> Exportable:
+    task = run.decisive["task"]
+    if task in DEFINITIONS:
+        labels, is_pair = DEFINITIONS[task].labels, DEFINITIONS[task].text_b is not None
+    else:
+        labels, is_pair = run.labels, bool(run.flags.get("text_b_column"))
+    problem = run.decisive.get("problem") or ("classification" if labels else "regression")
+    model = ClassifierModel(run.config, len(labels) if labels else 1, problem)
+    run.restore(model)
+    encoder, multi_label = run.encoder(model), problem == "multi_label"
+    return Exportable(ServedClassifier(encoder, model.head, run.texts(), labels, multi_label, is_pair), _logits(model))
+
+
+def _build_chooser(run: _FinishedRun) -> Exportable:
+    model = ClassifierModel(run.config, 1)
+    run.restore(model)
+    return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), _logits(model))
+
+
+def _build_tagger(run: _FinishedRun) -> Exportable:
+    model = TokenModel(run.config, 2 * len(run.labels) + 1)
+    run.restore(model)
+    served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
+    return Exportable(served, _logits(model))
+
+
+def _build_answerer(run: _FinishedRun) -> Exportable:
+    model = SpanModel(run.config)
+    step = run.restore(model)
+    given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}
+    for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
+        value = run.decisive.get(name, run.flags.get(name))
+        if value is not None:
+            given.setdefault(name, value)
+    if run.decisive["version_2_with_negative"]:
+        plan = AnswerPlan(null_score_diff_threshold=run.export_config.null_score_diff_threshold)
+        given["null_score_diff_threshold"] = choose_null_threshold(plan, [run.folder], describe_model(step, model))
+    rules = AnswerRules(**given)
+    return Exportable(ServedAnswerer(run.encoder(model), model.head, run.tokenizer, rules), _logits(model))
+
+
+def _logits(model: Model) -> PlainFunction:
+    def logits(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        found = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
+        if isinstance(found, tuple):
+            return dict(zip(("start_logits", "end_logits"), found, strict=True))
+        return {"logits": found}
+
+    return logits
+
+
+def _build_encoder(model_dir: str, config: ExportConfig) -> Exportable:
+    loaded = pretrained.load(model_dir)
+    if loaded.tokenizer is None:
+        raise InputError(f"--model_dir: there is no vocab.txt in {model_dir}; put the model's there.")
+    max_seq_length = config.max_seq_length or loaded.config.max_position_embeddings
+    check_max_seq_length(max_seq_length)
+    loaded.config.check_sequence_length(max_seq_length)
+    masked_lm = None
+    if "cls/predictions/output_bias" in loaded.source.shapes:
+        masked_lm = MaskedLMHead(loaded.config)
+        variables = checkpoints.named_variables(masked_lm.variables)
+        checkpoints.restore(variables, loaded.source, may_be_fresh="", may_be_ignored=".*", what="--model_dir")
+    encoder = InferenceEncoder(loaded.encoder, config.dtype)
+    served = ServedEncoder(encoder, loaded.tokenizer, max_seq_length, masked_lm)
+    return Exportable(served, _states(loaded.encoder))
+
+
+def _states(encoder: BertEncoder) -> PlainFunction:
+    def states(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        output = encoder(input_ids, input_mask, segment_ids)
+        return {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
+
+    return states

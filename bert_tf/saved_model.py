@@ -1,0 +1,216 @@
+"""SavedModels of this project: written whole or not at all, and called with plain Python values."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (the tokenizer's operations)
+
+from bert_tf import files
+from bert_tf.files import InputError
+from bert_tf.serving_texts import ServedModel
+
+SERVING_DEFAULT = "serving_default"
+# How many of a row's values are meant, where an output has as many for each row as the longest has.
+_COUNTS = {
+    "tokens": "num_tokens",
+    "tags": "num_tokens",
+    "token_starts": "num_tokens",
+    "token_ends": "num_tokens",
+    "input_ids": "num_tokens",
+    "sequence_output": "num_tokens",
+    "entities": "num_entities",
+    "entity_types": "num_entities",
+    "entity_starts": "num_entities",
+    "entity_ends": "num_entities",
+    "guesses": "num_masks",
+    "probabilities": "num_masks",
+}
+
+
+DTYPES = ("float32", "bfloat16")
+QUANTIZATIONS = ("none", "int8")
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportConfig:
+    """How a model is exported.
+
+    Attributes:
+      dtype: what weights are stored and products computed in.
+      quantize: "int8" for a LiteRT model besides, whose matrices are bytes.
+      max_seq_length: longer sequences are cut; None for the run's, or for all that a pre-trained model takes.
+      null_score_diff_threshold: SQuAD 2.0: there is no answer where its odds are above this; None for the one tuned
+        for the model, or else 0.
+      answers: SQuAD: `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length`, where they aren't the
+        run's.
+
+    Raises:
+      InputError: if there is no such type.
+    """
+
+    dtype: str = "float32"
+    quantize: str = "none"
+    max_seq_length: int | None = None
+    null_score_diff_threshold: float | None = None
+    answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value, expected in (("dtype", self.dtype, DTYPES), ("quantize", self.quantize, QUANTIZATIONS)):
+            if value not in expected:
+                raise InputError(f"--export_{name} is {value!r}, but one of {', '.join(expected)} is expected.")
+
+
+def check_export_dir(export_dir: str) -> None:
+    """Raises an InputError if a folder can't be exported to; best called before anything is trained."""
+    if not export_dir:
+        raise InputError("--export_dir is needed with --do_export, but it is not given.")
+    if files.exists(export_dir) and (not files.is_folder(export_dir) or files.list_folder(export_dir)):
+        raise InputError(f"--export_dir: {export_dir} exists already. Name another folder, or remove it.")
+
+
+def write(model: ServedModel, folder: str) -> None:
+    """Writes a SavedModel into a folder that doesn't exist yet.
+
+    Raises:
+      InputError: if the folder isn't empty.
+    """
+    tf.saved_model.save(model, folder, signatures=model.signatures())
+
+
+class ExportedModel:
+    """A SavedModel that is loaded once and called often; from `load`.
+
+    Attributes:
+      inputs: the names of a signature's inputs, which are the fields of an example.
+      signatures: the names of all signatures.
+    """
+
+    def __init__(self, folder: str, signature: str = SERVING_DEFAULT) -> None:
+        if not files.exists(f"{folder}/saved_model.pb"):
+            raise InputError(f"{folder} is not an exported model: it has no saved_model.pb.")
+        self._model = tf.saved_model.load(folder)
+        self.signatures = sorted(self._model.signatures)
+        if signature not in self.signatures:
+            raise InputError(f"{folder} has no signature {signature!r}, but {', '.join(self.signatures)}.")
+        self._function = self._model.signatures[signature]
+        self._specs: dict[str, tf.TensorSpec] = self._function.structured_input_signature[1]
+        self.inputs = sorted(self._specs)
+
+    def __call__(self, **inputs: Any) -> dict[str, np.ndarray]:
+        """The signature itself: named inputs to named outputs, all of them arrays."""
+        return {name: values.numpy() for name, values in self._function(**inputs).items()}
+
+    def check(self, example: Any) -> dict[str, Any]:
+        """An example as a mapping of the inputs.
+
+        A string stands for the only input. Numbers for `ids` signatures are lists of integers.
+
+        Raises:
+          InputError: if a field is missing or not of the kind that is expected.
+        """
+        fields = {self.inputs[0]: example} if isinstance(example, str) and len(self.inputs) == 1 else example
+        if not isinstance(fields, Mapping):
+            raise InputError(f"an object with {', '.join(map(repr, self.inputs))} is expected, not {_shown(example)}.")
+        for name in self.inputs:
+            if name not in fields:
+                raise InputError(f"the field {name!r} is missing; {', '.join(map(repr, self.inputs))} are expected.")
+            self._check_field(name, fields[name])
+        return {name: fields[name] for name in self.inputs}
+
+    def _check_field(self, name: str, value: Any) -> None:
+        spec = self._specs[name]
+        kind = str if spec.dtype == tf.string else int
+        wanted = "text" if kind is str else "integers"
+        if spec.shape.rank == 1:
+            if not isinstance(value, kind):
+                raise InputError(f"the field {name!r} must be {wanted}, not {_shown(value)}.")
+        elif not isinstance(value, list) or not value or not all(type(part) is kind for part in value):
+            raise InputError(f"the field {name!r} must be a list of {wanted}, not {_shown(value)}.")
+
+    def predict(self, examples: Sequence[Any], batch_size: int = 32) -> list[dict[str, Any]]:
+        """Answers examples in their order, those of similar length together.
+
+        Args:
+          examples: objects with the fields `inputs`, or strings where there is only one.
+          batch_size: how many are computed together.
+
+        Returns:
+          For each example the outputs as Python values, without padding.
+
+        Raises:
+          InputError: if an example can't be used; names its number, from 0.
+        """
+        checked = []
+        for number, example in enumerate(examples):
+            try:
+                checked.append(self.check(example))
+            except InputError as error:
+                raise InputError(f"example {number}: {error}") from None
+        order = sorted(range(len(checked)), key=lambda number: _size(checked[number]))
+        answers: list[dict[str, Any]] = [{}] * len(checked)
+        for begin in range(0, len(order), batch_size):
+            numbers = order[begin : begin + batch_size]
+            rows = self._answer([checked[number] for number in numbers])
+            for number, row in zip(numbers, rows, strict=True):
+                answers[number] = row
+        return answers
+
+    def _answer(self, batch: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        outputs = self(**{name: self._tensor(name, [fields[name] for fields in batch]) for name in self.inputs})
+        for row in range(len(batch)):
+            yield {name: _plain(values[row], _count(name, outputs, row)) for name, values in sorted(outputs.items())}
+
+    def _tensor(self, name: str, column: list) -> tf.Tensor:
+        spec = self._specs[name]
+        if spec.dtype != tf.string:
+            return tf.ragged.constant(column, tf.int32).to_tensor()
+        if spec.shape.rank == 1:
+            return tf.constant([_encode(text) for text in column])
+        return tf.ragged.constant([[_encode(text) for text in texts] for texts in column]).to_tensor("")
+
+
+def load(folder: str, signature: str = SERVING_DEFAULT) -> ExportedModel:
+    """Loads an exported model.
+
+    Args:
+      folder: the one that has saved_model.pb.
+      signature: which one is called.
+
+    Raises:
+      InputError: if there is no such model, or signature.
+    """
+    return ExportedModel(folder, signature)
+
+
+def _encode(text: str) -> bytes:
+    """UTF-8; lone surrogates, which JSON may hold and UTF-8 can't, become bytes that the model leaves out."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _size(fields: Mapping[str, Any]) -> int:
+    return sum(len(part) if isinstance(part, str) else sum(map(len, map(str, part))) for part in fields.values())
+
+
+def _count(name: str, outputs: Mapping[str, np.ndarray], row: int) -> int | None:
+    counts = outputs.get(_COUNTS.get(name, ""))
+    return None if counts is None else int(counts[row])
+
+
+def _plain(value: np.ndarray | np.generic, count: int | None) -> Any:
+    """An output as JSON has it."""
+    kept = value if count is None else value[:count]
+    return _decoded(kept.tolist() if isinstance(kept, np.ndarray | np.generic) else kept)
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_decoded(part) for part in value] if isinstance(value, list) else value
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}..."

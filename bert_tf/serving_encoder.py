@@ -1,0 +1,147 @@
+"""A pre-trained model, served: hidden states of texts, and what would stand in the place of each [MASK].
+
+Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, L layers, H hidden, V vocabulary,
+M masks of the text that has most.
+"""
+
+import tensorflow as tf
+
+from bert_tf.graph_packing import GraphPacker
+from bert_tf.graph_tokenization import GraphTokenizer
+from bert_tf.heads import MaskedLMHead
+from bert_tf.inference_encoder import InferenceEncoder, TokenBatch, layer_norm, product
+from bert_tf.serving_texts import IDS, TEXTS, Signature, TextReader, read_ids, signature
+from bert_tf.tokenization import FullTokenizer
+
+_MASK = "[MASK]"
+# Guesses for each mask.
+_TOP = 5
+
+
+class ServedEncoder(tf.Module):
+    """Encodes texts and pairs, and fills in masks where there is a head for it.
+
+    Args:
+      encoder: the model.
+      tokenizer: of the model.
+      max_seq_length: longer sequences are cut.
+      masked_lm: what fills in masks; None where the checkpoint has none.
+    """
+
+    def __init__(
+        self,
+        encoder: InferenceEncoder,
+        tokenizer: FullTokenizer,
+        max_seq_length: int,
+        masked_lm: MaskedLMHead | None = None,
+    ) -> None:
+        super().__init__(name="encoder")
+        self._encoder = encoder
+        self._texts = TextReader(tokenizer, max_seq_length)
+        ids = range(encoder.config.vocab_size)
+        self._pieces = tf.constant([tokenizer.inv_vocab.get(number, "[UNK]") for number in ids])
+        self._mask_filler = None
+        if masked_lm is not None:
+            self._mask_filler = _MaskFiller(encoder, masked_lm, tokenizer, max_seq_length, self._pieces)
+
+    def signatures(self) -> dict[str, Signature]:
+        """`serving_default`: text_a [B]; `pairs`: text_a and text_b [B]; `all_layers`, `fill_mask`: text_a [B]; `ids`.
+
+        `serving_default`, `pairs` and `ids` (input_ids, input_mask, segment_ids [B, T]) give `sequence_output`
+        [B, T, H], zeros behind a text's end, and `pooled_output` [B, H]; from texts there are besides `tokens` and
+        `input_ids` [B, T], of which the first `num_tokens` [B] are meant, and `truncated` [B]. `all_layers` gives
+        `all_encoder_layers` [B, L, T, H] with these. `fill_mask` gives the best guesses for each [MASK] of a text, best
+        first: `guesses` and `probabilities` [B, M, 5], of which the first `num_masks` [B] are meant.
+        """
+        ids = {"input_ids": IDS, "input_mask": IDS, "segment_ids": IDS}
+        found = {
+            "serving_default": signature(self._from_texts, text_a=TEXTS),
+            "pairs": signature(self._from_texts, text_a=TEXTS, text_b=TEXTS),
+            "all_layers": signature(self._all_layers, text_a=TEXTS),
+            "ids": signature(self._from_ids, **ids),
+        }
+        if self._mask_filler is not None:
+            found["fill_mask"] = signature(self._mask_filler.fill, text_a=TEXTS)
+        return found
+
+    def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
+        return self._outputs(batch, tf.shape(input_ids)[1])
+
+    def _from_texts(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        batch, truncated = self._texts.read(text_a, text_b)
+        return self._outputs(batch) | self._tokens(batch) | {"truncated": truncated}
+
+    def _all_layers(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch, truncated = self._texts.read(text_a)
+        layers = [tf.cast(batch.padded(states), tf.float32) for states in self._encoder.layers(batch)]
+        return {"all_encoder_layers": tf.stack(layers, axis=1), "truncated": truncated} | self._tokens(batch)
+
+    def _outputs(self, batch: TokenBatch, length: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
+        last = self._encoder.layers(batch)[-1]
+        return {
+            "sequence_output": tf.cast(batch.padded(last, length=length), tf.float32),
+            "pooled_output": self._encoder.pool(batch.first(last)),
+        }
+
+    def _tokens(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
+        return {
+            "tokens": batch.padded(tf.gather(self._pieces, batch.ids), ""),
+            "input_ids": batch.padded(batch.ids),
+            "num_tokens": batch.lengths,
+        }
+
+
+class _MaskFiller(tf.Module):
+    """Guesses masked pieces, as `fill_mask.MaskFiller` does."""
+
+    def __init__(
+        self,
+        encoder: InferenceEncoder,
+        head: MaskedLMHead,
+        tokenizer: FullTokenizer,
+        max_seq_length: int,
+        pieces: tf.Tensor,
+    ) -> None:
+        super().__init__(name="fill_mask")
+        self._encoder = encoder
+        self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case, [_MASK])
+        self._packer = GraphPacker(tokenizer.vocab, max_seq_length)
+        self._mask = tokenizer.vocab[_MASK]
+        self._pieces = pieces
+        dense, norm = head.transform.dense, head.transform.layer_norm
+        self._kernel = tf.Variable(tf.cast(dense.kernel.value, encoder.dtype), trainable=False)
+        self._output_bias = tf.Variable(head.output_bias.numpy(), trainable=False)
+        # Constants, so that they can be fused; in a tuple of arrays, because a module would track tensors.
+        self._vectors = (lambda *arrays: lambda: arrays)(*(v.numpy() for v in (dense.bias, norm.beta, norm.gamma)))
+
+    def fill(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
+        """[B] texts -> the guesses for each mask; see `ServedEncoder.signatures`."""
+        pieces = self._tokenizer.tokenize(text_a)
+        none = pieces[:, :0]
+        kept = self._packer.fit(pieces, none)
+        batch = self._packer.pack(pieces, none, kept)
+        is_mask = batch.ids == self._mask
+        states = tf.boolean_mask(self._encoder.layers(batch)[-1], is_mask)
+        probabilities, guesses = tf.math.top_k(tf.nn.softmax(self._logits(states)), min(_TOP, self._pieces.shape[0]))
+        counts = tf.reduce_sum(batch.ragged(tf.cast(is_mask, tf.int64)), axis=1)
+
+        def by_text(values: tf.Tensor, padding: str | float) -> tf.Tensor:
+            rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
+            return rows.to_tensor(tf.constant(padding, values.dtype))
+
+        return {
+            "guesses": by_text(tf.gather(self._pieces, guesses), ""),
+            "probabilities": by_text(probabilities, 0.0),
+            "num_masks": counts,
+            "truncated": kept.truncated,
+        }
+
+    def _logits(self, states: tf.Tensor) -> tf.Tensor:
+        """[masks, H] -> [masks, V], float32."""
+        config = self._encoder.config
+        bias, beta, gamma = self._vectors()
+        hidden = self._encoder.activation(product(states, self._kernel, tf.cast(bias, self._encoder.dtype)))
+        hidden = tf.cast(layer_norm(hidden, beta, gamma, config.layer_norm_eps), self._encoder.dtype)
+        logits = tf.matmul(hidden, self._encoder.embedding_table, transpose_b=True)
+        return tf.cast(logits, tf.float32) + self._output_bias

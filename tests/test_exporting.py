@@ -1,0 +1,235 @@
+"""From a finished run to a SavedModel, and what it is asked: Python values, JSON lines, TensorFlow Serving's JSON."""
+
+import functools
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import checkpoint_saver, checkpoints, exporting, line_predictions, run_directory, saved_model
+from bert_tf.files import InputError
+from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
+from bert_tf.saved_model import ExportConfig
+from bert_tf.serving_answerer import ServedAnswerer
+from bert_tf.serving_classifier import ServedChooser, ServedClassifier
+from bert_tf.serving_encoder import ServedEncoder
+from bert_tf.serving_tagger import ServedTagger
+from bert_tf.tasks.squad_answerer import describe_model
+from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE
+from tests.conftest import assert_close, tiny_config
+from tests.programs import PIECES, write_model_files
+
+
+def write_run(folder, model, flags=None, **decisive):
+    """What a training program leaves in its folder."""
+    folder.mkdir(parents=True)
+    _, vocab_file = write_model_files(folder)
+    decisive = {"do_lower_case": True, "max_seq_length": 12, **decisive}
+    run_directory.prepare(str(folder), model.config, vocab_file, flags or {}, decisive)
+    tensors = checkpoints.named_variables(model.variables) | {"global_step": np.int64(7)}
+    checkpoint_saver.write_checkpoint(str(folder / "model.ckpt-7"), tensors)
+    (folder / "checkpoint").write_text('all_model_checkpoint_paths: "model.ckpt-7"\n')
+    return str(folder)
+
+
+def config():
+    return tiny_config(vocab_size=len(PIECES), num_hidden_layers=1, initializer_range=0.7)
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    model = ClassifierModel(config(), 3)
+    folder = tmp_path_factory.mktemp("runs") / "own"
+    flags = {"text_b_column": "other"}
+    return write_run(folder, model, flags, task="custom", problem="classification", labels=["x", "ý", "z"])
+
+
+@pytest.fixture(scope="module")
+def exported(run_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    exporting.export_run(run_folder, str(folder), ExportConfig(quantize="int8"))
+    return str(folder)
+
+
+loaded = functools.cache(saved_model.load)
+
+
+@pytest.fixture(scope="module")
+def model(exported):
+    return loaded(exported, "serving_default")
+
+
+def test_the_folder_holds_all_that_is_needed_and_names_no_path(exported, run_folder):
+    assert sorted(os.listdir(os.path.dirname(exported))) == ["model"]
+    assert {"saved_model.pb", "variables", "ids_int8.tflite"} <= set(os.listdir(exported))
+    with open(f"{exported}/saved_model.pb", "rb") as reader:
+        graph = reader.read()
+    assert os.path.dirname(run_folder).encode() not in graph
+    assert os.path.dirname(exporting.__file__).encode() not in graph
+
+
+def test_examples_are_answered_in_their_order_whatever_their_length(model):
+    assert model.inputs == ["text_a", "text_b"]
+    assert model.signatures == ["ids", "serving_default"]
+    texts = ["a b c d e f", "", "c", "ab cd ef ab cd ef ab cd ef", "\ud800 d"]
+    examples = [{"text_a": text, "text_b": "b"} for text in texts]
+    together = model.predict(examples, batch_size=2)
+    for example, answer in zip(examples, together, strict=True):
+        (alone,) = model.predict([example])
+        assert_close(answer["probabilities"], alone["probabilities"], 1e-6)
+        assert answer["label"] == alone["label"] == answer["label_names"][int(np.argmax(answer["probabilities"]))]
+        assert answer["label_names"] == ["x", "ý", "z"]
+    assert [answer["truncated"] for answer in together] == [False, False, False, True, False]
+    assert model.predict([]) == []
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        ({"text_a": "a"}, "example 0: the field 'text_b' is missing; 'text_a', 'text_b' are expected"),
+        ({"text_a": "a", "text_b": 5}, "the field 'text_b' must be text, not 5"),
+        ("a", "an object with 'text_a', 'text_b' is expected, not 'a'"),
+    ],
+)
+def test_examples_that_can_not_be_used_are_named(model, example, message):
+    with pytest.raises(InputError, match=message):
+        model.predict([example])
+
+
+def test_lines_are_answered_though_others_can_not_be(model):
+    lines = [
+        b'{"text_a": "a", "text_b": "b", "id": 5}\n',
+        b"{oops\n",
+        b"\n",
+        b'{"text_a": "a", "id": 6}\n',
+        b'{"text_a": "\\ud800\xff", "text_b": "\\u0000"}',
+    ]
+    written = io.StringIO()
+    assert line_predictions.answer_lines(model, lines, written, batch_size=2) == (2, 4)
+    answers = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert answers[0]["id"] == 5
+    assert answers[0]["label"] in ("x", "ý", "z")
+    assert answers[1] == {"error": answers[1]["error"]}
+    assert "not valid JSON" in answers[1]["error"]
+    assert answers[2]["id"] == 6
+    assert "'text_b' is missing" in answers[2]["error"]
+    assert answers[3]["label"] in ("x", "ý", "z")
+
+
+def post(folder, body):
+    """What TensorFlow Serving's REST API makes of a request to `:predict`, in either of its formats."""
+    request = json.loads(body)
+    function = loaded(folder, request.get("signature_name", "serving_default"))
+    if "instances" in request:
+        rows = [row if isinstance(row, dict) else {function.inputs[0]: row} for row in request["instances"]]
+        columns = {name: [row[name] for row in rows] for name in function.inputs}
+    else:
+        inputs = request["inputs"]
+        columns = inputs if isinstance(inputs, dict) else {function.inputs[0]: inputs}
+    assert columns.keys() == set(function.inputs)
+    outputs = function(**{name: tf.constant(values) for name, values in columns.items()})
+    plain = {name: np.char.decode(v.astype(bytes)) if v.dtype == object else v for name, v in outputs.items()}
+    plain = {name: values.tolist() for name, values in plain.items()}
+    if "inputs" in request:
+        return {"outputs": plain if len(plain) > 1 else next(iter(plain.values()))}
+    # Row format: every output has a row for each instance.
+    predictions = [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
+    return {"predictions": predictions if len(plain) > 1 else [next(iter(row.values())) for row in predictions]}
+
+
+def test_tensorflow_serving_s_json(exported, model):
+    (expected,) = model.predict([{"text_a": "a b", "text_b": "c"}])
+    rows = post(exported, '{"instances": [{"text_a": "a b", "text_b": "c"}, {"text_a": "", "text_b": "é"}]}')
+    assert rows["predictions"][0]["label"] == expected["label"]
+    assert_close(rows["predictions"][0]["probabilities"], expected["probabilities"], 1e-6)
+    columns = post(exported, '{"inputs": {"text_a": ["a b"], "text_b": ["c"]}}')
+    assert columns["outputs"]["label"] == [expected["label"]]
+    ids = '{"signature_name": "ids", "instances": [{"input_ids": [2, 5, 6, 3, 7, 3, 0], '
+    ids += '"input_mask": [1, 1, 1, 1, 1, 1, 0], "segment_ids": [0, 0, 0, 0, 1, 1, 0]}]}'
+    assert_close(post(exported, ids)["predictions"][0]["probabilities"], expected["probabilities"], 1e-6)
+
+
+def test_bytes_for_litert_give_nearly_the_same(exported, model):
+    from ai_edge_litert.interpreter import Interpreter
+
+    inputs = {
+        "input_ids": np.array([[2, 5, 6, 3], [2, 9, 3, 0]], np.int32),
+        "input_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]], np.int32),
+        "segment_ids": np.zeros([2, 4], np.int32),
+    }
+    interpreter = Interpreter(f"{exported}/ids_int8.tflite")
+    runner = interpreter.get_signature_runner()
+    expected = loaded(exported, "ids")(**{name: tf.constant(v) for name, v in inputs.items()})
+    assert_close(runner(**inputs)["logits"], expected["logits"], 0.1)
+
+
+def test_the_folder_is_written_whole_or_not_at_all(run_folder, exported, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="model exists already"):
+        exporting.export_run(run_folder, exported)
+    with pytest.raises(InputError, match="there is no folder 'nowhere'"):
+        exporting.export_run("nowhere", str(tmp_path / "out"))
+
+    def fail_half_way(model, folder):
+        os.makedirs(f"{folder}/variables")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(saved_model, "write", fail_half_way)
+    with pytest.raises(OSError, match="disk full"):
+        exporting.export_run(run_folder, str(tmp_path / "out"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_model_is_needed(tmp_path, exported):
+    with pytest.raises(InputError, match=r"has no saved_model\.pb"):
+        saved_model.load(str(tmp_path))
+    with pytest.raises(InputError, match="has no signature 'oops', but ids, serving_default"):
+        saved_model.load(exported, "oops")
+
+
+def test_a_run_s_folder_says_what_it_is(run_folder, tmp_path):
+    def built(name, model, **settings):
+        return exporting.build(write_run(tmp_path / name, model, **settings), ExportConfig()).served
+
+    classifier = exporting.build(run_folder, ExportConfig(dtype="bfloat16")).served
+    assert isinstance(classifier, ServedClassifier)
+    assert tf.bfloat16 in {variable.dtype for variable in classifier.variables}
+    single = built("cola", ClassifierModel(config(), 2), task="cola", labels=["0", "1"])
+    assert list(single.signatures()["serving_default"].input_signature) == [tf.TensorSpec([None], tf.string, "text_a")]
+    score = built("sts-b", ClassifierModel(config(), 1), task="sts-b", labels=None)
+    assert score.signatures()["ids"].get_concrete_function().structured_outputs.keys() == {"score"}
+    assert isinstance(built("swag", ClassifierModel(config(), 1), task="swag", labels=["0", "1"]), ServedChooser)
+    assert isinstance(built("ner", TokenModel(config(), 5), task="ner", labels=["L", "P"]), ServedTagger)
+
+
+def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
+    model = SpanModel(config())
+    write_model_files(tmp_path)
+    (tmp_path / "config.json").write_text(model.config.to_json_string())
+    variables = checkpoints.named_variables(model.encoder.variables)
+    checkpoint_saver.write_checkpoint(str(tmp_path / "bert_model.ckpt"), variables)
+    served = exporting.build(str(tmp_path), ExportConfig(max_seq_length=9)).served
+    assert isinstance(served, ServedEncoder)
+    assert sorted(served.signatures()) == ["all_layers", "ids", "pairs", "serving_default"]
+    with pytest.raises(InputError, match="33"):
+        exporting.build(str(tmp_path), ExportConfig(max_seq_length=33))
+
+
+def test_answers_have_the_threshold_that_was_tuned_for_the_model(tmp_path):
+    model = SpanModel(config())
+    settings = {"task": "squad", "version_2_with_negative": True, "doc_stride": 3, "max_query_length": 4}
+    folder = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **settings)
+    tuned = {"null_score_diff_threshold": -1.5, "best_f1": 50.0, "model": describe_model(7, model)}
+    (tmp_path / "run" / NULL_THRESHOLD_FILE).write_text(json.dumps(tuned))
+    served = exporting.build(folder, ExportConfig()).served
+    assert isinstance(served, ServedAnswerer)
+    rules = served.rules
+    assert (rules.max_seq_length, rules.doc_stride, rules.max_query_length) == (12, 3, 4)
+    assert (rules.n_best_size, rules.max_answer_length, rules.null_score_diff_threshold) == (6, 5, -1.5)
+    changed = ExportConfig(null_score_diff_threshold=2.0, answers={"max_answer_length": 9})
+    rules = exporting.build(folder, changed).served.rules
+    assert (rules.max_answer_length, rules.null_score_diff_threshold) == (9, 2.0)
+    (tmp_path / "run" / NULL_THRESHOLD_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
+    assert exporting.build(folder, ExportConfig()).served.rules.null_score_diff_threshold == 0.0

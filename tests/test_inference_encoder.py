@@ -1,0 +1,91 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.encoder import BertEncoder
+from bert_tf.inference_encoder import InferenceEncoder, TokenBatch, layer_norm
+from tests.conftest import assert_close, golden_path, restored, tiny_config
+
+LENGTHS = [5, 9, 1, 7]
+
+
+def random_encoder(**options):
+    """With other biases and scales than zero and one, so that none can be forgotten."""
+    encoder = BertEncoder(dataclasses.replace(tiny_config(), **options.pop("config", {})), **options)
+    rng = np.random.default_rng(0)
+    for variable in encoder.variables:
+        variable.assign(variable.numpy() + rng.normal(0, 0.3, variable.shape))
+    return encoder
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """Padded, with a hole, and a row that is masked altogether."""
+    rng = np.random.default_rng(1)
+    input_mask = (np.arange(9) < np.array(LENGTHS)[:, None]).astype(np.int32)
+    input_mask[1, 3] = 0
+    input_mask[2] = 0
+    input_ids = rng.integers(1, 41, input_mask.shape).astype(np.int32)
+    segment_ids = rng.integers(0, 2, input_mask.shape).astype(np.int32)
+    return tuple(map(tf.constant, (input_ids, input_mask, segment_ids)))
+
+
+def served(function):
+    """Compiled as it is served: TensorFlow fuses operations, which it doesn't do one by one."""
+    return tf.function(lambda *tokens: function(TokenBatch(*tokens)), input_signature=TokenBatch.spec())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": True}, {"config": {"hidden_act": "gelu_erf"}}], ids=["gelu", "causal", "erf"]
+)
+def test_computes_what_the_encoder_computes(options, batch):
+    encoder = random_encoder(**options)
+    fast = InferenceEncoder(encoder)
+    expected = encoder(*batch)
+    tokens = TokenBatch.from_padded(*batch)
+    assert tokens.lengths.numpy().tolist() == [5, 9, 9, 7]
+    layers, pooled = served(lambda tokens: (fast.layers(tokens), fast.pooled_output(tokens)))(*tokens)
+    for states, layer in zip(layers, expected.all_encoder_layers, strict=True):
+        for row, length in enumerate(tokens.lengths):
+            assert_close(tokens.padded(states)[row, :length], layer[row, :length], 5e-5)
+    assert_close(pooled, expected.pooled_output, 5e-5)
+    assert_close(fast.pool(tokens.first(layers[-1])), expected.pooled_output, 5e-5)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-5, 0.1])
+def test_layer_normalisation_has_the_epsilon_of_the_config(epsilon):
+    rng = np.random.default_rng(0)
+    x, beta, gamma = rng.normal(0, 0.01, [5, 12]), rng.normal(0, 1, 12), rng.normal(0, 1, 12)
+    expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + epsilon) * gamma + beta
+    x, beta, gamma = (values.astype(np.float32) for values in (x, beta, gamma))
+    fused = tf.function(
+        lambda x: layer_norm(x, beta, gamma, epsilon) + 0.0, input_signature=[tf.TensorSpec([None, 12])]
+    )
+    assert_close(fused(x), expected, 1e-5)
+
+
+def test_an_empty_batch():
+    fast = InferenceEncoder(random_encoder())
+    assert fast.pooled_output(TokenBatch(*(tf.zeros([0], tf.int32) for _ in TokenBatch._fields))).shape == [0, 12]
+
+
+def test_bfloat16_is_stored_and_computed(batch):
+    encoder = random_encoder()
+    fast = InferenceEncoder(encoder, "bfloat16")
+    assert {variable.dtype for variable in fast.variables} == {tf.bfloat16}
+    assert fast.layers(TokenBatch.from_padded(*batch))[-1].dtype == tf.bfloat16
+    assert_close(fast.pooled_output(TokenBatch.from_padded(*batch)), encoder(*batch).pooled_output, 0.1)
+
+
+@pytest.mark.parametrize("name", ["gelu", "smallvar"])
+def test_the_released_model(name):
+    """With `smallvar` another epsilon than 1e-12 would be seen."""
+    folder = golden_path(f"model/{name}")
+    encoder = BertEncoder(BertConfig.from_json_file(str(folder / "bert_config.json")))
+    restored(encoder, folder / "bert_model.ckpt")
+    inputs, outputs = np.load(folder / "inputs.npz"), np.load(folder / "outputs.npz")
+    batch = TokenBatch.from_padded(*(tf.constant(inputs[n]) for n in ("input_ids", "input_mask", "segment_ids")))
+    assert_close(served(InferenceEncoder(encoder).pooled_output)(*batch), outputs["pooled_output"], 5e-5)

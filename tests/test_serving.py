@@ -1,0 +1,279 @@
+"""Served models against the Python way from texts to predictions: tokenizer, packing or windows, model, decoding.
+
+They run operation by operation here, which costs a fraction of compiling them; `test_exporting` runs SavedModels.
+"""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from seqeval.metrics.sequence_labeling import get_entities
+
+from bert_tf import checkpoint_saver, checkpoints, files
+from bert_tf.conll import Sentence
+from bert_tf.feature_sets import FeatureSet
+from bert_tf.fill_mask import MaskFiller
+from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
+from bert_tf.inference_encoder import InferenceEncoder
+from bert_tf.pretraining import PretrainingModel
+from bert_tf.sentence_features import InputExample, pack_example
+from bert_tf.serving_answerer import AnswerRules, ServedAnswerer
+from bert_tf.serving_classifier import ServedChooser, ServedClassifier
+from bert_tf.serving_encoder import ServedEncoder
+from bert_tf.serving_tagger import ServedTagger
+from bert_tf.serving_texts import TextReader
+from bert_tf.tasks import squad
+from bert_tf.tasks.tagging import TaggingTask
+from bert_tf.tokenization import FullTokenizer
+from tests.conftest import assert_close, tiny_config
+from tests.programs import write_model_files
+
+LENGTH = 14
+INVALID = b"a \xffb\xc3"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def eagerly():
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    _, vocab_file = write_model_files(tmp_path_factory.mktemp("vocab"))
+    return FullTokenizer(vocab_file)
+
+
+def tiny_model(build, tokenizer, *arguments):
+    """With weights so large that predictions differ."""
+    config = tiny_config(vocab_size=len(tokenizer.vocab), num_hidden_layers=1, initializer_range=0.7)
+    tf.keras.utils.set_random_seed(5)
+    return build(config, *arguments)
+
+
+def random_text(rng, words):
+    pieces = ["a", "b", "cab", "é", "zz", "b,a", "(c)", "“d”", "\u200b", "Dad.", "x!?", "\U00010ffff"]
+    return "".join(rng.choice(pieces) + rng.choice([" ", "  ", "\n", " \u00a0"]) for _ in range(words))
+
+
+def predict(model, sequences, **per_example):
+    """What the model computes of [(ids, segment_ids)], padded."""
+    features = FeatureSet.from_sequences(sequences, per_example)
+    return model.predict(features.batch(np.arange(len(features)), 20))
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    rng = random.Random(1)
+    texts = [(random_text(rng, rng.randint(0, 9)), random_text(rng, rng.randint(0, 9))) for _ in range(40)]
+    return [*texts, ("", ""), ("a", ""), ("\0", "\0")]
+
+
+@pytest.mark.parametrize("problem", ["classification", "multi_label", "regression"])
+def test_classifiers(tokenizer, pairs, problem):
+    labels = None if problem == "regression" else ["x", "y", "ž"]
+    model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem)
+    is_pair = problem != "multi_label"
+    served = ServedClassifier(
+        InferenceEncoder(model.encoder), model.head, TextReader(tokenizer, LENGTH), labels, not is_pair, is_pair
+    )
+    sequences = [pack_example(InputExample("", a, b if is_pair else None), LENGTH, tokenizer) for a, b in pairs]
+    label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
+    expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
+    texts = {"text_a": tf.constant([a for a, _ in pairs])}
+    if is_pair:
+        texts["text_b"] = tf.constant([b for _, b in pairs])
+    found = served.signatures()["serving_default"](**texts)
+    lengths = [len(tokenizer.encode(a)) + (len(tokenizer.encode(b)) + 1 if is_pair and b else 0) for a, b in pairs]
+    assert found["truncated"].numpy().any()
+    assert not any(cut for cut, length in zip(found["truncated"], lengths, strict=True) if length <= LENGTH - 3)
+    if problem == "regression":
+        assert_close(found["score"], expected["score"], 1e-5)
+        return
+    assert_close(found["probabilities"], expected["probabilities"], 1e-5)
+    assert found["label_names"].numpy().tolist() == [[b"x", b"y", "ž".encode()]] * len(pairs)
+    if is_pair:
+        assert [name.decode() for name in found["label"].numpy()] == [
+            labels[i] for i in np.argmax(expected["logits"], axis=1)
+        ]
+    else:
+        np.testing.assert_array_equal(found["chosen"], expected["probabilities"] >= 0.5)
+
+
+def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
+    model = tiny_model(ClassifierModel, tokenizer, 3)
+    reader = TextReader(tokenizer, LENGTH)
+    served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, ["x", "y", "z"], False, True)
+    texts = served.signatures()["serving_default"]
+    nothing = tf.zeros([0], tf.string)
+    assert texts(text_a=nothing, text_b=nothing)["probabilities"].shape == [0, 3]
+    several = tf.constant([INVALID, b"", b"a b", b"\xed\xa0\x80"])
+    found = texts(text_a=several, text_b=tf.fill([4], "c"))["probabilities"].numpy()
+    assert_close(found[0], found[2], 1e-6)
+    assert_close(found[1], found[3], 1e-6)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text_a and text_b must have as many elements"):
+        texts(text_a=several, text_b=several[:2])
+
+    ids = served.signatures()["ids"]
+    row = tf.constant([[2, 5, 3]])
+    assert ids(input_ids=row[:0], input_mask=row[:0], segment_ids=row[:0])["logits"].shape == [0, 3]
+    for name, (input_ids, input_mask, segment_ids) in {
+        "input_ids must lie between 0 and 40": (row + 39, row, row * 0),
+        "segment_ids must lie between 0 and 1": (row, row, row),
+        "input_ids must have between 1 and 32 columns": (row[:, :0],) * 3,
+        "input_ids and input_mask must have the same shape": (row, row[:, :2], row),
+    }.items():
+        with pytest.raises(tf.errors.InvalidArgumentError, match=name):
+            ids(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+
+
+def test_choices(tokenizer, pairs):
+    model = tiny_model(ClassifierModel, tokenizer, 1)
+    served = ServedChooser(InferenceEncoder(model.encoder), model.head, TextReader(tokenizer, LENGTH))
+    examples = [(a, [b, b[:3] + "c", a + "z"]) for a, b in pairs if b]
+    sequences = [pack_example(InputExample("", a, b), LENGTH, tokenizer) for a, endings in examples for b in endings]
+    logits = predict(model, sequences, label_ids=np.zeros(len(sequences), int))["logits"]
+    expected = tf.nn.softmax(tf.reshape(logits, [-1, 3]))
+    # The second example has one ending less, and the last none.
+    endings = [endings for _, endings in examples]
+    prompts = [a for a, _ in examples] + [examples[1][0], "a"]
+    found = served.signatures()["serving_default"](
+        prompt=tf.constant(prompts), endings=tf.constant([*endings, [*endings[1][:2], ""], [""] * 3])
+    )
+    assert_close(found["probabilities"][:-2], expected, 1e-5)
+    np.testing.assert_array_equal(found["choice"][:-2], np.argmax(expected, axis=1))
+    assert_close(found["probabilities"][-2], np.append(tf.nn.softmax(tf.reshape(logits, [-1, 3])[1, :2]), 0), 1e-5)
+    assert found["choice"][-1] == -1
+    assert not np.any(found["probabilities"][-1])
+
+
+@pytest.mark.parametrize("rules", [AnswerRules(LENGTH, 3, 4, 6, 5), AnswerRules(12, 99, 5, 1, 2, 0.3)])
+def test_answers(tokenizer, rules):
+    model = tiny_model(SpanModel, tokenizer)
+    served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, rules)
+    rng = random.Random(3)
+    texts = [(random_text(rng, rng.randint(0, 5)), random_text(rng, rng.randint(1, 30))) for _ in range(40)]
+    texts += [("a", ""), ("", "a"), ("a", " \n\u200b")]
+    examples = [squad.make_example(str(i), *text) for i, text in enumerate(texts)]
+    lengths = (rules.max_seq_length, rules.doc_stride, rules.max_query_length)
+    windows = squad.featurize(examples, tokenizer, *lengths, is_training=False, answer_text="offsets")
+    outputs = model.predict(windows.batch(np.arange(len(windows)), 20))
+    is_version_2 = rules.null_score_diff_threshold is not None
+    predictions = squad.decode(
+        examples,
+        windows,
+        outputs["start_logits"].numpy(),
+        outputs["end_logits"].numpy(),
+        tokenizer,
+        rules.n_best_size,
+        rules.max_answer_length,
+        is_version_2,
+        rules.null_score_diff_threshold or 0.0,
+        answer_text="offsets",
+    )
+    expected = ["" if answer == "empty" else answer for answer in predictions.answers.values()]
+    inputs = {"question": tf.constant([q for q, _ in texts]), "context": tf.constant([c for _, c in texts])}
+    found = {name: values.numpy() for name, values in served.signatures()["serving_default"](**inputs).items()}
+    answers = [answer.decode() for answer in found["answer"]]
+    assert answers == expected
+    assert "" in answers
+    assert len(set(answers)) > 6
+    for (_, context), answer, start, end in zip(texts, answers, found["start"], found["end"], strict=True):
+        assert (context[start:end] if start >= 0 else "") == answer
+        assert (start == -1) == (end == -1) == (answer == "")
+    for i, best in enumerate(predictions.n_best.values()):
+        shown = next((entry for entry in best if entry["text"] == expected[i] != ""), None)
+        if shown:
+            assert found["score"][i] == pytest.approx(shown["start_logit"] + shown["end_logit"], abs=1e-4)
+        if is_version_2 and predictions.null_odds[str(i)] < 1e6:
+            odds = found["null_score"][i] - found["score"][i]
+            assert odds == pytest.approx(predictions.null_odds[str(i)], abs=1e-4)
+
+
+def test_answers_that_do_not_need_saying(tokenizer):
+    model = tiny_model(SpanModel, tokenizer)
+    served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, AnswerRules(LENGTH, 3, 4))
+    texts = served.signatures()["serving_default"]
+    nothing = tf.zeros([0], tf.string)
+    assert texts(question=nothing, context=nothing)["answer"].shape == [0]
+    found = texts(question=tf.constant([b"a", b"a"]), context=tf.constant([b"b \xff\xc3a \xe4\xb8c", b"b a c"]))
+    assert found["answer"][0] == found["answer"][1] != b""
+    assert found["start"][0] == found["start"][1]
+    assert texts(question=tf.constant([""]), context=tf.constant(["\0 "]))["start"] == [-1]
+    row = tf.constant([[2, 5, 3, 6, 3]])
+    logits = served.signatures()["ids"](input_ids=row, input_mask=row - row, segment_ids=row - row)["start_logits"]
+    assert logits.shape == [1, 5]
+
+
+def test_tags(tokenizer):
+    types = ["LOC", "PER"]
+    model = tiny_model(TokenModel, tokenizer, 5)
+    served = ServedTagger(InferenceEncoder(model.encoder), model.head, tokenizer, types, LENGTH)
+    rng = random.Random(2)
+    texts = ["", " ", "“Ab” (b,a)... c!d d.", "\u200b a"] + [random_text(rng, rng.randint(1, 40)) for _ in range(20)]
+    found = {k: v.numpy() for k, v in served.signatures()["serving_default"](text_a=tf.constant(texts)).items()}
+
+    def row(name, count, number):
+        return [part.decode() if isinstance(part, bytes) else part for part in found[name][number, :count]]
+
+    tokens = [row("tokens", found["num_tokens"][i], i) for i in range(len(texts))]
+    assert tokens[:3] == [[], [], ["“", "Ab", "”", "(", "b,a", ")", ".", ".", ".", "c!d", "d", "."]]
+    sentences = [Sentence("", tuple(words), None, (), None, "", 0) for words in tokens if words]
+    task = TaggingTask({}, types)
+    features = task.featurize(sentences, tokenizer, LENGTH)
+    batch = features.batch(np.arange(len(features)), 20)
+    tag_ids = features.of_words(model.predict(batch)["tags"].numpy())
+    expected = features.by_sentence([task.tags[i] for i in tag_ids])
+    tags = [row("tags", len(words), i) for i, words in enumerate(tokens)]
+    assert [one for one in tags if one] == expected
+    for i, text in enumerate(texts):
+        spans = list(zip(found["token_starts"][i], found["token_ends"][i], strict=True))
+        assert [text[start:end] for start, end in spans[: len(tokens[i])]] == tokens[i]
+        count = found["num_entities"][i]
+        entities = get_entities(tags[i])
+        assert row("entity_types", count, i) == [kind for kind, _, _ in entities]
+        places = list(zip(found["entity_starts"][i], found["entity_ends"][i], strict=True))[:count]
+        assert places == [(spans[first][0], spans[last][1]) for _, first, last in entities]
+        assert row("entities", count, i) == [text[start:end] for start, end in places]
+    assert sum(found["num_entities"]) > 10
+
+    width = max(map(len, tokens))
+    padded = tf.constant([[*words, *[""] * (width - len(words))] for words in tokens])
+    by_words = served.signatures()["words"](words=padded)
+    np.testing.assert_array_equal(by_words["tags"], found["tags"])
+    np.testing.assert_array_equal(by_words["entity_types"], found["entity_types"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="behind the last word"):
+        served.signatures()["words"](words=tf.constant([["", "a"]]))
+
+
+def test_a_pre_trained_model(tokenizer, tmp_path):
+    model = tiny_model(PretrainingModel, tokenizer)
+    served = ServedEncoder(InferenceEncoder(model.encoder), tokenizer, LENGTH, model.masked_lm).signatures()
+    texts = ["a [MASK] b", "", "[MASK] Dad [MASK]", "c [SEP]", "[MASK] " + "a " * 20]
+    found = served["fill_mask"](text_a=tf.constant(texts))
+    assert found["num_masks"].numpy().tolist() == [1, 0, 2, 0, 1]
+    assert found["truncated"].numpy().tolist() == [False] * 4 + [True]
+    checkpoint_saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(model.variables))
+    (tmp_path / "bert_config.json").write_text(model.encoder.config.to_json_string())
+    files.copy(tokenizer.vocab_file, str(tmp_path / "vocab.txt"))
+    filler = MaskFiller(str(tmp_path / "model.ckpt"), do_lower_case=True)
+    for i in (0, 2):
+        for j, guesses in enumerate(filler(texts[i], 5)):
+            assert [name.decode() for name in found["guesses"][i, j].numpy()] == [guess.token for guess in guesses]
+            assert_close(found["probabilities"][i, j], [guess.probability for guess in guesses], 1e-5)
+
+    text_a, text_b = tf.constant(["a cab", "b"]), tf.constant(["c", ""])
+    sequences = [pack_example(InputExample("", a, b), LENGTH, tokenizer) for a, b in (("a cab", "c"), ("b", ""))]
+    batch = FeatureSet.from_sequences(sequences).batch(np.arange(2), 8)
+    output = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    by_pairs = served["pairs"](text_a=text_a, text_b=text_b)
+    mask = batch["input_mask"][..., None]
+    for found in (by_pairs, served["ids"](**{name: tf.constant(values) for name, values in batch.items()})):
+        assert_close(found["sequence_output"], output.sequence_output * mask, 2e-5)
+        assert_close(found["pooled_output"], output.pooled_output, 2e-5)
+    np.testing.assert_array_equal(by_pairs["input_ids"], batch["input_ids"])
+    assert by_pairs["tokens"][1, :3].numpy().tolist() == [b"[CLS]", b"b", b"[SEP]"]
+    layers = served["all_layers"](text_a=text_a)["all_encoder_layers"]
+    assert_close(layers[:, -1], served["serving_default"](text_a=text_a)["sequence_output"], 1e-6)
