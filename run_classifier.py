@@ -8,6 +8,7 @@ from bert_tf import exporting, finetuning_workflow, program, program_flags
 from bert_tf.config import BertConfig
 from bert_tf.feature_tagger import BILSTM_UNITS, COMBINATIONS
 from bert_tf.features import FrozenEncoder
+from bert_tf.files import InputError
 from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_models import PROBLEMS
 from bert_tf.finetuning_recipes import fresh_top_layers, recipe_grid
@@ -171,6 +172,8 @@ def make_feature_based(config: BertConfig) -> FeatureBased | None:
     """How to tag by features; None to fine-tune."""
     if not _FEATURE_LAYERS.value:
         return None
+    if _REINIT_LAYERS.value:
+        raise InputError("--reinit_layers is for fine-tuning, but --feature_layers leaves the model as it is.")
     encoder = FrozenEncoder(config, _INIT_CHECKPOINT.value, _FEATURE_LAYERS.value, "--feature_layers")
     return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM_UNITS.value)
 

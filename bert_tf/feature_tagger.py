@@ -3,15 +3,13 @@
 Axis letters: B batch, T words, F layers whose activations are read, H hidden, U units, C classes.
 """
 
-from collections.abc import Mapping
-
 import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning_models import token_loss, token_predictions, token_totals
+from bert_tf.finetuning_models import TokenClassifier
 from bert_tf.heads import ClassificationHead
-from bert_tf.training_step import Batch, MetricSums
+from bert_tf.training_step import Batch
 
 # How the layers' activations are put together.
 COMBINATIONS = ("concat", "weighted_sum")
@@ -47,7 +45,7 @@ class BiLstm:
         return x
 
 
-class FeatureTagger:
+class FeatureTagger(TokenClassifier):
     """A class for each word, from activations of the word's first piece.
 
     Args:
@@ -57,8 +55,6 @@ class FeatureTagger:
       combination: one of `COMBINATIONS`; the weights of a sum are learned, a number for each layer.
       units: U, of each direction of the BiLSTM.
     """
-
-    metric_names = ("accuracy",)
 
     def __init__(
         self,
@@ -94,17 +90,3 @@ class FeatureTagger:
         widths = [self.width, *[2 * self.units] * (len(self.bilstm.layers) - 1)]
         per_word = sum(2 * 2 * 4 * self.units * (width + self.units) for width in widths)
         return 3.0 * per_word * tf.cast(tf.size(batch["input_mask"]), tf.float32)
-
-    def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """How many words have a label."""
-        return token_totals(batch)
-
-    def loss(
-        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
-    ) -> tuple[tf.Tensor, MetricSums]:
-        """The mean cross entropy over the words."""
-        return token_loss(self.logits(batch, seed), batch, totals)
-
-    def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The likeliest class of each word [B, T], and the sum of a sentence's losses [B]."""
-        return token_predictions(self.logits(batch), batch)

@@ -3,6 +3,7 @@
 Axis letters: B batch, T tokens, H hidden, C classes or choices.
 """
 
+import abc
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -98,16 +99,57 @@ class ClassifierModel:
         return tf.gather(self.class_weights, labels)
 
 
-class TokenModel:
-    """A class for each token that has a label (named entities; paper, section 5.3).
+# tag_ids of a token without label: all but the first piece of a word, context, padding.
+NO_TAG = -1
+
+
+class TokenClassifier(abc.ABC):
+    """A class for each token that has a label; subclasses bring the logits."""
+
+    metric_names = ("accuracy",)
+
+    @abc.abstractmethod
+    def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
+        """[B, T, C]."""
+
+    def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """How many tokens have a label; 1 if none has."""
+        tokens = tf.reduce_sum(tf.cast(batch["tag_ids"] != NO_TAG, tf.float32))
+        return {"tokens": tf.maximum(tokens, 1.0)}
+
+    def loss(
+        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
+    ) -> tuple[tf.Tensor, MetricSums]:
+        """The mean cross entropy over the tokens that have a label."""
+        logits, tag_ids = self.logits(batch, seed), batch["tag_ids"]
+        labelled = tf.cast(tag_ids != NO_TAG, tf.float32)
+        correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == tag_ids, tf.float32)
+        loss = tf.reduce_sum(_token_losses(logits, tag_ids)) / totals["tokens"]
+        return loss, {"accuracy": (tf.reduce_sum(correct * labelled), tf.reduce_sum(labelled))}
+
+    def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """The likeliest class of each token [B, T], and the sum of an example's losses [B]."""
+        logits = self.logits(batch)
+        return {
+            "tags": tf.argmax(logits, axis=-1, output_type=tf.int32),
+            "loss_sum": tf.reduce_sum(_token_losses(logits, batch["tag_ids"]), axis=-1),
+        }
+
+
+def _token_losses(logits: tf.Tensor, tag_ids: tf.Tensor) -> tf.Tensor:
+    """[B, T]; 0 for tokens without a label."""
+    losses = log_likelihood_loss(logits, tf.maximum(tag_ids, 0))
+    return tf.where(tag_ids == NO_TAG, 0.0, losses)
+
+
+class TokenModel(TokenClassifier):
+    """The encoder with a class for each token (named entities; paper, section 5.3).
 
     Args:
       config: of the encoder.
       outputs: C.
       encoder_options: see `BertEncoder`.
     """
-
-    metric_names = ("accuracy",)
 
     def __init__(self, config: BertConfig, outputs: int, **encoder_options) -> None:
         self.config = config
@@ -126,53 +168,6 @@ class TokenModel:
     def flops(self, batch: Batch) -> tf.Tensor:
         """Floating-point operations of a training step's products; those of the output layer are too few to count."""
         return 3.0 * self.encoder.flops(batch["input_ids"])
-
-    def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """How many tokens have a label."""
-        return token_totals(batch)
-
-    def loss(
-        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
-    ) -> tuple[tf.Tensor, MetricSums]:
-        """The mean cross entropy over the tokens that have a label."""
-        return token_loss(self.logits(batch, seed), batch, totals)
-
-    def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The likeliest class of each token [B, T], and the sum of an example's losses [B]."""
-        return token_predictions(self.logits(batch), batch)
-
-
-# tag_ids of a token without label: all but the first piece of a word, context, padding.
-NO_TAG = -1
-
-
-def token_totals(batch: Batch) -> dict[str, tf.Tensor]:
-    """How many tokens of a batch have a label; 1 if none has."""
-    tokens = tf.reduce_sum(tf.cast(batch["tag_ids"] != NO_TAG, tf.float32))
-    return {"tokens": tf.maximum(tokens, 1.0)}
-
-
-def token_loss(logits: tf.Tensor, batch: Batch, totals: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, MetricSums]:
-    """logits [B, T, C], tag_ids [B, T] -> the sum of cross entropies over the total of `token_totals`; accuracy."""
-    tag_ids = batch["tag_ids"]
-    labelled = tf.cast(tag_ids != NO_TAG, tf.float32)
-    correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == tag_ids, tf.float32)
-    loss = tf.reduce_sum(_token_losses(logits, tag_ids)) / totals["tokens"]
-    return loss, {"accuracy": (tf.reduce_sum(correct * labelled), tf.reduce_sum(labelled))}
-
-
-def token_predictions(logits: tf.Tensor, batch: Batch) -> dict[str, tf.Tensor]:
-    """logits [B, T, C] -> the likeliest class of each token [B, T], and the sum of an example's losses [B]."""
-    return {
-        "tags": tf.argmax(logits, axis=-1, output_type=tf.int32),
-        "loss_sum": tf.reduce_sum(_token_losses(logits, batch["tag_ids"]), axis=-1),
-    }
-
-
-def _token_losses(logits: tf.Tensor, tag_ids: tf.Tensor) -> tf.Tensor:
-    """[B, T]; 0 for tokens without a label."""
-    losses = log_likelihood_loss(logits, tf.maximum(tag_ids, 0))
-    return tf.where(tag_ids == NO_TAG, 0.0, losses)
 
 
 class SpanModel:

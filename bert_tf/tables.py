@@ -1,7 +1,9 @@
 """Rows of tables in text files (TSV, CSV, JSON lines), each with the line it stands on; and writing such files."""
 
+import contextlib
 import csv
 import dataclasses
+import gc
 import io
 import json
 import os
@@ -80,6 +82,18 @@ class SkippedRow(Exception):
     """A row that published files are known to have and that no one uses; the reason is the message."""
 
 
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keeps the garbage collector from going through all rows so far again and again: none of them is garbage."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 def convert_rows(rows: Iterable[R], convert: Callable[[R], T | None], path: str, on_bad_row: str) -> list[T]:
     """Converts rows, and stops at one that can't be used, or counts it.
 
@@ -94,23 +108,24 @@ def convert_rows(rows: Iterable[R], convert: Callable[[R], T | None], path: str,
     """
     found: list[T] = []
     skipped: dict[str, int] = {}
-    for row in rows:
-        try:
-            if row.problem:
-                raise InputError(f"{row.where}: {row.problem}")
-            converted = convert(row)
-        except SkippedRow as reason:
-            skipped[str(reason)] = skipped.get(str(reason), 0) + 1
-            continue
-        except InputError as error:
-            if on_bad_row != "skip":
-                raise
-            skipped["bad rows"] = skipped.get("bad rows", 0) + 1
-            if skipped["bad rows"] <= _SHOWN:
-                say(f"skipped: {error}")
-            continue
-        if converted is not None:
-            found.append(converted)
+    with _without_collector():
+        for row in rows:
+            try:
+                if row.problem:
+                    raise InputError(f"{row.where}: {row.problem}")
+                converted = convert(row)
+            except SkippedRow as reason:
+                skipped[str(reason)] = skipped.get(str(reason), 0) + 1
+                continue
+            except InputError as error:
+                if on_bad_row != "skip":
+                    raise
+                skipped["bad rows"] = skipped.get("bad rows", 0) + 1
+                if skipped["bad rows"] <= _SHOWN:
+                    say(f"skipped: {error}")
+                continue
+            if converted is not None:
+                found.append(converted)
     for reason, count in skipped.items():
         say(f"{path}: {count} rows skipped ({reason}).")
     if not found:

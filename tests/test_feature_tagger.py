@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -17,11 +18,12 @@ def batch_of(lengths, width=12, layers=3):
 
 
 def test_both_directions_stop_at_the_end_of_a_sentence():
+    keras.utils.set_random_seed(1)
     bilstm = BiLstm(4, layers=2, units=3)
     x, mask = np.random.default_rng(0).normal(size=(1, 7, 4)).astype(np.float32), np.array([[1] * 5 + [0] * 2])
     assert_close(bilstm(x, mask)[:, :5], bilstm(x[:, :5], mask[:, :5]), 1e-6)
     shorter = bilstm(x[:, :4], mask[:, :4])
-    assert np.abs(bilstm(x, mask)[:, 0] - shorter[:, 0]).max() > 1e-4  # the first word sees the last one
+    assert np.abs(bilstm(x, mask)[:, 3] - shorter[:, 3]).max() > 1e-3  # a word sees those after it
     assert [variable.path for variable in bilstm.variables][:2] == [
         "bilstm/layer_0/forward_lstm/lstm_cell/kernel",
         "bilstm/layer_0/forward_lstm/lstm_cell/recurrent_kernel",
