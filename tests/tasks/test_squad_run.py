@@ -276,5 +276,5 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
 
 def test_usage_errors_name_the_flag(folder, tmp_path):
     output = programs.run("run_squad.py", f"--output_dir={tmp_path}", expect=1)
-    assert "error: At least one of --do_train, --do_predict and --interactive must be given." in output
+    assert "error: At least one of --do_train, --do_predict, --interactive and --do_export must be given." in output
     assert "Traceback" not in output
