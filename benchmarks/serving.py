@@ -1,6 +1,6 @@
 """How long a served model takes, from text to probabilities, and how much it answers when sentences differ in length.
 
-    taskset -c 0,1 python benchmarks/serving.py [--rounds=5] [--dtype=bfloat16]
+    PYTHONPATH=. taskset -c 0,1 python benchmarks/serving.py [--rounds=5] [--dtype=bfloat16]
         [--compare_python=VENV/bin/python]      (transformers and torch there; onnxruntime and onnx if it has them)
 
 A classifier of BERT-base's size with random weights is exported and loaded in a process of its own, as are its
@@ -32,7 +32,8 @@ _THREADS = flags.DEFINE_integer("threads", 2, "Of each contender.")
 _DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of the exported model.")
 _MODEL_SIZE = flags.DEFINE_string("model_size", "base", "One of the release's sizes.")
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "A Python that has transformers and torch.")
-_WORKER = flags.DEFINE_string("worker", None, "Used by the program itself: the exported model to serve.")
+_ROLE = flags.DEFINE_enum("role", "judge", ["judge", "exporter", "worker"], "Used by the program itself.")
+_FOLDER = flags.DEFINE_string("folder", None, "Used by the program itself: the exported model.")
 
 LENGTH = 128
 BATCH = 32
@@ -52,12 +53,10 @@ def export(folder):
 
     keras.utils.set_random_seed(0)
     tokenizer = FullTokenizer(_VOCAB_FILE.value)
-    config = BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab))
-    model = ClassifierModel(config, 2)
+    model = ClassifierModel(BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab)), 2)
     encoder = InferenceEncoder(model.encoder, _DTYPE.value)
     texts = TextReader(tokenizer, LENGTH)
     saved_model.write(ServedClassifier(encoder, model.head, texts, ["yes", "no"], False, True), folder)
-    return config
 
 
 def texts_of_length(pairs, tokenizer):
@@ -116,15 +115,19 @@ def time_batches(function, batches):
     return seconds
 
 
+def environment():
+    """Of the processes: they find this project, and use so many threads."""
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+    return {**os.environ, "OMP_NUM_THREADS": str(_THREADS.value), "PYTHONPATH": root}
+
+
 class Contender:
     """A process that holds a model."""
 
     def __init__(self, command):
-        environment = {**os.environ, "OMP_NUM_THREADS": str(_THREADS.value), "TF_CPP_MIN_LOG_LEVEL": "3"}
-        environment["PYTHONPATH"] = os.path.join(os.path.dirname(__file__), "..")
         start = time.perf_counter()
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
         )
         self.startup = json.loads(self._process.stdout.readline())
         self.startup["all"] = time.perf_counter() - start
@@ -154,10 +157,11 @@ def take_turns(contenders, batches, per_turn):
 
 
 def main(_):
-    if _WORKER.value:
-        serve(_WORKER.value)
+    if _ROLE.value != "judge":
+        {"exporter": export, "worker": serve}[_ROLE.value](_FOLDER.value)
         return
     from bert_tf import reporting
+    from bert_tf.config import BertConfig
     from bert_tf.tokenization import FullTokenizer
 
     with open(_QNLI_FILE.value, encoding="utf-8", newline="") as reader:
@@ -169,12 +173,13 @@ def main(_):
     tokens = [min(LENGTH, len(tokenizer.encode(a)) + len(tokenizer.encode(b)) + 3) for batch in mixed for a, b in batch]
 
     with tempfile.TemporaryDirectory() as folder:
-        config = export(f"{folder}/model")
-        own = [sys.executable, __file__, f"--worker={folder}/model", f"--threads={_THREADS.value}"]
-        contenders = {f"exported {_DTYPE.value}": Contender(own)}
+        own = [sys.executable, *sys.argv, f"--folder={folder}/model"]
+        subprocess.run([*own, "--role=exporter"], env=environment(), check=True)
+        contenders = {f"exported {_DTYPE.value}": Contender([*own, "--role=worker"])}
         ours = next(iter(contenders.values()))
         if _COMPARE_PYTHON.value:
             peer = os.path.join(os.path.dirname(__file__), "serving_peers.py")
+            config = BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab))
             settings = json.dumps(config.to_hf_dict("BertForSequenceClassification"))
             for kind in ("torch float32", "torch bfloat16", "onnxruntime float32"):
                 command = [_COMPARE_PYTHON.value, peer, kind, settings, _VOCAB_FILE.value, str(_THREADS.value), folder]

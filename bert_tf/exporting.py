@@ -17,8 +17,8 @@ from bert_tf import (
     checkpoints,
     files,
     finetuning_workflow,
+    portable_models,
     pretrained,
-    quantized_model,
     run_directory,
     saved_model,
 )
@@ -31,8 +31,8 @@ from bert_tf.finetuning_trials import TRIALS_FILE, TrialTable
 from bert_tf.heads import MaskedLMHead
 from bert_tf.inference_encoder import InferenceEncoder
 from bert_tf.packing import check_max_seq_length
+from bert_tf.portable_models import PlainFunction
 from bert_tf.program import say
-from bert_tf.quantized_model import PlainFunction
 from bert_tf.saved_model import ExportConfig
 from bert_tf.serving_answerer import AnswerRules, ServedAnswerer
 from bert_tf.serving_classifier import ServedChooser, ServedClassifier
@@ -115,11 +115,15 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
     """
     config = config or ExportConfig()
     saved_model.check_export_dir(export_dir)
+    if config.onnx:
+        portable_models.import_tf2onnx()
     model = build(model_dir, config)
     with files.replacing_folder(export_dir) as folder:
         saved_model.write(model.served, folder)
         if config.quantize == "int8":
-            quantized_model.write(model.plain, os.path.join(folder, quantized_model.FILE))
+            portable_models.write_lite(model.plain, os.path.join(folder, portable_models.LITE_FILE))
+        if config.onnx:
+            portable_models.write_onnx(model.plain, os.path.join(folder, portable_models.ONNX_FILE))
     say(f"Wrote {export_dir} with the signatures {', '.join(model.served.signatures())}.")
 
 
@@ -194,20 +198,22 @@ def _build_classifier(run: _FinishedRun) -> Exportable:
     model = ClassifierModel(run.config, len(labels) if labels else 1, problem)
     run.restore(model)
     encoder, multi_label = run.encoder(model), problem == "multi_label"
-    return Exportable(ServedClassifier(encoder, model.head, run.texts(), labels, multi_label, is_pair), _logits(model))
+    return Exportable(
+        ServedClassifier(encoder, model.head, run.texts(), labels, multi_label, is_pair), plain_logits(model)
+    )
 
 
 def _build_chooser(run: _FinishedRun) -> Exportable:
     model = ClassifierModel(run.config, 1)
     run.restore(model)
-    return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), _logits(model))
+    return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
 
 
 def _build_tagger(run: _FinishedRun) -> Exportable:
     model = TokenModel(run.config, 2 * len(run.labels) + 1)
     run.restore(model)
     served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
-    return Exportable(served, _logits(model))
+    return Exportable(served, plain_logits(model))
 
 
 def _build_answerer(run: _FinishedRun) -> Exportable:
@@ -222,10 +228,12 @@ def _build_answerer(run: _FinishedRun) -> Exportable:
         plan = AnswerPlan(null_score_diff_threshold=run.export_config.null_score_diff_threshold)
         given["null_score_diff_threshold"] = choose_null_threshold(plan, [run.folder], describe_model(step, model))
     rules = AnswerRules(**given)
-    return Exportable(ServedAnswerer(run.encoder(model), model.head, run.tokenizer, rules), _logits(model))
+    return Exportable(ServedAnswerer(run.encoder(model), model.head, run.tokenizer, rules), plain_logits(model))
 
 
-def _logits(model: Model) -> PlainFunction:
+def plain_logits(model: Model) -> PlainFunction:
+    """A fine-tuned model's logits, by name, from padded ids."""
+
     def logits(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         found = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
         if isinstance(found, tuple):

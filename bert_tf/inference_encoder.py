@@ -18,8 +18,11 @@ import tensorflow as tf
 from bert_tf.encoder import MASKED_SCORE, BertEncoder
 from bert_tf.layers import ACTIVATIONS
 
-# TensorFlow fuses a product with these two forms of gelu, not with that of `layers`, which suits gradients.
-_FUSED_ACTIVATIONS = {"gelu": lambda x: tf.nn.gelu(x, approximate=True)}
+# TensorFlow fuses a product with these forms of gelu, not with those of `layers`.
+_FUSED_ACTIVATIONS = {
+    "gelu": lambda x: tf.nn.gelu(x, approximate=True),
+    "gelu_erf": lambda x: tf.nn.gelu(x, approximate=False),
+}
 
 
 class TokenBatch(NamedTuple):

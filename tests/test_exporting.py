@@ -1,6 +1,8 @@
 """From a finished run to a SavedModel, and what it is asked: Python values, JSON lines, TensorFlow Serving's JSON."""
 
+import dataclasses
 import functools
+import importlib.util
 import io
 import json
 import os
@@ -9,7 +11,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import checkpoint_saver, checkpoints, exporting, line_predictions, run_directory, saved_model
+from bert_tf import (
+    checkpoint_saver,
+    checkpoints,
+    exporting,
+    line_predictions,
+    portable_models,
+    run_directory,
+    saved_model,
+)
 from bert_tf.files import InputError
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.saved_model import ExportConfig
@@ -164,6 +174,20 @@ def test_bytes_for_litert_give_nearly_the_same(exported, model):
     runner = interpreter.get_signature_runner()
     expected = loaded(exported, "ids")(**{name: tf.constant(v) for name, v in inputs.items()})
     assert_close(runner(**inputs)["logits"], expected["logits"], 0.1)
+
+
+def test_onnx_gives_the_same(run_folder, tmp_path):
+    if importlib.util.find_spec("tf2onnx") is None:
+        with pytest.raises(InputError, match="--export_onnx needs tf2onnx"):
+            exporting.export_run(run_folder, str(tmp_path / "out"), ExportConfig(onnx=True))
+        return
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = ClassifierModel(dataclasses.replace(config(), hidden_act="gelu_erf"), 3)
+    plain = exporting.plain_logits(model)
+    portable_models.write_onnx(plain, str(tmp_path / "ids.onnx"))
+    inputs = {name: np.array([[1, 1, 1, 0]], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    (logits,) = onnxruntime.InferenceSession(str(tmp_path / "ids.onnx")).run(None, inputs)
+    assert_close(logits, plain(**{name: tf.constant(values) for name, values in inputs.items()})["logits"], 1e-5)
 
 
 def test_the_folder_is_written_whole_or_not_at_all(run_folder, exported, tmp_path, monkeypatch):
