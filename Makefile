@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: quickstart test lint format bench clean
 
 quickstart: $(INSTALLED)
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/python -m examples.quickstart
 
 # Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
 test: $(INSTALLED)
@@ -23,7 +23,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED)
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	for script in benchmarks/*.py; do $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; done
 
 clean:
 	rm -rf build .pytest_cache .ruff_cache

@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from bert_tf import checkpoints, features, packing, program
+from bert_tf import checkpoints, features, packing, program, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig, build_strategy
 from bert_tf.encoder import BertEncoder
@@ -39,7 +39,8 @@ def main() -> None:
         )
     )
     with strategy.scope():
-        encoder = BertEncoder(config, use_one_hot_embeddings=_USE_ONE_HOT.value)
+        causal = run_directory.is_causal(_INIT_CHECKPOINT.value)
+        encoder = BertEncoder(config, use_one_hot_embeddings=_USE_ONE_HOT.value, causal=causal)
     source = checkpoints.open_checkpoint(_INIT_CHECKPOINT.value)
     program.say(str(checkpoints.restore(checkpoints.named_variables(encoder.variables), source, may_be_fresh="")))
     lines = features.extract(encoder, tokenizer, examples, layers, _MAX_SEQ_LENGTH.value, _BATCH_SIZE.value, strategy)

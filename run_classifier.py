@@ -6,6 +6,8 @@ from absl import flags
 
 from bert_tf import exporting, finetuning_workflow, program, program_flags
 from bert_tf.config import BertConfig
+from bert_tf.feature_tagger import BILSTM_UNITS, COMBINATIONS
+from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_models import PROBLEMS
 from bert_tf.finetuning_recipes import fresh_top_layers, recipe_grid
@@ -16,6 +18,7 @@ from bert_tf.tables import ON_BAD_ROW
 from bert_tf.task_table import TASK_NAMES, DataConfig
 from bert_tf.tasks import glue_benchmark
 from bert_tf.tasks.custom import Columns
+from bert_tf.tasks.tagging_by_features import FeatureBased
 from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
@@ -59,6 +62,18 @@ _CLASS_WEIGHTS = flags.DEFINE_string(
 _DOCUMENT_CONTEXT = flags.DEFINE_bool(
     "document_context", True, "Tagging: see a sentence within its document, where the file has -DOCSTART-."
 )
+_FEATURE_LAYERS = flags.DEFINE_string(
+    "feature_layers",
+    None,
+    "Tagging by features (paper, Table 7): leave the model as it is, and train a BiLSTM on these layers, such as "
+    "'-1,-2,-3,-4' (the last is -1) or 'embeddings'.",
+)
+_FEATURE_COMBINATION = flags.DEFINE_enum(
+    "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are put together."
+)
+_BILSTM_UNITS = flags.DEFINE_integer(
+    "bilstm_units", BILSTM_UNITS, "Tagging by features: units of each direction.", lower_bound=1
+)
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes that tokenize; 0 for one on each core.")
 # New ones: choosing.
 _SWEEP = flags.DEFINE_bool("sweep", False, "Try every batch size, learning rate and number of epochs below.")
@@ -98,7 +113,11 @@ def fine_tune(names: Sequence[str]) -> None:
     """Flags to a run and a plan; a list of GLUE's tasks to a run for each."""
     plan = make_plan()
     config = BertConfig.from_json_file(_BERT_CONFIG_FILE.value)
-    tasks = [make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, plan.do_train) for name in names]
+    feature_based = make_feature_based(config)
+    tasks = [
+        make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, plan.do_train, feature_based)
+        for name in names
+    ]
     run = FinetuningRun(
         tasks[0],
         config,
@@ -106,7 +125,7 @@ def fine_tune(names: Sequence[str]) -> None:
         _MAX_SEQ_LENGTH.value,
         _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # the plan's recipes count them
         _DISTRIBUTION.config(),
-        _INIT_CHECKPOINT.value,
+        None if feature_based else _INIT_CHECKPOINT.value,
         _NUM_WORKERS.value,
         fresh_top_layers(config, _REINIT_LAYERS.value),
     )
@@ -146,6 +165,14 @@ def make_plan() -> Plan:
         allow_changes=_ALLOW_CHANGES.value,
         flags=program.flag_values(),
     )
+
+
+def make_feature_based(config: BertConfig) -> FeatureBased | None:
+    """How to tag by features; None to fine-tune."""
+    if not _FEATURE_LAYERS.value:
+        return None
+    encoder = FrozenEncoder(config, _INIT_CHECKPOINT.value, _FEATURE_LAYERS.value, "--feature_layers")
+    return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM_UNITS.value)
 
 
 def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:

@@ -1,59 +1,27 @@
 """How long a pre-training step takes, against the released graph's on the same machine in the same run.
 
-    python benchmarks/train_step.py [--sizes=base,small] [--dtypes=float32,bfloat16] [--rounds=5]
+    python -m benchmarks.train_step [--sizes=base,small] [--dtypes=float32,bfloat16] [--rounds=5]
 
 The contenders take turns, one step each, so that whatever else the machine does falls on all of them; the table gives
 each one's median. The default takes about five minutes on 4 cores.
 """
 
 import statistics
-import tempfile
 import time
 
 import keras
-import numpy as np
-import tensorflow as tf
 from absl import app, flags
-from released_graph import ReleasedGraph
 
-from bert_tf import distribution, reporting
+from benchmarks.pretraining_step import make_batch, our_step
+from benchmarks.released_graph import ReleasedGraph
+from bert_tf import reporting
 from bert_tf.config import BertConfig
-from bert_tf.optimization import OptimizerConfig
-from bert_tf.pretraining import PretrainingModel
-from bert_tf.training_step import DTYPES, Trainer, TrainingConfig
 
 _SIZES = flags.DEFINE_list("sizes", ["base", "small"], "Released sizes to measure.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "What our products are computed in.")
 _ROUNDS = flags.DEFINE_integer("rounds", 7, "Steps of each contender.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
 _BATCHES = flags.DEFINE_list("batches", [], "Batch sizes; by default 8 and 32 for base, 32 for the others.")
-
-PREDICTIONS = 20
-
-
-def make_batch(config, batch_size, length):
-    """A batch of random examples, as full as they come."""
-    rng = np.random.default_rng(0)
-    return {
-        "input_ids": tf.constant(rng.integers(0, config.vocab_size, (batch_size, length)), tf.int32),
-        "input_mask": tf.ones([batch_size, length], tf.int32),
-        "segment_ids": tf.constant(rng.integers(0, 2, (batch_size, length)), tf.int32),
-        "masked_lm_positions": tf.constant(rng.integers(0, length, (batch_size, PREDICTIONS)), tf.int32),
-        "masked_lm_ids": tf.constant(rng.integers(0, config.vocab_size, (batch_size, PREDICTIONS)), tf.int32),
-        "masked_lm_weights": tf.ones([batch_size, PREDICTIONS]),
-        "next_sentence_labels": tf.constant(rng.integers(0, 2, batch_size), tf.int32),
-    }
-
-
-def our_step(config, batch, dtype, **options):
-    """A function that runs one of our training steps."""
-    size = batch["input_ids"].shape[0]
-    settings = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), size, dtype=dtype, **options)
-    strategy = distribution.build_strategy(distribution.DistributionConfig())
-    with strategy.scope():
-        trainer = Trainer(PretrainingModel(config, dtype=DTYPES[dtype]), settings, strategy)
-    trainer.iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
-    return lambda: trainer.train(tf.constant(1))
 
 
 def released_step(config, batch):

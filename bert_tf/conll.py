@@ -62,7 +62,7 @@ def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
 
     The first column holds the word, the last one the tag. Columns stand between tabs if the first of them do, and
     between spaces and tabs otherwise. Lines of white space end a sentence, lines that begin with -DOCSTART- start a
-    document.
+    document. Comments before a sentence ("# id 17 ...") are passed over.
 
     Args:
       path: the file.
@@ -84,8 +84,16 @@ def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
             continue
         tabs = tabs if width else "\t" in line
         cells = line.rstrip("\t").split("\t") if tabs else _WHITE_SPACE.split(line)
+        if not rows and _is_comment(line):
+            continue
         width = width or len(cells)
         rows.append((number, cells))
+
+
+def _is_comment(line: str) -> bool:
+    """Whether a line is not the word "#" with its columns, but says something of the sentence that follows."""
+    parts = _WHITE_SPACE.split(line)
+    return parts[0].startswith("#") and len(parts) > 2 and not _TAG.fullmatch(parts[-1])
 
 
 def _lines(path: str) -> list[str]:

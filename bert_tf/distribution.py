@@ -1,6 +1,7 @@
 """Where the work runs: the only module that knows which `tf.distribute` strategy is in use."""
 
 import dataclasses
+import functools
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -87,6 +88,22 @@ def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     if config.num_tpu_cores and cores != config.num_tpu_cores:
         raise InputError(f"{where} has {cores} cores, but --num_tpu_cores is {config.num_tpu_cores}.")
     return strategy
+
+
+# What Linux calls the instructions that multiply bfloat16 numbers: Intel's and AMD's, and Arm's.
+_BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+@functools.cache
+def emulates_bfloat16() -> bool:
+    """Whether the work runs on a CPU without instructions for bfloat16."""
+    if len(tf.config.list_logical_devices()) > len(tf.config.list_logical_devices("CPU")):
+        return False
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as reader:
+            return _BFLOAT16_INSTRUCTIONS.isdisjoint(reader.read().split())
+    except FileNotFoundError:  # not Linux
+        return False
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:

@@ -22,7 +22,8 @@ class EncoderOutput(NamedTuple):
       embedding_output: [B, T, H], what the first block reads.
       all_encoder_layers: L tensors [B, T, H], first block first.
       sequence_output: [B, T, H], the last block's.
-      pooled_output: [B, H], a tanh layer over the first token's last hidden state.
+      pooled_output: [B, H], a tanh layer over the last hidden state of the first token, [CLS]; in a causal encoder of
+        the last one, [SEP].
       attention_probs: L tensors [B, N, T, T], before dropout; none where gradients are recomputed.
     """
 
@@ -72,7 +73,7 @@ class BlockStack(BertLayer):
 
 
 class Pooler(BertLayer):
-    """A tanh layer over the first token. Variables: dense."""
+    """A tanh layer over the token that stands for the sequence. Variables: dense."""
 
     def __init__(self, config: BertConfig, **kwargs) -> None:
         super().__init__(config, name="pooler", **kwargs)
@@ -81,8 +82,8 @@ class Pooler(BertLayer):
     def build(self, input_shape: tuple) -> None:
         self.dense.build(input_shape)
 
-    def call(self, sequence_output: tf.Tensor) -> tf.Tensor:  # [B, T, H] -> [B, H]
-        return self.dense(sequence_output[:, 0])
+    def call(self, token: tf.Tensor) -> tf.Tensor:  # [B, H] -> [B, H]
+        return self.dense(token)
 
 
 class BertEncoder(BertLayer):
@@ -152,7 +153,7 @@ class BertEncoder(BertLayer):
             embedding_output=sequences(x),
             all_encoder_layers=layers,
             sequence_output=layers[-1],
-            pooled_output=self.pooler(layers[-1]),
+            pooled_output=self.pooler(self._summary(layers[-1], input_mask)),
             attention_probs=tuple(probabilities),
         )
 
@@ -165,6 +166,14 @@ class BertEncoder(BertLayer):
         width, inner = self.config.hidden_size, self.config.intermediate_size
         per_token = 4 * width * width + 2 * width * inner + 2 * width * length
         return 2.0 * batch * length * per_token * self.config.num_hidden_layers
+
+    def _summary(self, states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
+        """The states of the token that has seen its whole sequence: [B, T, H], [B, T] -> [B, H]."""
+        if not self.causal:
+            return states[:, 0]
+        # The paper doesn't say what its left-to-right models classify by; [CLS] comes first, and sees only itself.
+        places = tf.range(tf.shape(input_mask)[1]) * tf.cast(input_mask > 0, tf.int32)
+        return tf.gather(states, tf.reduce_max(places, axis=1), batch_dims=1)
 
     def _attention_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
         """[B, T] -> [B, 1, 1 or T, T], added to the scores."""

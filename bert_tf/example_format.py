@@ -1,15 +1,18 @@
 """What a record holds and what its shard's sidecar says; written by `data_prep`, read by the input pipeline.
 
-One specification serves both directions. It knows nothing of TensorFlow until a record is serialised.
+One specification serves both directions. It knows nothing of TensorFlow until a record is serialised or parsed.
 """
 
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_tf import files
 from bert_tf.files import InputError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 SIDECAR_SUFFIX = ".meta.json"
 FORMAT_VERSION = 1
@@ -99,6 +102,18 @@ def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | 
         entry = example.features.feature[feature.name]
         (entry.float_list if feature.is_float else entry.int64_list).value.extend(value)
     return example.SerializeToString(deterministic=True)
+
+
+def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf.Tensor]":
+    """Records [B] -> feature [B, length], or [B] for features of one number; integers become int32."""
+    import tensorflow as tf
+
+    spec = {
+        f.name: tf.io.FixedLenFeature([f.length] if f.length > 1 else [], tf.float32 if f.is_float else tf.int64)
+        for f in features
+    }
+    parsed = tf.io.parse_example(serialized, spec)
+    return {name: x if x.dtype == tf.float32 else tf.cast(x, tf.int32) for name, x in parsed.items()}
 
 
 def vocabulary_hash(vocab_file: str) -> str:

@@ -12,7 +12,9 @@ Axis letters: B batch, C choices (sequences of one example), T tokens.
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -97,6 +99,15 @@ class FeatureSet:
         """Each example's longest sequence."""
         return self.lengths.reshape(-1, self.choices).max(axis=1)
 
+    def longest_of(self, examples: np.ndarray) -> np.ndarray:
+        """The longest sequence of some examples, each."""
+        return self.longest[examples]
+
+    @property
+    def max_length(self) -> int:
+        """The longest sequence of all."""
+        return int(self.longest.max(initial=0))
+
     @functools.cached_property
     def _starts(self) -> np.ndarray:
         return np.concatenate([[0], np.cumsum(self.lengths[:-1], dtype=np.int64)])
@@ -126,6 +137,68 @@ class FeatureSet:
         return batch | {name: values[examples] for name, values in self.per_example.items()}
 
 
+class LazyFeatures:
+    """A large training set, whose examples are tokenised when a batch first needs them: training starts at once.
+
+    To a `BatchPlan` it is the same as the `FeatureSet` of all examples.
+
+    Args:
+      examples: the rows.
+      featurize: the features of some rows, in their order; a row's must not depend on the others.
+      max_length: no sequence is longer.
+    """
+
+    def __init__(
+        self, examples: Sequence[Any], featurize: Callable[[Sequence[Any]], FeatureSet], max_length: int
+    ) -> None:
+        self.max_length = max_length
+        self._examples = examples
+        self._featurize = featurize
+        self._parts: list[FeatureSet] = []  # what was tokenised together
+        self._part = np.full(len(examples), -1)  # where each example is, and at which place there
+        self._place = np.zeros(len(examples), np.int64)
+        self._longest = np.zeros(len(examples), np.int32)
+        self._lock = threading.Lock()  # the input pipeline of a trial may still run while the next one's begins
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+        return len(self._examples)
+
+    @property
+    def token_names(self) -> set[str]:
+        """What a batch holds for each token."""
+        self._tokenize(np.zeros(1, np.int64))
+        return self._parts[0].token_names
+
+    def longest_of(self, examples: np.ndarray) -> np.ndarray:
+        """The longest sequence of some examples, each."""
+        self._tokenize(examples)
+        return self._longest[examples]
+
+    def batch(self, examples: np.ndarray, length: int) -> dict[str, np.ndarray]:
+        """See `FeatureSet.batch`."""
+        self._tokenize(examples)
+        parts = self._part[examples]
+        batch: dict[str, np.ndarray] = {}
+        for part in np.unique(parts):
+            where = np.flatnonzero(parts == part)
+            for name, rows in self._parts[part].batch(self._place[examples[where]], length).items():
+                of_each = (len(rows) // len(where), *rows.shape[1:])  # C sequences, but one label
+                whole = batch.setdefault(name, np.empty((len(examples), *of_each), rows.dtype))
+                whole[where] = rows.reshape(len(where), *of_each)
+        return {name: whole.reshape(-1, *whole.shape[2:]) for name, whole in batch.items()}
+
+    def _tokenize(self, examples: np.ndarray) -> None:
+        with self._lock:
+            missing = np.unique(examples[self._part[examples] < 0])
+            if missing.size:
+                part = self._featurize([self._examples[i] for i in missing])
+                self._parts.append(part)
+                self._longest[missing] = part.longest
+                self._place[missing] = np.arange(len(missing))
+                self._part[missing] = len(self._parts) - 1
+
+
 class BatchPlan:
     """Which examples make the batch of each training step.
 
@@ -139,7 +212,7 @@ class BatchPlan:
       InputError: if there are no examples.
     """
 
-    def __init__(self, features: FeatureSet, batch_size: int, seed: int, buckets: Sequence[int]) -> None:
+    def __init__(self, features: FeatureSet | LazyFeatures, batch_size: int, seed: int, buckets: Sequence[int]) -> None:
         if not len(features):
             raise InputError("there are no training examples.")
         self.features = features
@@ -161,7 +234,7 @@ class BatchPlan:
 
     def bucket(self, examples: np.ndarray) -> int:
         """The shortest length of the list that holds these examples."""
-        return int(self.buckets[np.searchsorted(self.buckets, self.features.longest[examples].max())])
+        return int(self.buckets[np.searchsorted(self.buckets, self.features.longest_of(examples).max())])
 
     def _epoch(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.features))
@@ -173,7 +246,7 @@ class BatchPlan:
         stream = np.empty(size, np.int64)
         for epoch in np.unique(epochs):
             stream[epochs == epoch] = self._epoch(int(epoch))[offsets[epochs == epoch]]
-        by_length = stream[np.argsort(self.features.longest[stream], kind="stable")]
+        by_length = stream[np.argsort(self.features.longest_of(stream), kind="stable")]
         batches = by_length.reshape(WINDOW_BATCHES, self.batch_size)
         return batches[np.random.default_rng([self.seed, 1, window]).permutation(WINDOW_BATCHES)]
 

@@ -4,17 +4,23 @@ Reads and writes what the release's extract_features.py does.
 """
 
 import dataclasses
+import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import distribution, files, packing, reporting
+from bert_tf import checkpoints, distribution, files, packing, reporting, run_directory
+from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
+from bert_tf.program import say
 from bert_tf.tokenization import FullTokenizer
+
+# What the first block reads, as a name among layers.
+EMBEDDINGS = "embeddings"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +55,13 @@ def read_examples(input_file: str) -> list[TextLine]:
     return examples
 
 
-def layer_numbers(layers: str, num_hidden_layers: int) -> list[int]:
+def layer_numbers(layers: str, num_hidden_layers: int, flag: str = "--layers") -> list[int]:
     """Parses "-1,-2": layers counted from the first (0) or from the last (-1).
+
+    Args:
+      layers: the text.
+      num_hidden_layers: how many there are.
+      flag: where the text comes from, for messages.
 
     Raises:
       InputError: if one is no number, or there is no such layer.
@@ -58,11 +69,55 @@ def layer_numbers(layers: str, num_hidden_layers: int) -> list[int]:
     try:
         numbers = [int(layer) for layer in layers.split(",")]
     except ValueError:
-        raise InputError(f"--layers is {layers!r}, but whole numbers separated by commas are expected.") from None
+        raise InputError(f"{flag} is {layers!r}, but whole numbers separated by commas are expected.") from None
     for number in numbers:
         if not -num_hidden_layers <= number < num_hidden_layers:
-            raise InputError(f"--layers: there is no layer {number} in a model of {num_hidden_layers} layers.")
+            raise InputError(f"{flag}: there is no layer {number} in a model of {num_hidden_layers} layers.")
     return numbers
+
+
+class FrozenEncoder:
+    """A pre-trained encoder that is read, and never trained. It is built when it is first read, on one device.
+
+    Args:
+      config: of the encoder.
+      init_checkpoint: its weights.
+      layers: which layers are read: numbers as `layer_numbers` takes them, or "embeddings" (paper, Table 7).
+      flag: where `layers` comes from, for messages.
+
+    Raises:
+      InputError: if there is no such layer, or no checkpoint is given.
+    """
+
+    def __init__(self, config: BertConfig, init_checkpoint: str | None, layers: str, flag: str) -> None:
+        if not init_checkpoint:
+            raise InputError(f"{flag} needs --init_checkpoint, the model whose layers are read.")
+        self.config = config
+        self.init_checkpoint = init_checkpoint
+        self.layers = [
+            name if name == EMBEDDINGS else layer_numbers(name, config.num_hidden_layers, flag)[0]
+            for name in layers.split(",")
+        ]
+
+    def activations(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
+        """input_ids, input_mask, segment_ids [B, T] -> the layers' hidden states [B, T, F, H], float32."""
+        return self._read(batch)["activations"]
+
+    @functools.cached_property
+    def _read(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+        strategy = distribution.build_strategy(distribution.DistributionConfig())
+        encoder = BertEncoder(self.config, causal=run_directory.is_causal(self.init_checkpoint))
+        source = checkpoints.open_checkpoint(self.init_checkpoint)
+        say(str(checkpoints.restore(checkpoints.named_variables(encoder.variables), source, may_be_fresh="")))
+
+        def read(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            output = encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+            states = {EMBEDDINGS: output.embedding_output, **dict(enumerate(output.all_encoder_layers))}
+            count = len(output.all_encoder_layers)
+            names = [name if name == EMBEDDINGS else name % count for name in self.layers]
+            return {"activations": tf.stack([states[name] for name in names], axis=2)}
+
+        return distribution.replicated(read, strategy)
 
 
 def extract(

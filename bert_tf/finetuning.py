@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf import checkpoint_saver, distribution, feature_sets, packing, reporting, run_directory, training
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
-from bert_tf.feature_sets import BatchPlan, FeatureSet
+from bert_tf.feature_sets import BatchPlan, FeatureSet, LazyFeatures
 from bert_tf.files import InputError
 from bert_tf.program import say
 from bert_tf.tokenization import FullTokenizer
@@ -25,6 +25,8 @@ from bert_tf.training_step import DTYPES, TrainableModel, TrainingConfig
 
 Outputs = Mapping[str, np.ndarray]
 
+# A larger training set is tokenised while it is first gone through, if its examples are independent.
+MOST_TOKENIZED_BEFORE = 20_000
 # The weights that did best on the dev set, in a run's folder.
 BEST_FOLDER = "best"
 
@@ -42,10 +44,12 @@ class Task(Protocol):
     Attributes:
       name: of the task, as in its flag.
       judged_by: the score that models are chosen by; higher is better.
+      independent: whether every example makes one row of features, which doesn't depend on the others.
     """
 
     name: str
     judged_by: str
+    independent: bool
 
     def examples(self, split: str) -> list[Any]:
         """The rows of "train", "dev" or "test" (or of what else the task has)."""
@@ -159,23 +163,35 @@ class FinetuningRun:
                 self.config,
                 use_one_hot_embeddings=distribution.is_tpu(self.strategy),
                 recompute_gradients=self.training_config.recompute_gradients,
+                causal=self.causal,
                 dtype=DTYPES[self.training_config.dtype],
             )
+
+    @property
+    def causal(self) -> bool:
+        """Whether each position sees only what is before it, as in the run that the weights come from."""
+        own = checkpoint_saver.latest_checkpoint(self.training_config.output_dir)
+        return run_directory.is_causal(own or self.init_checkpoint)
 
     def prepare(self, splits: Iterable[str]) -> None:
         """Reads and tokenizes splits, which are kept in memory. Best done before TensorFlow has run anything."""
         for split in splits:
             if split not in self._data:
                 examples = self.task.examples(split)
-                self._data[split] = examples, self.featurize(examples)
+                lazy = split == "train" and self.task.independent and len(examples) > MOST_TOKENIZED_BEFORE
+                self._data[split] = examples, self._lazy_features(examples) if lazy else self.featurize(examples)
+
+    def _lazy_features(self, examples: Sequence[Any]) -> LazyFeatures:
+        task, tokenizer, longest = self.task, self.tokenizer, self.max_seq_length
+        return LazyFeatures(examples, lambda some: task.featurize(some, tokenizer, longest), longest)
 
     def examples(self, split: str) -> list[Any]:
         """The rows of a split."""
         self.prepare([split])
         return self._data[split][0]
 
-    def features(self, split: str) -> FeatureSet:
-        """The features of a split."""
+    def features(self, split: str) -> FeatureSet | LazyFeatures:
+        """The features of a split; lazy ones for a large training set."""
         self.prepare([split])
         return self._data[split][1]
 
@@ -183,12 +199,12 @@ class FinetuningRun:
         """The features of some rows."""
         return self.task.featurize(examples, self.tokenizer, self.max_seq_length, self.num_workers)
 
-    def buckets(self, features: FeatureSet) -> list[int]:
+    def buckets(self, features: FeatureSet | LazyFeatures) -> list[int]:
         """The lengths that batches are padded to."""
         if self.pad_to_max_seq_length:
             return [self.max_seq_length]
         compiled = self.training_config.jit_compile or distribution.is_tpu(self.strategy)
-        return feature_sets.bucket_lengths(max(self.max_seq_length, int(features.longest.max(initial=0))), few=compiled)
+        return feature_sets.bucket_lengths(max(self.max_seq_length, features.max_length), few=compiled)
 
     def decisive(self, num_examples: int) -> dict[str, Any]:
         """What changes the weights, the recipe left out."""
@@ -199,6 +215,7 @@ class FinetuningRun:
             "max_seq_length": self.max_seq_length,
             "do_lower_case": self.tokenizer.do_lower_case,
             "fresh_variables": self.fresh_variables,
+            "causal": self.causal,
         }
 
     def record(self, flags: Mapping[str, Any], num_examples: int, allow_changes: bool = False) -> None:
@@ -215,22 +232,28 @@ class FinetuningRun:
             allow_changes=allow_changes,
         )
 
-    def train(self, features: FeatureSet, evaluation: training.PeriodicEvaluation | None = None) -> dict[str, float]:
+    def train(
+        self, features: FeatureSet | LazyFeatures, evaluation: training.PeriodicEvaluation | None = None
+    ) -> dict[str, float]:
         """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
         how = self.training_config
-        batch_size = how.train_batch_size
-        distribution.per_replica_batch_size(batch_size, self.strategy, "--train_batch_size")
-        plan = BatchPlan(features, batch_size, how.seed, self.buckets(features))
+        data = self.training_data(features)
         say(f"***** Running training *****\n  Num examples = {len(features)}")
-        say(f"  Batch size = {batch_size}\n  Num steps = {how.num_train_steps}")
+        say(f"  Batch size = {how.train_batch_size}\n  Num steps = {how.num_train_steps}")
         if not checkpoint_saver.latest_checkpoint(how.output_dir):
             checkpoint_saver.remove_checkpoints(self.best_folder)  # of a run that began before this one
-        data = training.TrainingData(
-            lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
-            describe=lambda step: "examples " + ", ".join(map(str, plan.examples(step))),
-        )
         return training.train(
             self.model, how, self.strategy, data, self.init_checkpoint, evaluation, self.fresh_variables
+        )
+
+    def training_data(self, features: FeatureSet | LazyFeatures) -> training.TrainingData:
+        """What the training loop reads: the batches of a plan (see `feature_sets.BatchPlan`)."""
+        how = self.training_config
+        distribution.per_replica_batch_size(how.train_batch_size, self.strategy, "--train_batch_size")
+        plan = BatchPlan(features, how.train_batch_size, how.seed, self.buckets(features))
+        return training.TrainingData(
+            lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
+            describe=lambda step: "examples " + ", ".join(map(str, plan.examples(step))),
         )
 
     @property

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers import BertLayer, Dense, LayerNorm, dropout, truncated_normal
+from bert_tf.layers import BertLayer, Dense, LayerNorm, dropout, matmul, truncated_normal
 
 # Dropout before the classifier is fixed in the release, whatever the config says.
 CLASSIFIER_DROPOUT = 0.1
@@ -64,7 +64,7 @@ class MaskedLMHead(BertLayer):
         """sequence_output [B, T, H], positions [B, P], embedding_table [V, H] -> logits [B*P, V]."""
         x = self.transform(gather_positions(sequence_output, positions))
         table = tf.cast(embedding_table, self.compute_dtype)
-        return tf.cast(tf.matmul(x, table, transpose_b=True), tf.float32) + self.output_bias.value
+        return tf.cast(matmul(x, table, transpose_b=True), tf.float32) + self.output_bias.value
 
 
 class LinearHead(BertLayer):
@@ -74,9 +74,10 @@ class LinearHead(BertLayer):
       outputs: C.
       scope: what the release puts before the variables' names: "cls/seq_relationship" for next sentence,
         "cls/squad" for answer spans, nothing for classifiers.
+      width: H, where it isn't the config's.
     """
 
-    def __init__(self, config: BertConfig, outputs: int, scope: str = "", **kwargs) -> None:
+    def __init__(self, config: BertConfig, outputs: int, scope: str = "", width: int | None = None, **kwargs) -> None:
         super().__init__(config, **kwargs)
         self.outputs = outputs
         with contextlib.ExitStack() as scopes:
@@ -85,7 +86,10 @@ class LinearHead(BertLayer):
             # Not add_weight, which would put the layer's own name into the path.
             options = {"dtype": "float32", "autocast": False}
             self.output_weights = keras.Variable(
-                truncated_normal(config), shape=(outputs, config.hidden_size), name="output_weights", **options
+                truncated_normal(config),
+                shape=(outputs, width or config.hidden_size),
+                name="output_weights",
+                **options,
             )
             self.output_bias = keras.Variable("zeros", shape=(outputs,), name="output_bias", **options)
         self.built = True

@@ -19,7 +19,7 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 
 from bert_tf import files
-from bert_tf.example_format import SIDECAR_SUFFIX, Feature, Sidecar, names, pretraining_features
+from bert_tf.example_format import SIDECAR_SUFFIX, Feature, Sidecar, names, parse, pretraining_features
 from bert_tf.files import InputError
 
 # Masks a batch that is read: called with its features, the step, its first row in the global batch and the global size.
@@ -181,16 +181,6 @@ def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int,
             f"{what}: {path}, record 1: the id {largest} is outside the model's vocabulary of {vocab_size}. "
             "Use the config and the vocabulary that the data was made with."
         )
-
-
-def parse(features: Sequence[Feature], serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-    """Records [B] -> feature [B, length], or [B] for features of one number; integers become int32."""
-    spec = {
-        f.name: tf.io.FixedLenFeature([f.length] if f.length > 1 else [], tf.float32 if f.is_float else tf.int64)
-        for f in features
-    }
-    parsed = tf.io.parse_example(serialized, spec)
-    return {name: x if x.dtype == tf.float32 else tf.cast(x, tf.int32) for name, x in parsed.items()}
 
 
 @dataclasses.dataclass(frozen=True)

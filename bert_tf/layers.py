@@ -14,6 +14,7 @@ import math
 import keras
 import tensorflow as tf
 
+from bert_tf import distribution
 from bert_tf.config import BertConfig
 
 
@@ -74,6 +75,18 @@ def gather_rows(table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     return tf.gather(table, rows), gradient
 
 
+def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+    """The product of two tensors of the compute dtype, in that dtype.
+
+    A CPU that has no instructions for bfloat16 takes more than twice as long for emulating them as for float32. There
+    the same rounded numbers are multiplied in float32, and their product is rounded: what those instructions do.
+    """
+    if a.dtype == tf.bfloat16 and distribution.emulates_bfloat16():
+        product = tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=transpose_b)
+        return tf.cast(product, tf.bfloat16)
+    return tf.matmul(a, b, transpose_b=transpose_b)
+
+
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
     """The release's initializer of kernels and embeddings."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
@@ -115,7 +128,7 @@ class Dense(BertLayer):
         self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # [..., in] -> [..., units]
-        return self.activation(tf.nn.bias_add(tf.matmul(x, self.compute(self.kernel)), self.compute(self.bias)))
+        return self.activation(tf.nn.bias_add(matmul(x, self.compute(self.kernel)), self.compute(self.bias)))
 
 
 class LayerNorm(BertLayer):
@@ -202,10 +215,10 @@ class SelfAttention(BertLayer):
         query = split_heads(self.query(x) * (1.0 / math.sqrt(size)))
         key = split_heads(self.key(x))
         value = split_heads(self.value(x))
-        scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) + attention_bias  # [B, N, T, T]
+        scores = tf.cast(matmul(query, key, transpose_b=True), tf.float32) + attention_bias  # [B, N, T, T]
         probabilities = tf.cast(tf.nn.softmax(scores), self.compute_dtype)
         dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed)
-        context = tf.transpose(tf.matmul(dropped, value), [0, 2, 1, 3])  # [B, T, N, D]
+        context = tf.transpose(matmul(dropped, value), [0, 2, 1, 3])  # [B, T, N, D]
         return tf.reshape(context, [-1, self.config.hidden_size]), probabilities
 
 

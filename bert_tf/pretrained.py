@@ -2,11 +2,12 @@
 
 import dataclasses
 import os
-from typing import Any
 
-from bert_tf import checkpoints, files, run_directory
+import numpy as np
+
+from bert_tf import checkpoints, files, packing, run_directory
 from bert_tf.config import BertConfig
-from bert_tf.encoder import BertEncoder
+from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.files import InputError
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.vocabulary import guess_casing
@@ -16,10 +17,10 @@ _CONFIG_FILES = (run_directory.CONFIG_FILE, "config.json")
 
 @dataclasses.dataclass(frozen=True)
 class LoadedBert:
-    """What `load` returns.
+    """What `load` returns: an encoder of texts, and what it is made of.
 
     Attributes:
-      encoder: call it with input_ids [B, T] (and input_mask, segment_ids); see `BertEncoder`.
+      encoder: call it with input_ids [B, T] (and input_mask, segment_ids), arrays or tensors; see `BertEncoder`.
       tokenizer: None where there is no vocabulary beside the checkpoint.
       config: of the encoder.
       source: the checkpoint, for reading what else it holds.
@@ -29,6 +30,34 @@ class LoadedBert:
     tokenizer: FullTokenizer | None
     config: BertConfig
     source: checkpoints.CheckpointSource
+
+    def __call__(self, *texts: str | tuple[str, str], max_seq_length: int | None = None) -> EncoderOutput:
+        """Encodes texts, and pairs of texts; B of them at once.
+
+        Args:
+          *texts: each becomes [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
+          max_seq_length: longer ones are cut as for fine-tuning; by default as many pieces as the model has
+            positions. T is the length of the longest.
+
+        Raises:
+          InputError: if there are no texts, no vocabulary, or more positions than the model has.
+        """
+        if not texts:
+            raise InputError("no text is given, but at least one is needed.")
+        if self.tokenizer is None:
+            raise InputError("texts can't be encoded: there is no vocab.txt beside the checkpoint.")
+        max_seq_length = max_seq_length or self.config.max_position_embeddings
+        packing.check_max_seq_length(max_seq_length)
+        self.config.check_sequence_length(max_seq_length)
+        sequences = []
+        for text in texts:
+            ids = [self.tokenizer.encode(part) for part in ((text,) if isinstance(text, str) else text)]
+            a, b = packing.fit_segments(ids[0], ids[1] if len(ids) > 1 else None, max_seq_length)
+            cls, sep = (self.tokenizer.vocab[token] for token in ("[CLS]", "[SEP]"))
+            sequences.append(packing.join_segments(a, b, cls, sep))
+        length = max(len(ids) for ids, _ in sequences)
+        packed = [packing.pad(ids, segments, length) for ids, segments in sequences]
+        return self.encoder(*(np.array(column, np.int32) for column in zip(*packed, strict=True)))
 
 
 def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -> LoadedBert:
@@ -46,7 +75,7 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
     checkpoint = checkpoints.find_checkpoint(path, "load()")
     folder = path if files.is_folder(path) else os.path.dirname(path)
     config = BertConfig.from_json_file(find_config(folder, "load()"), "load()")
-    encoder = BertEncoder(config, causal=_recorded(folder, "objective") == "ltr", dtype=dtype)
+    encoder = BertEncoder(config, causal=run_directory.is_causal(checkpoint), dtype=dtype)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
     checkpoints.restore(checkpoints.named_variables(encoder.variables), source, may_be_fresh="", what="load()")
     vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
@@ -73,7 +102,7 @@ def find_config(folder: str, what: str) -> str:
 
 def _recorded_casing(folder: str, vocab_file: str) -> bool:
     """What the run or the tokenizer's settings say, or else the vocabulary's letters."""
-    recorded = _recorded(folder, "do_lower_case")
+    recorded = run_directory.recorded(folder, "do_lower_case")
     if recorded is not None:
         return recorded
     settings_file = os.path.join(folder, "tokenizer_config.json")
@@ -82,10 +111,3 @@ def _recorded_casing(folder: str, vocab_file: str) -> bool:
         if recorded is not None:
             return recorded
     return guess_casing(vocab_file)
-
-
-def _recorded(folder: str, setting: str) -> Any:
-    """What a run was trained with; None where that isn't known."""
-    if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
-        return None
-    return run_directory.read(folder)["decisive"].get(setting)

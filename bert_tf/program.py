@@ -8,16 +8,21 @@ from absl import app, flags, logging
 from bert_tf.files import InputError
 
 
-def run(main: Callable[[], None]) -> None:
-    """Parses the flags and runs a program; an InputError becomes a message and exit status 1."""
+def run(main: Callable[..., None], takes_names: bool = False) -> None:
+    """Parses the flags and runs a program; an InputError becomes a message and exit status 1.
+
+    Args:
+      main: what the program does.
+      takes_names: whether there are arguments beside the flags, such as names of files; `main` is called with them.
+    """
 
     def checked(arguments: list[str]) -> None:
-        if len(arguments) > 1:
+        if len(arguments) > 1 and not takes_names:
             raise app.UsageError(f"unknown argument {arguments[1]!r} (flags look like --name=value)")
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # what we have to say, `say` says
         try:
-            main()
+            main(*arguments[1:])
         except InputError as error:
             say(f"error: {error}")
             sys.exit(1)

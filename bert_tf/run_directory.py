@@ -89,6 +89,34 @@ def read(output_dir: str) -> dict[str, Any]:
     return files.read_json(os.path.join(output_dir, RUN_FILE), "--output_dir")
 
 
+def recorded(checkpoint: str, name: str) -> Any:
+    """What the run of a checkpoint recorded among its decisive settings.
+
+    Args:
+      checkpoint: a run's folder, or the name of a checkpoint in it.
+      name: of the setting.
+
+    Returns:
+      Its value; None where the folder is not that of a run, or the run has no such setting.
+    """
+    folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
+    return read(folder)["decisive"].get(name) if files.exists(os.path.join(folder, RUN_FILE)) else None
+
+
+def is_causal(checkpoint: str | None) -> bool:
+    """Whether each position of a checkpoint's model sees only what is before it.
+
+    So it is if the model was pre-trained left to right, or fine-tuned from one that was: the paper keeps the constraint
+    (section 5.1), for taking it away at fine-tuning did harm.
+
+    Args:
+      checkpoint: see `recorded`; None for a model that starts afresh.
+    """
+    if not checkpoint:
+        return False
+    return recorded(checkpoint, "objective") == "ltr" or bool(recorded(checkpoint, "causal"))
+
+
 def git_commit() -> str:
     """The commit of this code, with "+changes" where files differ from it; "" outside a checkout."""
     folder = os.path.dirname(os.path.abspath(__file__))

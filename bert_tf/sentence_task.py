@@ -30,6 +30,7 @@ class SentenceTask(abc.ABC):
       judged_by: the score that models are chosen by; higher is better.
     """
 
+    independent = True
     dev_splits: Sequence[str] = ("dev",)
     test_splits: Sequence[str] = ("test",)
 

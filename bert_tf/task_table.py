@@ -11,6 +11,7 @@ from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.tagging import TaggingTask
+from bert_tf.tasks.tagging_by_features import FeatureBased, FeatureTaggingTask
 
 CUSTOM, TAGGING = "custom", "ner"
 # Every task has a name of its own; "all", and several names with commas, stand for more than one of GLUE's.
@@ -49,17 +50,20 @@ class DataConfig:
     class_weights: str = ""
     document_context: bool = True
 
-    def build_task(self, output_dir: str, do_train: bool) -> ReportingTask:
+    def build_task(self, output_dir: str, do_train: bool, feature_based: FeatureBased | None = None) -> ReportingTask:
         """The task.
 
         Args:
           output_dir: of the run; where it doesn't train, the classes are those it was trained with.
           do_train: whether it trains.
+          feature_based: how to tag by features; None to fine-tune.
 
         Raises:
           InputError: if there is no such task, or its files are not named.
         """
         name = self.task_name.lower()
+        if feature_based and name != TAGGING:
+            raise InputError(f"--feature_layers: only --task_name={TAGGING} goes by features, not {name}.")
         if name in DEFINITIONS:
             if not self.data_dir:
                 raise InputError("--data_dir is needed, but it is not given.")
@@ -71,7 +75,8 @@ class DataConfig:
             paths = self._paths(custom.FILE_NAMES)
             return CustomTask(paths, self.columns, self.problem, labels, weights, self.on_bad_row)
         if name == TAGGING:
-            return TaggingTask(self._paths(tagging.FILE_NAMES), labels, self.document_context, self.on_bad_row)
+            paths, how = self._paths(tagging.FILE_NAMES), (labels, self.document_context, self.on_bad_row)
+            return FeatureTaggingTask(paths, feature_based, *how) if feature_based else TaggingTask(paths, *how)
         if name in multiple_choice.FILE_NAMES:
             return MultipleChoiceTask(name, self._paths(multiple_choice.FILE_NAMES[name]), self.on_bad_row)
         raise InputError(f"--task_name is {self.task_name!r}, but one of {', '.join(TASK_NAMES)} is expected.")

@@ -48,10 +48,10 @@ class ExampleMaker:
     Args:
       options: what they hold.
       vocab: piece -> id.
-      store: where their tokens lie.
+      store: where their tokens lie; None if they are given.
     """
 
-    def __init__(self, options: ExampleOptions, vocab: Mapping[str, int], store: TokenStore) -> None:
+    def __init__(self, options: ExampleOptions, vocab: Mapping[str, int], store: TokenStore | None = None) -> None:
         self._options = options
         self._store = store
         self._vocabulary = MaskingVocabulary.of(vocab, options.policy.ordinary_replacements)
@@ -66,10 +66,13 @@ class ExampleMaker:
           keys: [B] that masks are drawn from.
           examples: [B] of type `instances.EXAMPLE`.
         """
-        options, vocabulary = self._options, self._vocabulary
         starts = np.stack([examples["start_a"], examples["start_b"]], axis=1).ravel()
         lengths = np.stack([examples["length_a"], examples["length_b"]], axis=1).ravel().astype(np.int64)
-        tokens = self._store.read_tokens(starts, lengths)
+        return self.make_of(keys, examples, self._store.read_tokens(starts, lengths))
+
+    def make_of(self, keys: np.ndarray, examples: np.ndarray, tokens: np.ndarray) -> dict[str, np.ndarray]:
+        """`make` of tokens that are at hand: A and B of the first example, then of the second, and so on."""
+        options, vocabulary = self._options, self._vocabulary
         continues_word = None
         if options.is_segmented:
             continues_word = tokens >= CONTINUES_WORD

@@ -135,6 +135,20 @@ def choose_chunks(window: SentenceWindow, duplicate: int, first: int, rules: Seg
     return Chunks(*(column[chosen] for column in chunks)), first
 
 
+def chunks_of_document(offsets: np.ndarray, document: int, rules: SegmentRules) -> Chunks:
+    """The chunks of one document, all duplicates together.
+
+    Args:
+      offsets: token offsets [sentences + 1] of its sentences.
+      document: its number in the corpus.
+      rules: the lengths, and the seed.
+    """
+    count = len(offsets) - 1
+    window = SentenceWindow(offsets, np.full(count, document), np.arange(count), np.full(count, count))
+    chosen = [choose_chunks(window, duplicate, 0, rules)[0] for duplicate in range(rules.dupe_factor)]
+    return Chunks(*map(np.concatenate, zip(*chosen, strict=True)))
+
+
 def random_documents(keys: np.ndarray, own: np.ndarray, count: int) -> np.ndarray:
     """For each example [n], one of the `count` documents, but never its own."""
     others = below(draw(keys, _RANDOM_DOCUMENT), count - 1)

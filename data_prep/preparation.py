@@ -190,14 +190,19 @@ def _token_store(stage: TokenizeStage, counts: Sequence[Mapping[str, Any]]) -> T
         for name, c in zip(stage.names, counts, strict=True)
     ]
     store = TokenStore(parts, stage.tokenizer.id_dtype)
-    if store.documents == 0:
+    check_documents(store.documents)
+    return store
+
+
+def check_documents(documents: int) -> None:
+    """Raises an InputError if random segments can't be taken from other documents, for there are none."""
+    if documents == 0:
         raise InputError("--input_file: there is no text in the files.")
-    if store.documents == 1:
+    if documents == 1:
         raise InputError(
             "--input_file: the text is one single document, so no next sentence could be taken from another one, and "
             'every "random" label would be wrong. Separate documents by blank lines, or set --documents.'
         )
-    return store
 
 
 def _publish(source: str, target: str, sidecar: Sidecar) -> None:

@@ -121,8 +121,11 @@ def read_documents(inputs: Iterable[str], tokenizer: FullTokenizer) -> list[Docu
     for path in inputs:
         with files.open_file(files.require_file(path, "--input_file"), "rb") as reader:
             for number, line in enumerate(reader, start=1):
+                line = line.replace(b"\r", b"")
+                if not line:  # the file ends with "\r" and no "\n": to the release, its end, and no blank line
+                    break
                 try:
-                    text = line.replace(b"\r", b"").decode("utf-8").strip()
+                    text = line.decode("utf-8").strip()
                 except UnicodeDecodeError as error:
                     raise InputError(
                         f"--input_file: {path}, line {number}: byte 0x{error.object[error.start]:02x} is not UTF-8. "

@@ -211,6 +211,11 @@ class Bucket:
     end_key: int
 
 
+def shard_of(key: int, num_shards: int) -> int:
+    """Which shard an example belongs to; as `cut_into_buckets` has it."""
+    return ((key + 1) * num_shards - 1) >> 64
+
+
 def cut_into_buckets(examples: int, num_shards: int, bucket_examples: int) -> list[Bucket]:
     """Cuts all keys into shards, and these into buckets of about `bucket_examples` each."""
     buckets_per_shard = max(1, round(examples / num_shards / bucket_examples))

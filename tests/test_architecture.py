@@ -21,7 +21,7 @@ LAYERS = [
         "saved_model portable_models line_predictions",
         "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask",
         "training_step program_flags training",
-        "finetuning_models pretraining pretraining_run finetuning sentence_task convert_checkpoint",
+        "finetuning_models feature_tagger pretraining pretraining_run finetuning sentence_task convert_checkpoint",
         "finetuning_recipes finetuning_reports finetuning_selection finetuning_trials finetuning_workflow",
         "tasks task_table",
         "exporting export predict",

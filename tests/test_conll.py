@@ -28,6 +28,14 @@ def test_two_columns_with_tabs_and_odd_blank_lines(write):
     assert sentences[0].document is None
 
 
+def test_comments_are_not_words_but_a_hash_may_be_one(write):
+    sentences = read(write, "# id 7\tdomain=en\na _ _ O\n# _ _ O\n\n# source: x y\n# _ _ B-X\n")
+    assert [s.words for s in sentences] == [("a", "#"), ("#",)]
+    assert [s.lines for s in sentences] == [(2, 3), (6,)]
+    (sentence,) = read(write, "# PER\n")
+    assert sentence.problem.startswith("the tag is 'PER'")
+
+
 def test_words_alone_are_enough_to_predict(write):
     (sentence,) = read(write, "one\ntwo\n", has_tags=False)
     assert (sentence.words, sentence.tags, sentence.problem) == (("one", "two"), None, "")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import layers
+from bert_tf import distribution, layers
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from tests.conftest import assert_close, golden_path, restored, tiny_config
@@ -84,6 +84,14 @@ def test_causal_encoder_sees_only_what_is_before():
     assert np.abs(before[:, 6:] - after[:, 6:]).max() > 1e-3
 
 
+def test_causal_encoder_pools_the_last_token():
+    encoder = BertEncoder(tiny_config(), causal=True)
+    ids, mask = np.arange(1, 11).reshape(1, 10), np.array([[1] * 7 + [0] * 3])
+    output = encoder(ids, mask)
+    assert_close(output.pooled_output, encoder.pooler(output.sequence_output[:, 6]), 1e-6)
+    assert_close(output.pooled_output, encoder(ids[:, :7]).pooled_output, 1e-6)
+
+
 def test_dropout_is_a_function_of_the_seed():
     encoder = BertEncoder(tiny_config())
     ids = np.arange(1, 11).reshape(1, 10)
@@ -121,6 +129,17 @@ def test_activations(name, reference):
 def test_the_two_gelus_differ_as_they_should():
     x = tf.constant(np.linspace(-6, 6, 1001), tf.float32)
     assert 2e-4 < np.abs(layers.gelu(x) - layers.gelu_erf(x)).max() < 1e-3
+
+
+def test_bfloat16_products_are_the_same_where_there_are_no_instructions_for_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    a, b = (tf.cast(rng.normal(size=(2, 7, 33)), tf.bfloat16) for _ in range(2))
+    products = []
+    for emulated in (False, True):
+        monkeypatch.setattr(distribution, "emulates_bfloat16", lambda emulated=emulated: emulated)
+        products.append(layers.matmul(a, b, transpose_b=True))
+    assert products[0].dtype == products[1].dtype == tf.bfloat16
+    np.testing.assert_allclose(*(np.asarray(x, np.float32) for x in products), rtol=2**-7, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])

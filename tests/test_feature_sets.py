@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bert_tf import feature_sets
-from bert_tf.feature_sets import BatchPlan, FeatureSet
+from bert_tf.feature_sets import BatchPlan, FeatureSet, LazyFeatures
 from bert_tf.files import InputError
 
 
@@ -19,6 +19,31 @@ def test_batches_are_padded_as_the_release_pads():
     assert batch["segment_ids"].tolist() == [[0, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0]]
     assert batch["label_ids"].tolist() == [2, 1]
     assert batch["input_ids"].dtype == batch["segment_ids"].dtype == np.int32
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+def test_lazy_features_are_the_same_to_a_plan(choices):
+    lengths = np.random.default_rng(0).integers(3, 40, 60)
+    whole = features_of(lengths, choices)
+    asked = []
+
+    def featurize(examples):
+        asked.extend(examples)
+        rows = np.concatenate([lengths[i * choices : (i + 1) * choices] for i in examples])
+        sequences = features_of(rows, choices)
+        return FeatureSet.joined([sequences], {"label_ids": np.array(examples)}, choices)
+
+    lazy = LazyFeatures(range(len(whole)), featurize, max_length=40)
+    assert len(lazy) == len(whole)
+    assert lazy.token_names == whole.token_names
+    plan, lazy_plan = (BatchPlan(features, 2, 1, [16, 40]) for features in (whole, lazy))
+    for step in (0, 5, 40):
+        batch, lazy_batch = plan.batch(step), lazy_plan.batch(step)
+        assert batch.keys() == lazy_batch.keys()
+        for name, values in batch.items():
+            np.testing.assert_array_equal(lazy_batch[name], values)
+            assert lazy_batch[name].dtype == values.dtype
+    assert len(asked) == len(set(asked))  # each once
 
 
 def test_choices_of_an_example_stay_together():

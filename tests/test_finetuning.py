@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf import feature_sets, finetuning_workflow
+from bert_tf import checkpoint_saver, checkpoints, feature_sets, finetuning, finetuning_workflow, run_directory
 from bert_tf.distribution import DistributionConfig
+from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
 from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_models import NO_TAG, ClassifierModel, TokenModel
@@ -154,6 +155,30 @@ def test_a_missing_last_evaluation_is_made_up_for(tmp_path, write):
     finetuning_workflow.carry_out(run_of(tmp_path / "out", write), plan)
     (made_up,) = lines_of(tmp_path / "out", "eval")
     assert {k: v for k, v in made_up.items() if k != "time"} == {k: v for k, v in whole[0].items() if k != "time"}
+
+
+def test_a_large_training_set_is_tokenised_on_the_way_and_trains_to_the_same_weights(tmp_path, write, monkeypatch):
+    plan = Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)])
+    finetuning_workflow.carry_out(run_of(tmp_path / "eager", write), plan)
+    monkeypatch.setattr(finetuning, "MOST_TOKENIZED_BEFORE", 5)
+    run = run_of(tmp_path / "lazy", write)
+    assert isinstance(run.features("train"), feature_sets.LazyFeatures)
+    finetuning_workflow.carry_out(run, plan)
+    (eager,), (lazy,) = (lines_of(tmp_path / name, "train") for name in ("eager", "lazy"))
+    assert (eager["loss"], eager["gradient_norm"]) == (lazy["loss"], lazy["gradient_norm"])
+
+
+def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
+    run = run_of(tmp_path / "out", write)
+    pretrained = BertEncoder(run.config)
+    checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
+    checkpoint_saver.write_checkpoint(checkpoint, checkpoints.named_variables(pretrained.variables))
+    write("pretrained/run.json", '{"decisive": {"objective": "ltr"}}')
+    run.init_checkpoint = checkpoint
+    finetuning_workflow.carry_out(run, Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)]))
+    assert run_directory.recorded(str(tmp_path / "out"), "causal")
+    later = run_of(tmp_path / "out", write)  # to evaluate, without the pre-trained model
+    assert later.model.encoder.causal
 
 
 def test_tags_are_learned_and_written_as_conll(tmp_path, write):

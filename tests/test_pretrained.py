@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,23 @@ def test_five_lines(tmp_path):
         assert bert.config == tiny_config()
 
 
+def test_texts_and_pairs(tmp_path):
+    encoder = save(tmp_path)
+    bert = bert_tf.load(str(tmp_path))
+    output = bert("a", ("a b", "b"), "b a b a b", max_seq_length=6)
+    ids = np.array([[2, 5, 3, 0, 0, 0], [2, 5, 6, 3, 6, 3], [2, 6, 5, 6, 5, 3]])
+    segments = np.array([[0] * 6, [0, 0, 0, 0, 1, 1], [0] * 6])
+    expected = encoder(ids, (ids > 0).astype(np.int32), segments)
+    assert_close(output.sequence_output, expected.sequence_output, 1e-6)
+    with pytest.raises(InputError, match="max_position_embeddings"):
+        bert("a", max_seq_length=4000)
+    with pytest.raises(InputError, match="no text"):
+        bert()
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(InputError, match=r"no vocab\.txt"):
+        bert_tf.load(str(tmp_path))("a")
+
+
 def test_casing_comes_from_the_run_or_from_the_vocabulary(tmp_path):
     save(tmp_path, VOCAB + "A\n")
     assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
@@ -40,6 +59,14 @@ def test_casing_comes_from_the_run_or_from_the_vocabulary(tmp_path):
     assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
     (tmp_path / "run.json").write_text('{"decisive": {"do_lower_case": true}}')
     assert bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+
+
+def test_a_left_to_right_run_stays_one(tmp_path):
+    save(tmp_path)
+    assert not bert_tf.load(str(tmp_path)).encoder.causal
+    for decisive in ({"objective": "ltr"}, {"causal": True}):
+        (tmp_path / "run.json").write_text(json.dumps({"decisive": decisive}))
+        assert bert_tf.load(str(tmp_path / "bert_model.ckpt")).encoder.causal
 
 
 def test_a_missing_config_or_vocabulary(tmp_path):

@@ -3,6 +3,7 @@
 Pieces are numbered through all documents.
 """
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -59,6 +60,7 @@ class ReleaseTexts:
         self._word_of_piece = word_of_piece.tolist()
         self._characters_before = (ends[:-1] - word_ends[word_of_piece]).tolist()
         self._characters_behind = (word_ends[word_of_piece + 1] - ends[1:]).tolist()
+        self._may_begin_earlier = functools.cache(self._may_begin_earlier)  # many candidates begin at the same piece
         self._irregular_before = np.cumsum(np.append(0, irregular)).tolist()  # for each word how many before it
 
     def text(self, first_piece: int, last_piece: int) -> str:

@@ -6,6 +6,8 @@ The program itself uses `squad_answers`, which gives the same answers for a whol
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from absl import logging
+
 from bert_tf.tasks.squad_examples import SquadExample
 from bert_tf.tasks.squad_features import InputFeatures
 from bert_tf.tasks.squad_predictions import ScoredText, SquadPredictions
@@ -83,6 +85,8 @@ def write_predictions(
             for candidate in candidates
         )
         predictions.add(example.qas_id, ranked, n_best_size, null, null_score_diff_threshold)
+    for line in predictions.report():
+        logging.warning("%s", line)
     null_file = output_null_log_odds_file if version_2_with_negative else None
     predictions.write(output_prediction_file, output_nbest_file, null_file)
 

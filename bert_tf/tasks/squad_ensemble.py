@@ -102,6 +102,8 @@ def merge_n_best(
         if null_odds_of_runs:
             text = next((entry["text"] for entry in entries if entry["text"]), "")
             merged.best_non_null[qas_id] = text
+            if not text:
+                merged.without_candidates.append(qas_id)
             merged.null_odds[qas_id] = _mean([run[qas_id] for run in null_odds_of_runs])
             merged.answers[qas_id] = threshold_answer(text, merged.null_odds[qas_id], null_score_diff_threshold)
         else:

@@ -69,7 +69,7 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
 def evaluate_v2(
     articles: Articles, answers: Mapping[str, str], null_odds: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """SQuAD 2.0's scores; questions without an entry are left out.
+    """SQuAD 2.0's scores; questions without an entry are left out, and so are entries for other questions.
 
     Args:
       articles: the file's "data".
@@ -84,17 +84,17 @@ def evaluate_v2(
     Raises:
       InputError: if a question's answers aren't known, none has an entry, or an answered one has no odds.
     """
-    answered = _questions(articles).keys() & answers.keys()
+    questions = _questions(articles)
+    answered = {qas_id: text for qas_id, text in answers.items() if qas_id in questions}
     if not answered:
         raise InputError("None of the questions of --predict_file was answered: the ids differ.")
     if null_odds is None:
-        results = squad_evaluate_v2_0.evaluate(articles, answers)
+        results = squad_evaluate_v2_0.evaluate(articles, answered)
         return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))}
-    missing = sorted(answered - null_odds.keys())
+    missing = sorted(answered.keys() - null_odds.keys())
     if missing:
         raise InputError(f"{question_name('null_odds.json', missing[0])} is answered, but has no odds.")
-    odds_of_answered = {qas_id: null_odds[qas_id] for qas_id in answers if qas_id in answered}
-    results = squad_evaluate_v2_0.evaluate(articles, answers, odds_of_answered)
+    results = squad_evaluate_v2_0.evaluate(articles, answered, {qas_id: null_odds[qas_id] for qas_id in answered})
     return {name.replace("final_", "best_"): value for name, value in results.items()}
 
 

@@ -255,10 +255,10 @@ def _read(
         word_of_character = _word_of_character(context) if is_training else []
         for question in questions:
             example = SquadExample(question["id"], question["question"], doc_tokens, context=context)
-            if not context.strip() or not example.question_text.strip():
-                data.blank.append(example.qas_id)
             if answers is None or answers.read_into(example, question, word_of_character):
                 data.examples.append(example)
+                if not context.strip() or not example.question_text.strip():
+                    data.blank.append(example.qas_id)
     return data
 
 
@@ -299,22 +299,18 @@ class _AnswerReader:
         if not text:
             raise InputError(f"{where}: the answer's text is empty. Mark questions without answers as impossible.")
         example.orig_answer_text = text
-        example.answer_offset = self._offset(
-            example, text, _entry(answers[0], "answer_start", int, f"{where}, its answer")
-        )
-        return self._locate(example, word_of_character)
-
-    def _offset(self, example: SquadExample, text: str, offset: int) -> int:
-        if not self.fix_answer_offsets or _stands_at(example.context, text, offset):
-            return offset
-        nearest = _nearest_occurrence(example.context, text, offset)
-        if nearest is None:
-            return offset
-        self.data.realigned.append(example.qas_id)
-        return nearest
+        offset = _entry(answers[0], "answer_start", int, f"{where}, its answer")
+        example.answer_offset = _mended_offset(example.context, text, offset) if self.fix_answer_offsets else offset
+        is_used = self._locate(example, word_of_character)
+        if is_used and example.answer_offset != offset:
+            self.data.realigned.append(example.qas_id)
+        return is_used
 
     def _locate(self, example: SquadExample, word_of_character: list[int]) -> bool:
         text, offset = example.orig_answer_text, example.answer_offset
+        if not example.doc_tokens:
+            self.data.dropped[example.qas_id] = "the context has no words"
+            return False
         try:
             # A negative offset counts from the end, as it does in the release.
             example.start_position = word_of_character[offset]
@@ -324,12 +320,13 @@ class _AnswerReader:
             return False
         words_found = " ".join(example.doc_tokens[example.start_position : example.end_position + 1])
         kept_by_release = " ".join(text.split()) in words_found
+        hint = "" if self.fix_answer_offsets else " (--fix_answer_offsets seeks it)"
         if self.answer_text == "release":
             if not kept_by_release:
-                self.data.dropped[example.qas_id] = "the words at the answer's place don't hold it"
+                self.data.dropped[example.qas_id] = f"the words at the answer's place don't hold it{hint}"
             return kept_by_release
         if not _stands_at(example.context, text, offset):
-            where = "in the context" if self.fix_answer_offsets else "at its place (--fix_answer_offsets seeks it)"
+            where = "in the context" if self.fix_answer_offsets else f"at its place{hint}"
             self.data.dropped[example.qas_id] = f"the answer doesn't stand {where}"
             return False
         if not kept_by_release:
@@ -341,7 +338,7 @@ def _stands_at(context: str, text: str, offset: int) -> bool:
     return offset >= 0 and context.startswith(text, offset)
 
 
-def _nearest_occurrence(context: str, text: str, offset: int) -> int | None:
-    """The place of `text` that is nearest to `offset`; of two, the first."""
+def _mended_offset(context: str, text: str, offset: int) -> int:
+    """The place of `text` that is nearest to `offset`, of two the first; `offset` if it stands nowhere."""
     places = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
-    return min(places, key=lambda place: abs(place - offset), default=None)
+    return min(places, key=lambda place: abs(place - offset), default=offset)

@@ -8,6 +8,7 @@ from json.encoder import encode_basestring_ascii
 from typing import NamedTuple
 
 from bert_tf import files
+from bert_tf.tasks.squad_examples import name_ids
 
 # The release's null score before any window is seen; so it stands for "no answer, whatever the threshold".
 NO_WINDOW_SCORE = 1_000_000.0
@@ -33,12 +34,14 @@ class SquadPredictions:
       n_best: `nbest_predictions.json`: best first, each a text with its probability and its two logits.
       null_odds: `null_odds.json`: score of no answer minus score of the best answer; 2.0 only.
       best_non_null: the answer if there has to be one; 2.0 only. Thresholds are tuned on these.
+      without_candidates: ids of the questions that no span of a text was a candidate for.
     """
 
     answers: dict[str, str] = dataclasses.field(default_factory=dict)
     n_best: dict[str, list[dict[str, str | float]]] = dataclasses.field(default_factory=dict)
     null_odds: dict[str, float] = dataclasses.field(default_factory=dict)
     best_non_null: dict[str, str] = dataclasses.field(default_factory=dict)
+    without_candidates: list[str] = dataclasses.field(default_factory=list)
 
     def add(
         self,
@@ -67,6 +70,8 @@ class SquadPredictions:
                 best[text] = start_logit, end_logit
                 if len(best) == n_best_size:
                     break
+        if not any(best):
+            self.without_candidates.append(qas_id)
         if null is not None:
             best.setdefault("", null[1:])
         if not best:
@@ -92,6 +97,13 @@ class SquadPredictions:
             qas_id: threshold_answer(text, self.null_odds[qas_id], null_score_diff_threshold)
             for qas_id, text in self.best_non_null.items()
         }
+
+    def report(self) -> list[str]:
+        """Lines that count and name the questions that no span of a text was a candidate for."""
+        ids, total = self.without_candidates, len(self.answers)
+        answer = "no answer" if self.null_odds else f"the answer {PLACEHOLDER!r}"
+        what = f"have no candidate among the n best, and get {answer}"
+        return [f"{len(ids)} of {total} questions {what}: {name_ids(ids)}"] if ids else []
 
     def write(
         self, output_prediction_file: str, output_nbest_file: str, output_null_log_odds_file: str | None = None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf import checkpoint_saver, files, finetuning_reports
+from bert_tf.files import InputError
 from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_recipes import Recipe
 from bert_tf.program import say
@@ -89,6 +90,8 @@ def predict(run: FinetuningRun, plan: AnswerPlan) -> dict[str, float]:
         outputs = answerer.outputs(windows)
         predictions = answerer.answer(examples, windows, outputs)
         run.task.report_answer_texts(examples, windows, outputs, run.tokenizer, predictions, threshold)
+    for line in predictions.report():
+        say(line)
     is_version_2 = run.task.config.version_2_with_negative
     paths = [os.path.join(output_dir, name) for name in (PREDICTIONS_FILE, N_BEST_FILE, NULL_ODDS_FILE)]
     paths = paths[: 2 + is_version_2]
@@ -118,13 +121,26 @@ def _merge(run: FinetuningRun, plan: AnswerPlan) -> tuple[SquadPredictions, str,
     is_version_2 = run.task.config.version_2_with_negative
     model = f"{plan.ensemble_method} of {', '.join(plan.ensemble_dirs)}"
     threshold = choose_null_threshold(plan, [run.training_config.output_dir], model)
+    asked = {example.qas_id for example in run.examples(PREDICT_SPLIT)}
     predictions = merge_n_best(
-        [read_n_best(os.path.join(folder, N_BEST_FILE)) for folder in plan.ensemble_dirs],
+        [_read_lists(folder, asked) for folder in plan.ensemble_dirs],
         run.task.config.n_best_size,
         [read_null_odds(os.path.join(folder, NULL_ODDS_FILE)) for folder in plan.ensemble_dirs if is_version_2],
         threshold,
     )
     return predictions, model, threshold
+
+
+def _read_lists(folder: str, asked: set[str]) -> dict[str, list[dict[str, Any]]]:
+    """The n-best lists that a finished run has made for the file that is to be answered."""
+    path = os.path.join(folder, N_BEST_FILE)
+    n_best = read_n_best(path)
+    if different := sorted(asked ^ n_best.keys()):
+        raise InputError(
+            f"--ensemble_dirs: {path} was made for another file than --predict_file: question {different[0]!r} (one of "
+            f"{len(different)}) stands only in one of them. Answer this file with every run first."
+        )
+    return n_best
 
 
 def _keep_threshold(path: str, results: Mapping[str, float], plan: AnswerPlan, model: str) -> None:

@@ -68,6 +68,7 @@ class SquadTask:
     """
 
     name = "squad"
+    independent = False  # a question may have several windows
 
     def __init__(self, config: SquadConfig, train_files: Sequence[str] = (), predict_file: str | None = None) -> None:
         self.config = config
@@ -78,6 +79,8 @@ class SquadTask:
     @property
     def train_splits(self) -> list[str]:
         """The names of the training files' splits."""
+        if not self._train_files:
+            raise InputError("--train_file is needed with --do_train, but it is not given.")
         return list(self._train_files)
 
     @property

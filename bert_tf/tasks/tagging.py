@@ -52,10 +52,14 @@ class TaggingFeatures(FeatureSet):
         """What stands at the words' places: [windows, T] -> [W]."""
         return values[self.word_windows, self.word_places]
 
+    def word_values(self, per_token: np.ndarray) -> np.ndarray:
+        """What is stored for the words' first pieces, of something that is stored for every token: [tokens] -> [W]."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        return per_token[starts[self.word_windows] + self.word_places]
+
     def word_tag_ids(self) -> np.ndarray:
         """The words' tags [W]."""
-        starts = np.cumsum(self.lengths) - self.lengths
-        return self.per_token["tag_ids"][0][starts[self.word_windows] + self.word_places]
+        return self.word_values(self.per_token["tag_ids"][0])
 
     def by_sentence(self, values: Sequence) -> list[Sequence]:
         """Cuts what there is for each word into sentences."""
@@ -117,6 +121,7 @@ class TaggingTask:
 
     name = "ner"
     judged_by = "f1"
+    independent = False  # a sentence is seen within its document
     dev_splits = ("dev",)
     test_splits = ("test",)
 

@@ -167,3 +167,10 @@ def test_resources_are_checked():
         Resources("work", 4, 400)
     with pytest.raises(InputError, match="--num_workers is 0"):
         Resources("work", 0, 400)
+
+
+def test_shards_are_those_of_the_buckets():
+    for num_shards in (1, 3, 7):
+        for bucket in stages.cut_into_buckets(1000, num_shards, 50):
+            assert stages.shard_of(bucket.first_key, num_shards) == bucket.shard
+            assert stages.shard_of(bucket.end_key - 1, num_shards) == bucket.shard

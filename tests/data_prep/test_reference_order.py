@@ -74,10 +74,11 @@ def test_training_reads_them(tmp_path):
 
 def test_carriage_returns_join_words_and_files_run_into_one_another(write):
     vocab = write("vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "ab", "b"]))
-    inputs = [write("1.txt", "a\rb\n\n \u00a0\na"), write("2.txt", "b\n\u200b\nb\r\n\r\nab")]
+    inputs = [write("1.txt", "a\rb\n\n \u00a0\na"), write("2.txt", "b\n\u200b\nb\r\n\r\nab\n\r")]
+    inputs.append(write("3.txt", "b"))
     tokenizer = FullTokenizer(vocab)
     tokens = [[tokenizer.convert_ids_to_tokens(s) for s in d] for d in read_documents(inputs, tokenizer)]
-    assert tokens == [[["ab"]], [["a"], ["b"], ["b"]], [["ab"]]]
+    assert tokens == [[["ab"]], [["a"], ["b"], ["b"]], [["ab"], ["b"]]]
 
 
 def test_bytes_that_are_not_utf8_are_named(write):

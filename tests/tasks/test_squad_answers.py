@@ -189,6 +189,7 @@ def test_nothing_but_the_null_answer_among_the_n_best(tokenizer, tmp_path):
     assert predictions.answers == {"q": ""}
     assert predictions.null_odds["q"] == NO_WINDOW_SCORE
     assert predictions.best_non_null == {"q": ""}
+    assert predictions.report() == ["1 of 1 questions have no candidate among the n best, and get no answer: q"]
     assert case.written(tmp_path, 1, 30, True, 0.0)[2] == b'{\n    "q": 1000000.0\n}\n'
 
 
@@ -202,7 +203,11 @@ def test_contexts_without_tokens(tokenizer, context, tmp_path):
             answer_text=answer_text,
         )
         assert case.windows.examples_without_windows() == [0]
-        assert case.decode(answer_text=answer_text).answers == {"none": "empty", "some": "one"}
+        predictions = case.decode(answer_text=answer_text)
+        assert predictions.answers == {"none": "empty", "some": "one"}
+        assert predictions.report() == [
+            "1 of 2 questions have no candidate among the n best, and get the answer 'empty': none"
+        ]
         predictions = case.decode(answer_text=answer_text, version_2_with_negative=True)
         assert predictions.answers["none"] == ""
         assert predictions.null_odds["none"] == NO_WINDOW_SCORE

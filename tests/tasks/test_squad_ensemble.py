@@ -61,7 +61,7 @@ def test_null_odds_are_averaged():
     assert (merged.answers, merged.best_non_null, merged.null_odds) == ({"q": "y"}, {"q": "y"}, {"q": -1.5})
     assert squad.merge_n_best(runs, null_odds_of_runs=odds, null_score_diff_threshold=-2.0).answers == {"q": ""}
     only_null = squad.merge_n_best([{"q": entries(null=1.0)}], null_odds_of_runs=[{"q": 5.0}])
-    assert (only_null.answers, only_null.best_non_null) == ({"q": ""}, {"q": ""})
+    assert (only_null.answers, only_null.best_non_null, only_null.without_candidates) == ({"q": ""}, {"q": ""}, ["q"])
 
 
 def test_merged_files_are_written_as_any_others(tmp_path):

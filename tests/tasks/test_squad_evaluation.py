@@ -95,6 +95,14 @@ def test_the_threshold_may_be_to_give_no_answer():
     assert predictions.with_threshold(results["best_f1_thresh"]) == {"a": "", "b": ""}
 
 
+def test_answers_to_other_questions_are_left_out():
+    articles = many_questions({"a": "x", "b": ""})
+    answers, odds = {"a": "x", "b": "y", "other": "z"}, {"a": -1.0, "b": 2.0, "other": 0.0}
+    assert squad.evaluate_v2(articles, answers)["f1"] == 50.0
+    results = squad.evaluate_v2(articles, answers, odds)
+    assert (results["total"], results["best_f1"], results["best_f1_thresh"]) == (2, 100.0, -1.0)
+
+
 def test_scores_of_version_1_come_without_thresholds():
     predictions = SquadPredictions(answers={"q": "the Cat!"})
     results = squad.evaluate(one_question("cat", "dog"), predictions, version_2_with_negative=False)

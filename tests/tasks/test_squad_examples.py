@@ -112,6 +112,12 @@ def test_blank_questions_and_contexts_are_used_and_named(squad_file):
     assert data.report() == ["1 of 1 questions used, though the question or the context is blank: q1"]
 
 
+def test_contexts_without_words_are_not_trained_on(squad_file):
+    path = squad_file(question(answer=" ", start=0), context=" ")
+    with pytest.raises(InputError, match=r"no question that can be used. 1 of 1 questions dropped.*no words: q1$"):
+        squad.read_squad(path, is_training=True)
+
+
 def test_long_lists_of_ids_are_cut(squad_file):
     questions = [question(f"q{i}", answer="Vikings", start=0) for i in range(14)]
     report = squad.read_squad(squad_file(*questions, question("fine")), is_training=True).report()

@@ -164,6 +164,8 @@ def test_ensembles(folder, tmp_path):
     assert entry["probability"] == pytest.approx(sum(one["probability"] for one in each) / 2)
     model = json.loads((tmp_path / "both" / "eval_results.json").read_text())["model"]
     assert model == f"nbest of {dirs[0]}, {dirs[1]}"
+    with pytest.raises(InputError, match=r"run.nbest_predictions.json was made for another file than --predict_file"):
+        squad_run.predict(run_on(folder, tmp_path, folder / "train1.json"), merged)
 
 
 def test_members_of_an_ensemble_must_fit_together(folder, tmp_path):
@@ -205,6 +207,7 @@ def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
     shown = capsys.readouterr().err
     assert "2 of 2 questions used, though the question or the context is blank: q0, q1" in shown
     assert "2 of 2 questions have no window" in shown
+    assert "2 of 2 questions have no candidate among the n best, and get the answer 'empty': q0, q1" in shown
 
 
 def test_answers_of_any_system_are_evaluated(folder, tmp_path):
@@ -229,6 +232,8 @@ def test_typed_questions_are_answered(folder, tmp_path, capsys):
 def test_what_can_not_be_done_is_refused(folder, tmp_path):
     with pytest.raises(InputError, match="--predict_file is needed"):
         run_on(folder, tmp_path, None).prepare([PREDICT_SPLIT])
+    with pytest.raises(InputError, match="--train_file is needed"):
+        train(run_on(folder, tmp_path, None))
     with pytest.raises(InputError, match="question 'q100': --doc_stride is 0"):
         run_on(folder, tmp_path, folder / "dev1.json", doc_stride=0).prepare([PREDICT_SPLIT])
     with pytest.raises(InputError, match=r"question 'q\d+' is marked as impossible.*--version_2_with_negative=True"):

@@ -1,0 +1,290 @@
+"""How fast data preparation is against the released algorithm, and what memory it takes.
+
+    python -m benchmarks.data_prep [--parts=tokenization,program,workers,memory,masking] [--text=FOLDER] [--rounds=3]
+
+- tokenization: text to ids on one core, in CPU seconds, against the release's rules applied character by character
+  (`released_tokenizer`); "warm" is the second time over the same text. Goals: 5 times, warm 10 times.
+- program: the whole program with one worker at --dupe_factor=10, in CPU seconds of its processes, against the released
+  algorithm (`released_preparation`, whose time doesn't count the import of TensorFlow; ours counts everything).
+  Goal: 10 times, better 20.
+- workers: seconds of four workers against one; needs four quiet cores. Goal: 3.3 times.
+- memory: peak memory of all processes together for 100 MB and 500 MB of text (the same documents, in other orders), at
+  --dupe_factor=1. Goal: under 2 GB, and flat. Memory that processes share counts once (proportional set size).
+- masking: CPU seconds of the input pipeline with --masking=dynamic and with static data, beside those of the training
+  step of a tiny model that reads it. Goal: 5% of a step.
+
+All of it takes about 15 minutes on 4 quiet cores, and 3 GB of disk for the memory part.
+"""
+
+import os
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import psutil
+from absl import app, flags
+
+from bert_tf import reporting
+
+SHARED = os.path.join(os.path.dirname(__file__), "..", "..", "shared")
+
+_PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memory", "masking"], "What to measure.")
+_TEXT = flags.DEFINE_string("text", f"{SHARED}/data/pretrain", "Folder of books, one paragraph a line.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", f"{SHARED}/golden/tokenization/vocab.txt", "Of an uncased model.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Turns of each contender; medians count.")
+_MEGABYTES = flags.DEFINE_integer("megabytes", 4, "Text of the program part.")
+_WORKERS_MEGABYTES = flags.DEFINE_integer("workers_megabytes", 20, "Text of the workers part.")
+_MEMORY_MEGABYTES = flags.DEFINE_list("memory_megabytes", ["100", "500"], "Texts of the memory part.")
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 4, "Of the workers and memory parts.")
+
+PARAGRAPHS_A_DOCUMENT = 20
+LENGTH, PREDICTIONS, BATCH = 128, 20, 64
+
+
+def documents_of_books():
+    """Lists of sentences, one a document of the text."""
+    import sentencex
+
+    paragraphs = []
+    for name in sorted(os.listdir(_TEXT.value)):
+        with open(os.path.join(_TEXT.value, name), encoding="utf-8") as reader:
+            paragraphs += [line.strip() for line in reader if line.strip()]
+    sentences = [[s for s in map(str.strip, sentencex.segment("en", p)) if s] for p in paragraphs]
+    documents = [sentences[i : i + PARAGRAPHS_A_DOCUMENT] for i in range(0, len(sentences), PARAGRAPHS_A_DOCUMENT)]
+    return [[sentence for paragraph in document for sentence in paragraph] for document in documents]
+
+
+def write_text(documents, megabytes, path):
+    """The documents in random orders until there is enough: sentences a line, and blank lines between documents."""
+    rng = random.Random(0)
+    size = 0
+    with open(path, "w", encoding="utf-8") as writer:
+        while size < megabytes * 1e6:
+            for document in rng.sample(documents, len(documents)):
+                size += writer.write("\n".join(document) + "\n\n")
+                if size >= megabytes * 1e6:
+                    break
+    return path
+
+
+def preparation(text, output, **options):
+    """The command that prepares a text."""
+    options = {
+        "input_file": text,
+        "output_file": output,
+        "vocab_file": _VOCAB_FILE.value,
+        "max_seq_length": LENGTH,
+        "max_predictions_per_seq": PREDICTIONS,
+        **options,
+    }
+    return [sys.executable, "-m", "data_prep.create_pretraining_data", *(f"--{k}={v}" for k, v in options.items())]
+
+
+def run(command):
+    """Runs a command; returns its seconds, and the CPU seconds of it and the processes that it waited for."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.perf_counter() - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def compared(rows, column, baseline):
+    """Rows with how many times as fast as one of them each is."""
+    return [row | {"times as fast": baseline / row[column]} for row in rows]
+
+
+def measure_tokenization(documents, folder):
+    """Rows: the two tokenizers."""
+    from benchmarks.released_tokenizer import ForgetfulTokenizer
+    from bert_tf.tokenization import FullTokenizer
+
+    sentences = [sentence for document in documents for sentence in document]
+    megabytes = sum(len(sentence.encode()) for sentence in sentences) / 1e6
+
+    def seconds(encode):
+        start = time.process_time()
+        for sentence in sentences:
+            encode(sentence)
+        return time.process_time() - start
+
+    def forgetful():
+        tokenizer = ForgetfulTokenizer(_VOCAB_FILE.value)
+        return seconds(lambda sentence: tokenizer.convert_tokens_to_ids(tokenizer.tokenize(sentence)))
+
+    times = {"released rules, one by one": [], "ours, cold": [], "ours, warm": []}
+    for _ in range(_ROUNDS.value):
+        times["released rules, one by one"].append(forgetful())
+        tokenizer = FullTokenizer(_VOCAB_FILE.value)
+        times["ours, cold"].append(seconds(tokenizer.encode_to_bytes))
+        times["ours, warm"].append(seconds(tokenizer.encode_to_bytes))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    rows = [{"tokenizer": name, "CPU seconds": s, "MB/s": megabytes / s} for name, s in medians.items()]
+    return compared(rows, "CPU seconds", rows[0]["CPU seconds"])
+
+
+def measure_program(documents, folder):
+    """Rows: the released algorithm, and ours in both orders."""
+    text = write_text(documents, _MEGABYTES.value, f"{folder}/program.txt")
+    released = [sys.executable, "-m", "benchmarks.released_preparation", text, _VOCAB_FILE.value, f"{folder}/released"]
+    times = {"released algorithm": [], "ours": [], "ours, --reference_order": []}
+    for number in range(_ROUNDS.value):
+        output = subprocess.run(released, check=True, capture_output=True, text=True)
+        times["released algorithm"].append(float(output.stdout.split()[-1]))
+        ours = preparation(text, f"{folder}/ours-{number}", dupe_factor=10, num_workers=1)
+        times["ours"].append(run(ours)[1])
+        reference = preparation(text, f"{folder}/reference", dupe_factor=10, reference_order=True)
+        times["ours, --reference_order"].append(run(reference)[1])
+    rows = [{"program": name, "CPU seconds": statistics.median(values)} for name, values in times.items()]
+    return compared(rows, "CPU seconds", rows[0]["CPU seconds"])
+
+
+def measure_workers(documents, folder):
+    """Rows: one worker, and several."""
+    text = write_text(documents, _WORKERS_MEGABYTES.value, f"{folder}/workers.txt")
+    times = {1: [], _NUM_WORKERS.value: []}
+    for number in range(_ROUNDS.value):
+        for workers, values in times.items():
+            output = f"{folder}/workers-{workers}-{number}"
+            values.append(run(preparation(text, output, dupe_factor=10, num_workers=workers))[0])
+            os.remove(output)
+    rows = [{"workers": workers, "seconds": statistics.median(values)} for workers, values in times.items()]
+    return compared(rows, "seconds", rows[0]["seconds"])
+
+
+class PeakMemory:
+    """Watches what a process and all below it hold together.
+
+    Attributes:
+      peak: most bytes so far.
+      processes: most processes so far.
+    """
+
+    def __init__(self, pid):
+        self._process = psutil.Process(pid)
+        self.peak = self.processes = 0
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def _watch(self):
+        while self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE:
+            total = count = 0
+            for process in [self._process, *self._process.children(recursive=True)]:
+                try:
+                    total += process.memory_full_info().pss
+                    count += 1
+                except psutil.Error:  # it has ended meanwhile
+                    continue
+            self.peak, self.processes = max(self.peak, total), max(self.processes, count)
+            time.sleep(0.2)
+
+    def join(self):
+        """Waits until the process has ended."""
+        self._thread.join()
+
+
+def measure_memory(documents, folder):
+    """Rows: small and large text."""
+    rows = []
+    for megabytes in map(int, _MEMORY_MEGABYTES.value):
+        text = write_text(documents, megabytes, f"{folder}/memory.txt")
+        output = f"{folder}/memory-{megabytes}"
+        command = preparation(text, output, dupe_factor=1, num_workers=_NUM_WORKERS.value)
+        start = time.perf_counter()
+        with open(f"{folder}/log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+            memory = PeakMemory(process.pid)
+            memory.join()
+        if process.returncode:
+            with open(f"{folder}/log") as log:
+                raise RuntimeError(log.read()[-2000:])
+        rows.append(
+            {
+                "MB of text": megabytes,
+                "peak GB": memory.peak / 1e9,
+                "processes": memory.processes,
+                "seconds": time.perf_counter() - start,
+                "MB written": os.path.getsize(output) / 1e6,
+            }
+        )
+        os.remove(output)
+    return rows
+
+
+def measure_masking(documents, folder):
+    """Rows: static and dynamic data, read and trained on."""
+    from benchmarks.pretraining_step import step_on
+    from bert_tf import input_pipeline
+    from bert_tf.config import BertConfig
+    from bert_tf.dynamic_masking import BatchMasker
+    from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
+    from bert_tf.vocabulary import load_vocab
+
+    text = write_text(documents, 2, f"{folder}/masking.txt")
+    batches, steps, megabytes = {}, {}, {}
+    for name, options in {
+        "static": {"dupe_factor": 10},
+        "dynamic": {"masking": "dynamic"},
+        "dynamic, whole words": {"masking": "dynamic", "do_whole_word_mask": True},
+    }.items():
+        path = f"{folder}/{name.replace(', ', '-').replace(' ', '-')}"
+        run(preparation(text, path, num_workers=1, **options))
+        megabytes[name] = os.path.getsize(path) / 1e6
+        shards = input_pipeline.find_shards(path, LENGTH, PREDICTIONS, 30522)
+        features = input_pipeline.record_features(shards, LENGTH, PREDICTIONS)
+        masker = None
+        if name != "static":
+            policy = MaskingPolicy(**input_pipeline.masking_settings(shards[0]))
+            masker = BatchMasker(policy, MaskingVocabulary.of(load_vocab(_VOCAB_FILE.value)), PREDICTIONS, seed=1)
+        dataset = input_pipeline.training_batches(shards, features, BATCH, 1, 0, masker=masker)
+        iterator = iter(dataset)
+        batches[name] = lambda iterator=iterator: next(iterator)
+        steps[name] = step_on(dataset, BATCH, BertConfig.named("tiny"))
+    for contender in (*batches.values(), *steps.values()):
+        contender(), contender()
+    rows = []
+    read, trained = (_cpu_milliseconds(contenders, count) for contenders, count in ((batches, 200), (steps, 20)))
+    for name in batches:
+        row = {"data": name, "MB": megabytes[name], "CPU ms to read a batch": read[name]}
+        share = (read[name] - read["static"]) / trained["static"]
+        rows.append(row | {"CPU ms of a step": trained[name], "share of masking": f"{share:.1%}"})
+    return rows
+
+
+def _cpu_milliseconds(contenders, count):
+    """Median CPU milliseconds, all threads counted, of a call of each contender; they take turns."""
+    times = {name: [] for name in contenders}
+    for _ in range(2 * _ROUNDS.value + 1):
+        for name, contender in contenders.items():
+            start = time.process_time()
+            for _ in range(count):
+                contender()
+            times[name].append(1000 * (time.process_time() - start) / count)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+PARTS = {
+    "tokenization": measure_tokenization,
+    "program": measure_program,
+    "workers": measure_workers,
+    "memory": measure_memory,
+    "masking": measure_masking,
+}
+
+
+def main(_):
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    documents = documents_of_books()
+    for part in _PARTS.value:
+        if part not in PARTS:
+            raise app.UsageError(f"--parts: there is no part {part!r}; there are {', '.join(PARTS)}")
+        with tempfile.TemporaryDirectory() as folder:
+            rows = PARTS[part](documents, folder)
+        print(f"\n{part} (load of the machine: {os.getloadavg()[0]:.1f})\n{reporting.table(rows)}", flush=True)
+
+
+if __name__ == "__main__":
+    app.run(main)

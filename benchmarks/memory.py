@@ -1,0 +1,71 @@
+"""Peak memory of a pre-training step, with and without --recompute_gradients.
+
+    python -m benchmarks.memory [--size=large] [--max_seq_length=512] [--batches=1,2,4]
+
+Each row is a process of its own, which makes two steps; its peak is what the system saw of it (resident set), and
+"idle" what it held when the model and the optimizer were built. BERT_LARGE takes about ten minutes on 4 quiet cores.
+"""
+
+import resource
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+
+from bert_tf import reporting
+
+_SIZE = flags.DEFINE_string("size", "large", "Released size to measure.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Length of the sequences.")
+_BATCHES = flags.DEFINE_list("batches", ["1", "2", "4"], "Batch sizes.")
+_ONE = flags.DEFINE_integer("one", 0, "Measure this batch size only, in this process.")
+_RECOMPUTE = flags.DEFINE_bool("recompute_gradients", False, "With --one: compute activations again.")
+
+
+def measure() -> None:
+    """Prints idle and peak memory in GB, and the seconds of the second step."""
+    from benchmarks.pretraining_step import make_batch, our_step  # here, for the parent process needs no TensorFlow
+    from bert_tf.config import BertConfig
+
+    config = BertConfig.named(_SIZE.value)
+    batch = make_batch(config, _ONE.value, _LENGTH.value)
+    step = our_step(config, batch, "float32", recompute_gradients=_RECOMPUTE.value)
+    idle = peak_memory()
+    step()
+    start = time.perf_counter()
+    step()
+    print(idle, peak_memory(), time.perf_counter() - start)
+
+
+def peak_memory() -> float:
+    """The most that this process has held so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def main(_) -> None:
+    if _ONE.value:
+        measure()
+        return
+    rows = []
+    for batch_size in _BATCHES.value:
+        for recompute in ("false", "true"):
+            options = [f"--one={batch_size}", f"--recompute_gradients={recompute}"]
+            shared = [f"--size={_SIZE.value}", f"--max_seq_length={_LENGTH.value}"]
+            command = [sys.executable, "-m", "benchmarks.memory", *shared, *options]
+            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            idle, peak, seconds = map(float, output.split()[-3:])
+            rows.append(
+                {
+                    "batch": batch_size,
+                    "recompute": recompute,
+                    "peak GB": peak,
+                    "of it activations and gradients": peak - idle,
+                    "seconds a step": seconds,
+                }
+            )
+            print(reporting.table(rows[-1:]), flush=True)
+    print("\n" + reporting.table(rows))
+
+
+if __name__ == "__main__":
+    app.run(main)

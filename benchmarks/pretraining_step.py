@@ -1,0 +1,46 @@
+"""A pre-training step on random examples, for the benchmarks that time it or watch its memory."""
+
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import distribution
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.pretraining import PretrainingModel
+from bert_tf.training_step import DTYPES, Trainer, TrainingConfig
+
+PREDICTIONS = 20
+
+
+def make_batch(config, batch_size, length):
+    """A batch of random examples, as full as they come."""
+    rng = np.random.default_rng(0)
+    return {
+        "input_ids": tf.constant(rng.integers(0, config.vocab_size, (batch_size, length)), tf.int32),
+        "input_mask": tf.ones([batch_size, length], tf.int32),
+        "segment_ids": tf.constant(rng.integers(0, 2, (batch_size, length)), tf.int32),
+        "masked_lm_positions": tf.constant(rng.integers(0, length, (batch_size, PREDICTIONS)), tf.int32),
+        "masked_lm_ids": tf.constant(rng.integers(0, config.vocab_size, (batch_size, PREDICTIONS)), tf.int32),
+        "masked_lm_weights": tf.ones([batch_size, PREDICTIONS]),
+        "next_sentence_labels": tf.constant(rng.integers(0, 2, batch_size), tf.int32),
+    }
+
+
+def our_step(config, batch, dtype, **options):
+    """A function that runs one of our training steps, always on the same batch."""
+    dataset = tf.data.Dataset.from_tensors(batch).repeat()
+    return step_on(dataset, batch["input_ids"].shape[0], config, dtype, **options)
+
+
+def step_on(dataset, batch_size, config, dtype="float32", **options):
+    """A function that runs one of our training steps on the next batch of a dataset."""
+    settings = TrainingConfig(
+        tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
+    )
+    strategy = distribution.build_strategy(distribution.DistributionConfig())
+    with strategy.scope():
+        model = PretrainingModel(config, dtype=DTYPES[dtype], recompute_gradients=settings.recompute_gradients)
+        trainer = Trainer(model, settings, strategy)
+    trainer.iterator = iter(dataset)
+    return lambda: trainer.train(tf.constant(1))

@@ -1,0 +1,185 @@
+"""Shows what is in TFRecord files of pre-training examples: some of them as text, and statistics of all.
+
+    python -m data_prep.inspect FILE --vocab_file=vocab.txt [--num_examples=5]
+
+FILE may be a glob or a list of names, separated by commas; several may be given. The release's own files can be shown
+too. What is to be predicted stands in braces: {cat -> [MASK]}, {cat -> dog}, or {cat} where it was left as it is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from absl import flags
+from google.protobuf.message import DecodeError
+
+from bert_tf import files, program, reporting
+from bert_tf.example_format import (
+    SIDECAR_SUFFIX,
+    Feature,
+    Sidecar,
+    names,
+    parse,
+    pretraining_features,
+    unmasked_features,
+    vocabulary_hash,
+)
+from bert_tf.files import InputError
+from bert_tf.masking_policy import MaskingVocabulary
+from bert_tf.vocabulary import load_vocab
+from data_prep.set_statistics import SetStatistics
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocabulary that the examples were made with.")
+_NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "How many examples to show; the statistics are of all.")
+
+_BATCH = 1024
+_WHAT = "FILE"
+
+Batch = dict[str, np.ndarray]
+
+
+def main(*patterns: str) -> None:
+    """Names of files to examples and statistics."""
+    if not patterns:
+        raise InputError("FILE is needed: python -m data_prep.inspect FILE --vocab_file=vocab.txt")
+    paths = [p for p in files.expand_patterns(list(patterns), _WHAT) if not p.endswith(SIDECAR_SUFFIX)]
+    show(paths, _VOCAB_FILE.value, _NUM_EXAMPLES.value)
+
+
+def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
+    """Prints examples, then statistics.
+
+    Args:
+      paths: TFRecord files.
+      vocab_file: what they were made with.
+      num_examples: how many examples to print; the statistics are of all.
+
+    Raises:
+      InputError: if a file can't be read, or isn't what its sidecar says, or was made with another vocabulary.
+    """
+    vocab = load_vocab(files.require_file(vocab_file, "--vocab_file"))
+    pieces = {index: piece for piece, index in vocab.items()}
+    statistics = SetStatistics(MaskingVocabulary.of(vocab), vocab.get("[UNK]"))
+    left = num_examples
+    for path in paths:
+        _check_sidecar(path, vocab_file)
+        number = 0
+        for batch in read_batches(path, len(pieces)):
+            for row in range(min(len(batch["input_ids"]), left)):
+                example = {name: values[row] for name, values in batch.items()}
+                print(f"{path}, example {number + row + 1}: {describe(example, pieces)}\n")
+                left -= 1
+            number += len(batch["input_ids"])
+            statistics.add(batch)
+    print(f"{len(paths)} file{'s' * (len(paths) > 1)}:\n{reporting.table(statistics.rows())}")
+
+
+def read_batches(path: str, vocab_size: int) -> Iterator[Batch]:
+    """A file's examples as arrays [B, length], or [B].
+
+    Raises:
+      InputError: if it isn't a file of pre-training examples, or holds ids outside the vocabulary.
+    """
+    import tensorflow as tf
+
+    records = tf.data.TFRecordDataset(files.require_file(path, _WHAT))
+    try:
+        first = next(iter(records)).numpy()
+        features = features_of(tf.train.Example.FromString(first).features.feature)
+        for serialized in records.batch(_BATCH):
+            batch = {name: x.numpy() for name, x in parse(features, serialized).items()}
+            _check_ids(batch, vocab_size, path)
+            yield batch
+    except (tf.errors.OpError, DecodeError) as error:
+        raise InputError(f"{_WHAT}: {path} is not a TFRecord file of pre-training examples ({error}).") from None
+
+
+def features_of(found: "Mapping[str, tf.train.Feature]") -> tuple[Feature, ...]:
+    """What the records of a file hold, by what was found in its first one.
+
+    Raises:
+      InputError: if that is no pre-training example.
+    """
+    length = len(found["input_ids"].int64_list.value) if "input_ids" in found else 0
+    if "masked_lm_ids" in found:
+        features = pretraining_features(length, len(found["masked_lm_ids"].int64_list.value))
+    else:
+        features = unmasked_features(length, "word_starts" in found)
+    if set(found) != set(names(features)):
+        raise InputError(
+            f"{_WHAT}: the first record holds {', '.join(sorted(found)) or 'nothing'}, but what is expected of "
+            f"pre-training examples is {', '.join(names(features))}."
+        )
+    return features
+
+
+def _check_ids(batch: Batch, vocab_size: int, path: str) -> None:
+    largest = max(batch[name].max() for name in ("input_ids", "masked_lm_ids") if name in batch)
+    if largest >= vocab_size:
+        raise InputError(
+            f"--vocab_file has {vocab_size} pieces, but {path} holds the id {largest}. Give the vocabulary that the "
+            "examples were made with."
+        )
+
+
+def _check_sidecar(path: str, vocab_file: str) -> None:
+    """Refuses a file that isn't what its sidecar says, if it has one."""
+    sidecar = Sidecar.read(path)
+    if sidecar is None:
+        return
+    if files.size(path) != sidecar.file_size:
+        raise InputError(
+            f"{path} has {files.size(path)} bytes, but {sidecar.file_size} by its sidecar. It was cut short or "
+            "changed; make it anew."
+        )
+    if sidecar.vocab_sha256 != vocabulary_hash(vocab_file):
+        raise InputError(
+            f"{path} was made with another vocabulary than --vocab_file={vocab_file}. Give the one that it was "
+            "made with."
+        )
+
+
+def describe(example: Batch, pieces: dict[int, str]) -> str:
+    """An example as text, with its label.
+
+    Args:
+      example: its features.
+      pieces: id -> piece.
+    """
+    length = int(example["input_mask"].sum())
+    texts = [[], []]
+    labels = {}
+    if "masked_lm_ids" in example:
+        count = int(example["masked_lm_weights"].sum())
+        labels = dict(zip(example["masked_lm_positions"][:count], example["masked_lm_ids"][:count], strict=True))
+    for place, (index, segment) in enumerate(zip(example["input_ids"], example["segment_ids"], strict=True)):
+        if place < length:
+            label = labels.get(place)
+            texts[segment].append(_marked(pieces[index], None if label is None else pieces[label]))
+    heading = f"{length} tokens"
+    if labels:
+        heading += f", {len(labels)} of them to be predicted"
+    next_sentence = "B is from another document" if example["next_sentence_labels"] else "B follows A"
+    return f"{heading}; {next_sentence}\n  A: {_joined(texts[0])}\n  B: {_joined(texts[1])}"
+
+
+def _marked(piece: str, label: str | None) -> str:
+    if label is None:
+        return piece
+    marked = f"{{{label}}}" if label == piece else f"{{{label} -> {piece}}}"
+    # A piece that continues a word still does.
+    return f"##{marked}" if label.startswith("##") else marked
+
+
+def _joined(pieces: Sequence[str]) -> str:
+    """Pieces as text: "##" pieces stand close to what they continue."""
+    joined = "".join(piece[2:] if piece.startswith("##") else f" {piece}" for piece in pieces[1:])
+    return "".join(pieces[:1]) + joined
+
+
+if __name__ == "__main__":
+    flags.mark_flag_as_required("vocab_file")
+    program.run(main, takes_names=True)

@@ -1,0 +1,154 @@
+"""The flags of the programs that make pre-training data, and what they say is to be made of what."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from absl import flags
+
+from bert_tf import reporting
+from bert_tf.example_format import vocabulary_hash
+from bert_tf.files import InputError
+from bert_tf.masking_policy import MaskingPolicy
+from bert_tf.program import say
+from bert_tf.tokenization import load_tokenizer
+from data_prep.corpus import ON_BAD_LINE, CorpusOptions
+from data_prep.corpus_files import DOCUMENTS, INPUT_FORMATS, corpus_bytes, find_input_files
+from data_prep.examples import ExampleOptions
+from data_prep.instances import SegmentRules
+from data_prep.outputs import OutputSet, name_of, output_paths
+from data_prep.preparation import Preparation
+from data_prep.stages import TokenizerOptions
+
+TOOL_VERSION = 1
+
+# The release's flags.
+_INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
+_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "TFRecord file, or files separated by commas.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocabulary, one piece a line.")
+_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case and strip accents: for uncased models.")
+_DO_WHOLE_WORD_MASK = flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word together.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
+_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked positions of a sequence.")
+_RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of all random choices.")
+_DUPE_FACTOR = flags.DEFINE_integer(
+    "dupe_factor", None, "How often each document is gone through, with other choices each time: 10, or 1 if dynamic."
+)
+_MASKED_LM_PROB = flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens that are masked.")
+_SHORT_SEQ_PROB = flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents cut into shorter sequences.")
+# New ones: what is made.
+_OBJECTIVE = flags.DEFINE_enum(
+    "objective", "mlm_nsp", ["mlm_nsp", "ltr"], "ltr leaves sequences unmasked (paper, Table 5)."
+)
+_MASKING = flags.DEFINE_enum(
+    "masking", "static", ["static", "dynamic"], "dynamic leaves masking to run_pretraining.py, anew for each step."
+)
+_MASKING_POLICY = flags.DEFINE_list(
+    "masking_policy", "0.8,0.1,0.1", "Shares of masked tokens that become [MASK], stay, and become random (Table 8)."
+)
+_DRAW_PER_WORD = flags.DEFINE_bool("draw_per_word", False, "One draw replaces all pieces of a word.")
+_ORDINARY = flags.DEFINE_bool("ordinary_replacements", False, "Draw random pieces without special and unused ones.")
+_WORD_SEGMENTER = flags.DEFINE_string(
+    "word_segmenter", "", "module:function that cuts a text into words for --do_whole_word_mask, such as jieba:lcut."
+)
+# What the text looks like.
+_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has an object with a text a line.")
+_DOCUMENTS = flags.DEFINE_enum("documents", "auto", DOCUMENTS, "What a document is; auto: a record or blank lines.")
+_SPLIT_SENTENCES = flags.DEFINE_bool("split_sentences", False, "Lines are paragraphs: split them into sentences.")
+_LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) whose rules split sentences.")
+_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do with lines that aren't plain text.")
+# Into how many files.
+_NUM_SHARDS = flags.DEFINE_integer("num_shards", 0, "Make so many files, NAME-00000-of-..., of one --output_file.")
+
+_SUMMARY = {
+    "documents": "documents",
+    "sentences": "sentences",
+    "corpus_tokens": "tokens of the text",
+    "records": "examples",
+    "tokens": "tokens of the examples",
+    "predictions": "masked tokens",
+    "random_next": "examples with a random next sentence",
+    "documents_of_one_sentence": "documents of one sentence (always with a random next one)",
+    "long_sentences": "sentences longer than a sequence (cut)",
+    "lines_without_tokens": "lines without tokens (left out)",
+}
+
+
+def preparation(reference_order: bool = False) -> Preparation:
+    """What the flags say is to be made of what, checked.
+
+    Raises:
+      InputError: if a file or a value can't be used.
+    """
+    load_tokenizer(_VOCAB_FILE.value, _DO_LOWER_CASE.value)
+    tokenizer = TokenizerOptions(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _WORD_SEGMENTER.value)
+    corpus = CorpusOptions(_DOCUMENTS.value, _SPLIT_SENTENCES.value, _LANGUAGE.value, _ON_BAD_LINE.value)
+    rules, examples = _rules(), _examples()
+    inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value)
+    settings = {
+        "tool_version": TOOL_VERSION,
+        "reference_order": reference_order,
+        "objective": _OBJECTIVE.value,
+        "masking": _MASKING.value,
+        "masking_policy": dataclasses.asdict(examples.policy),
+        "do_lower_case": _DO_LOWER_CASE.value,
+        "word_segmenter": _WORD_SEGMENTER.value,
+        "random_seed": rules.random_seed,
+        "dupe_factor": rules.dupe_factor,
+        "short_seq_prob": rules.short_seq_prob,
+        "corpus": dataclasses.asdict(corpus),
+        "input_files": len(inputs),
+        "input_bytes": corpus_bytes(inputs),
+        "input_sha256": name_of(inputs),
+    }
+    paths = output_paths(_OUTPUT_FILE.value, _NUM_SHARDS.value)
+    outputs = OutputSet(paths, examples.features, vocabulary_hash(_VOCAB_FILE.value), settings)
+    return Preparation(inputs, corpus, tokenizer, rules, examples, outputs)
+
+
+def _rules() -> SegmentRules:
+    dupe_factor = _DUPE_FACTOR.value
+    if dupe_factor is None:
+        dupe_factor = 10 if _is_masked_here() else 1
+    return SegmentRules(_MAX_SEQ_LENGTH.value, _SHORT_SEQ_PROB.value, dupe_factor, _RANDOM_SEED.value)
+
+
+def _is_masked_here() -> bool:
+    return _OBJECTIVE.value != "ltr" and _MASKING.value == "static"
+
+
+def _examples() -> ExampleOptions:
+    try:
+        mask, same, random = map(float, _MASKING_POLICY.value)
+    except ValueError:
+        raise InputError(
+            f"--masking_policy is {','.join(_MASKING_POLICY.value)}, but three numbers are expected, as 0.8,0.1,0.1."
+        ) from None
+    if _WORD_SEGMENTER.value and not _DO_WHOLE_WORD_MASK.value:
+        raise InputError("--word_segmenter needs --do_whole_word_mask: nothing else depends on words.")
+    policy = MaskingPolicy(
+        mask,
+        same,
+        random,
+        masked_lm_prob=_MASKED_LM_PROB.value,
+        whole_word=_DO_WHOLE_WORD_MASK.value,
+        draw_per_word=_DRAW_PER_WORD.value,
+        ordinary_replacements=_ORDINARY.value,
+    )
+    return ExampleOptions(
+        _MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value, _is_masked_here(), policy, bool(_WORD_SEGMENTER.value)
+    )
+
+
+def say_summary(counts: Mapping[str, Any]) -> None:
+    """What came out, and what was left out."""
+    for message in counts.get("left_out", ()):
+        say(message)
+    rows = [{"count": counts[name], "of": what} for name, what in _SUMMARY.items() if counts.get(name)]
+    say(reporting.table(rows))
+    records = max(1, counts.get("records", 0))
+    say(
+        f"tokens an example: {counts.get('tokens', 0) / records:.1f}; random next sentences: "
+        f"{counts.get('random_next', 0) / records:.1%}; predictions an example: "
+        f"{counts.get('predictions', 0) / records:.2f}"
+    )

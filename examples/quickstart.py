@@ -1,0 +1,105 @@
+"""BERT from raw text to answers in minutes: what `make quickstart` runs.
+
+    python -m examples.quickstart ["A sentence to classify" ...]
+
+Each step is one command, shown before it runs, and is left out when its output is already there. What comes out lies in
+build/quickstart: vocabulary, TFRecords, two runs with TensorBoard logs, and their curves as PNG files.
+"""
+
+import pathlib
+import shlex
+import subprocess
+import sys
+import time
+
+from bert_tf import reporting
+
+OUTPUT = pathlib.Path("build", "quickstart")
+VOCAB, CORPUS, HELDOUT = OUTPUT / "vocab.txt", OUTPUT / "corpus.tfrecord", OUTPUT / "heldout.tfrecord"
+PRETRAINED, FINETUNED = OUTPUT / "pretrained", OUTPUT / "authors"
+SENTENCES = (
+    "She could not help being pleased, and her sisters were very happy to dance.",
+    "The harpoon flew from his hand, and the great whale rolled in the dark sea.",
+    "Natural selection acts only by preserving variations which are useful to each species.",
+    "The emperor led the legions against the barbarians, and the senate obeyed.",
+)
+MASKED = ("It is a [MASK] of the first importance.", "He was a man of great [MASK] and courage.")
+# Sequences of 64 hold two or three sentences of these books.
+LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
+
+
+def main() -> None:
+    """Runs every step."""
+    OUTPUT.mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    corpus = "examples/corpus/*.txt"
+
+    step(
+        "Learn a vocabulary of word pieces from four books",
+        VOCAB,
+        ["-m", "data_prep.build_vocab", f"--input_file={corpus}", f"--output_file={VOCAB}", "--vocab_size=4000"],
+    )
+    for text, records, dupe_factor in ((corpus, CORPUS, 10), ("examples/heldout.txt", HELDOUT, 1)):
+        step(
+            f"Make masked sentence pairs from {text}",
+            records,
+            [
+                *("-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--output_file={records}"),
+                *(f"--vocab_file={VOCAB}", f"--dupe_factor={dupe_factor}", *LENGTHS),
+            ],
+        )
+    step(
+        "Pre-train a tiny BERT (2 layers of 128) to fill in masked pieces and to tell if sentences follow each other",
+        PRETRAINED / "metrics.png",
+        [
+            *("run_pretraining.py", f"--input_file={CORPUS}", f"--output_dir={PRETRAINED}", f"--vocab_file={VOCAB}"),
+            *("--model_size=tiny", *LENGTHS, "--do_train", "--train_batch_size=32", "--learning_rate=1e-3"),
+            *("--num_train_steps=1000", "--num_warmup_steps=100", "--save_checkpoints_steps=500"),
+            *(f"--eval_input_file={HELDOUT}", "--eval_steps=200"),
+        ],
+    )
+    reporting.plot_metrics(str(PRETRAINED), ("loss", "masked_lm_accuracy"), str(PRETRAINED / "metrics.png"))
+
+    write_sentences(sys.argv[1:] or SENTENCES)
+    step(
+        "Fine-tune it to tell who wrote a sentence, evaluate it, and ask it about sentences it hasn't seen",
+        None,
+        [
+            *("run_classifier.py", "--task_name=custom", "--data_dir=examples/authors", f"--output_dir={FINETUNED}"),
+            *(f"--test_file={OUTPUT / 'sentences.tsv'}", f"--vocab_file={VOCAB}"),
+            *(f"--bert_config_file={PRETRAINED / 'bert_config.json'}", f"--init_checkpoint={PRETRAINED}"),
+            *("--do_train", "--do_eval", "--do_predict", "--max_seq_length=64", "--learning_rate=5e-4"),
+            *("--train_batch_size=32", "--num_train_epochs=6"),
+        ],
+    )
+    print("\n" + (FINETUNED / "test_predictions.tsv").read_text())
+    step(
+        "Fill in what is masked",
+        None,
+        ["-m", "bert_tf.fill_mask", f"--model={PRETRAINED}", *(f"--text={text}" for text in MASKED)],
+    )
+    print(f"\nDone in {(time.monotonic() - start) / 60:.1f} minutes. Look at:")
+    for path in sorted(OUTPUT.glob("*/*.png")):
+        print(f"  {path}")
+    print(f"  tensorboard --logdir {OUTPUT}")
+
+
+def step(title: str, output: pathlib.Path | None, command: list[str]) -> None:
+    """Shows and runs a command of Python's, unless its output is there; a failure ends the quickstart."""
+    print(f"\n=== {title}\n$ python {shlex.join(command)}", flush=True)
+    if output is not None and (output.exists() or list(output.parent.glob(f"{output.name}-*"))):
+        print(f"({output} is already there)")
+        return
+    finished = subprocess.run([sys.executable, *command], check=False)
+    if finished.returncode:
+        sys.exit(f"The command above failed (exit status {finished.returncode}).")
+
+
+def write_sentences(sentences: list[str] | tuple[str, ...]) -> None:
+    """Makes a test set of sentences."""
+    lines = ["text", *(" ".join(sentence.split()) for sentence in sentences)]
+    (OUTPUT / "sentences.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+import numpy as np
+import pytest
+
+from bert_tf.files import InputError
+from data_prep import inspect
+from tests.data_prep.corpora import PIECES, features, make, records, write_corpus, write_vocab
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inspect")
+    write_vocab(folder)
+    write_corpus(folder / "text.txt")
+    return folder
+
+
+def statistics(text):
+    """The lines of the table."""
+    lines = text[text.index("statistics") :].splitlines()[2:]
+    return {name: value.split() for name, value in (line.strip().split("  ", 1) for line in lines)}
+
+
+def test_examples_are_shown_as_text_with_marks(folder):
+    ids = [PIECES.index(p) for p in ("[CLS]", "ba", "[MASK]", "[SEP]", "##fu", "##co", "ga", "[SEP]", "[PAD]")]
+    example = {
+        "input_ids": ids,
+        "input_mask": [1] * 8 + [0],
+        "segment_ids": [0] * 4 + [1] * 4 + [0],
+        "masked_lm_positions": [2, 5, 6, 0],
+        "masked_lm_ids": [PIECES.index("di"), PIECES.index("##la"), PIECES.index("ga"), 0],
+        "masked_lm_weights": [1, 1, 1, 0],
+        "next_sentence_labels": 1,
+    }
+    arrays = {name: np.array(value) for name, value in example.items()}
+    assert inspect.describe(arrays, dict(enumerate(PIECES))) == (
+        "8 tokens, 3 of them to be predicted; B is from another document\n"
+        "  A: [CLS] ba {di -> [MASK]} [SEP]\n"
+        "  B: ##fu{##la -> ##co} {ga} [SEP]"
+    )
+
+
+def test_statistics_are_those_of_the_set(folder, capsys):
+    paths, counts = make(folder, folder / "text.txt", output="two", num_shards=2, dupe_factor=5)
+    inspect.show(paths, str(folder / "vocab.txt"), 3)
+    printed = capsys.readouterr().out
+    assert printed.count(", example ") == 3 and f"{paths[0]}, example 3: " in printed and "-> [MASK]}" in printed
+    found = statistics(printed)
+    assert found["examples"] == [str(counts["records"])]
+    assert found["tokens"] == [str(counts["tokens"])]
+    assert found["predictions"] == [str(counts["predictions"])]
+    assert found["random next sentences"] == [f"{counts['random_next'] / counts['records']:.2%}"]
+    shares = [float(found[name][0].rstrip("%")) for name in ("of these, [MASK]", "the same", "another piece")]
+    assert sum(shares) == pytest.approx(100, abs=0.05) and abs(shares[0] - 80) < 5
+    lengths = [sum(features(record)["input_mask"]) for path in paths for record in records(path)]
+    assert found["tokens an example"] == [str(min(lengths)), "to", "24,", "mean", f"{sum(lengths) / len(lengths):.2f}"]
+
+
+def test_unmasked_sets_are_shown_too(folder, capsys):
+    paths, _ = make(folder, folder / "text.txt", output="plain", is_masked=False, whole_word=True)
+    inspect.show(paths, str(folder / "vocab.txt"), 1)
+    printed = capsys.readouterr().out
+    assert "while training" in printed and "{" not in printed
+
+
+def test_what_can_not_be_shown_is_named(folder, tmp_path):
+    paths, _ = make(folder, folder / "text.txt", output="three")
+    other = tmp_path / "vocab.txt"
+    other.write_text("\n".join(PIECES[:20]) + "\n")
+    with pytest.raises(InputError, match="made with another vocabulary than --vocab_file"):
+        inspect.show(paths, str(other), 1)
+    with pytest.raises(InputError, match=r"--vocab_file has 20 pieces, but .* holds the id"):
+        list(inspect.read_batches(paths[0], 20))
+    with pytest.raises(InputError, match="not a TFRecord file"):
+        list(inspect.read_batches(str(folder / "text.txt"), 20))
+    with open(paths[0], "ab") as writer:
+        writer.write(b"x")
+    with pytest.raises(InputError, match="by its sidecar"):
+        inspect.show(paths, str(folder / "vocab.txt"), 1)
