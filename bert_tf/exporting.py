@@ -136,6 +136,10 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
         return _build_encoder(model_dir, config)
     run = _read_run(model_dir, folder, config)
     task = run.decisive["task"]
+    if "feature_layers" in run.decisive:
+        raise InputError(
+            f"--model_dir: {folder} tags by a frozen encoder's features; only what is fine-tuned is exported."
+        )
     if task == SquadTask.name:
         return _build_answerer(run)
     if task == TAGGING:

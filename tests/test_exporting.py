@@ -226,6 +226,8 @@ def test_a_run_s_folder_says_what_it_is(run_folder, tmp_path):
     assert score.signatures()["ids"].get_concrete_function().structured_outputs.keys() == {"score"}
     assert isinstance(built("swag", ClassifierModel(config(), 1), task="swag", labels=["0", "1"]), ServedChooser)
     assert isinstance(built("ner", TokenModel(config(), 5), task="ner", labels=["L", "P"]), ServedTagger)
+    with pytest.raises(InputError, match="features tags by a frozen encoder's features"):
+        built("features", TokenModel(config(), 5), task="ner", labels=["L", "P"], feature_layers=[-1])
 
 
 def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
