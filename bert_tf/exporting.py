@@ -68,6 +68,7 @@ class _FinishedRun:
     Attributes:
       folder: where its checkpoints are.
       decisive: what it was trained with; see `run_directory`.
+      causal: whether each token sees only those before it.
       flags: of the program that trained.
       labels: the classes; None for regression.
       config: of the encoder.
@@ -78,6 +79,7 @@ class _FinishedRun:
 
     folder: str
     decisive: Mapping[str, Any]
+    causal: bool
     flags: Mapping[str, Any]
     labels: list[str] | None
     config: BertConfig
@@ -148,6 +150,7 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
 
 
 def _recorded(folder: str) -> dict[str, Any]:
+    """What a training program wrote down; nothing where the folder is not a run's."""
     path = os.path.join(folder, run_directory.RUN_FILE)
     return run_directory.read(folder) if files.exists(path) else {}
 
@@ -183,6 +186,7 @@ def _read_run(model_dir: str, folder: str, config: ExportConfig) -> _FinishedRun
     return _FinishedRun(
         folder,
         decisive,
+        bool(decisive.get("causal")),
         recorded["flags"],
         decisive.get("labels") or finetuning_workflow.recorded_labels(model_dir),
         bert_config,
@@ -199,7 +203,7 @@ def _build_classifier(run: _FinishedRun) -> Exportable:
     else:
         labels, is_pair = run.labels, bool(run.flags.get("text_b_column"))
     problem = run.decisive.get("problem") or ("classification" if labels else "regression")
-    model = ClassifierModel(run.config, len(labels) if labels else 1, problem)
+    model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
     run.restore(model)
     encoder, multi_label = run.encoder(model), problem == "multi_label"
     return Exportable(
@@ -208,20 +212,20 @@ def _build_classifier(run: _FinishedRun) -> Exportable:
 
 
 def _build_chooser(run: _FinishedRun) -> Exportable:
-    model = ClassifierModel(run.config, 1)
+    model = ClassifierModel(run.config, 1, causal=run.causal)
     run.restore(model)
     return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
 
 
 def _build_tagger(run: _FinishedRun) -> Exportable:
-    model = TokenModel(run.config, 2 * len(run.labels) + 1)
+    model = TokenModel(run.config, 2 * len(run.labels) + 1, causal=run.causal)
     run.restore(model)
     served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
     return Exportable(served, plain_logits(model))
 
 
 def _build_answerer(run: _FinishedRun) -> Exportable:
-    model = SpanModel(run.config)
+    model = SpanModel(run.config, causal=run.causal)
     step = run.restore(model)
     given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}
     for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):

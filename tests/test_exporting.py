@@ -29,6 +29,7 @@ from bert_tf.serving_encoder import ServedEncoder
 from bert_tf.serving_tagger import ServedTagger
 from bert_tf.tasks.squad_answerer import describe_model
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE
+from tests import programs
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES, write_model_files
 
@@ -127,6 +128,19 @@ def test_lines_are_answered_though_others_can_not_be(model):
     assert answers[2]["id"] == 6
     assert "'text_b' is missing" in answers[2]["error"]
     assert answers[3]["label"] in ("x", "ý", "z")
+
+
+def test_the_program_answers_what_comes_in_and_fails_if_it_could_not_use_all(exported, tmp_path):
+    typed = '{"text_a": "a", "text_b": "b", "id": 5}\n{"text_a": "a"}\n'
+    output_file = tmp_path / "answers.jsonl"
+    command = ["-m", "bert_tf.predict", f"--model={exported}", f"--output_file={output_file}"]
+    output = programs.run(*command, typed=typed, expect=1)
+    assert "error: 1 of 2 lines could not be used; their answers say why ('error')." in output
+    assert "Traceback" not in output
+    first, second = map(json.loads, output_file.read_text().splitlines())
+    assert first["id"] == 5
+    assert first.keys() >= {"label", "probabilities"}
+    assert second.keys() == {"error"}
 
 
 def post(folder, body):
