@@ -160,6 +160,7 @@ class ExportFlags:
         self._quantize = flags.DEFINE_enum(
             "export_quantize", "none", saved_model.QUANTIZATIONS, "int8: write a LiteRT model of bytes besides."
         )
+        self._onnx = flags.DEFINE_bool("export_onnx", False, "Write an ONNX model besides; needs tf2onnx.")
 
     @property
     def export_dir(self) -> str:
@@ -173,7 +174,7 @@ class ExportFlags:
           InputError: if the folder is not given, or isn't new.
         """
         saved_model.check_export_dir(self.export_dir)
-        return ExportConfig(self._dtype.value, self._quantize.value, **settings)
+        return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, **settings)
 
 
 def numbers(flag: flags.FlagHolder, kind: type[int] | type[float]) -> list:

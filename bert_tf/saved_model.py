@@ -41,6 +41,7 @@ class ExportConfig:
     Attributes:
       dtype: what weights are stored and products computed in.
       quantize: "int8" for a LiteRT model besides, whose matrices are bytes.
+      onnx: whether there is to be an ONNX model besides.
       max_seq_length: longer sequences are cut; None for the run's, or for all that a pre-trained model takes.
       null_score_diff_threshold: SQuAD 2.0: there is no answer where its odds are above this; None for the one tuned
         for the model, or else 0.
@@ -53,6 +54,7 @@ class ExportConfig:
 
     dtype: str = "float32"
     quantize: str = "none"
+    onnx: bool = False
     max_seq_length: int | None = None
     null_score_diff_threshold: float | None = None
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)

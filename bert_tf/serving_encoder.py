@@ -81,7 +81,7 @@ class ServedEncoder(tf.Module):
         last = self._encoder.layers(batch)[-1]
         return {
             "sequence_output": tf.cast(batch.padded(last, length=length), tf.float32),
-            "pooled_output": self._encoder.pool(batch.first(last)),
+            "pooled_output": self._encoder.pool(batch, last),
         }
 
     def _tokens(self, batch: TokenBatch) -> dict[str, tf.Tensor]:

@@ -18,7 +18,7 @@ LAYERS = [
         "input_pipeline dynamic_masking layers encoder heads optimization distribution",
         "graph_tokenization inference_encoder graph_packing",
         "serving_texts serving_answerer serving_classifier serving_encoder serving_tagger",
-        "saved_model quantized_model line_predictions",
+        "saved_model portable_models line_predictions",
         "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask",
         "training_step program_flags training",
         "finetuning_models feature_tagger pretraining pretraining_run finetuning sentence_task convert_checkpoint",

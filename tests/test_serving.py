@@ -110,6 +110,8 @@ def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     nothing = tf.zeros([0], tf.string)
     assert texts(text_a=nothing, text_b=nothing)["probabilities"].shape == [0, 3]
     several = tf.constant([INVALID, b"", b"a b", b"\xed\xa0\x80"])
+    long = texts(text_a=tf.constant(["a " * 500_000, "a"]), text_b=tf.constant(["b", "c"]))
+    assert long["truncated"].numpy().tolist() == [True, False]
     found = texts(text_a=several, text_b=tf.fill([4], "c"))["probabilities"].numpy()
     assert_close(found[0], found[2], 1e-6)
     assert_close(found[1], found[3], 1e-6)
