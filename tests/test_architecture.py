@@ -20,7 +20,7 @@ LAYERS = [
         "serving_texts serving_answerer serving_classifier serving_encoder serving_tagger",
         "saved_model portable_models line_predictions",
         "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask",
-        "training_step program_flags training",
+        "bilstm training_step program_flags training",
         "finetuning_models feature_tagger pretraining pretraining_run finetuning sentence_task convert_checkpoint",
         "finetuning_recipes finetuning_reports finetuning_selection finetuning_trials finetuning_workflow",
         "tasks task_table",
