@@ -57,8 +57,16 @@ def lines_of(folder, kind):
     return [line for line in lines if line["kind"] == kind]
 
 
-@pytest.mark.parametrize("bilstm", [None, BiLstmConfig(1, 3)], ids=["", "bilstm"])
-@pytest.mark.parametrize("kind", ["classes", "choices", "tags"])
+@pytest.mark.parametrize(
+    ("kind", "bilstm"),
+    [
+        ("classes", None),
+        ("choices", None),
+        ("tags", None),
+        ("choices", BiLstmConfig(1, 3)),
+        ("tags", BiLstmConfig(1, 3)),
+    ],
+)
 def test_short_padding_gives_the_loss_and_the_outputs_of_full_padding(kind, bilstm):
     rng = np.random.default_rng(1)
     sequences = [(rng.integers(1, 41, n).tolist(), [0] * (n - 2) + [1] * 2) for n in (5, 3, 6, 4)]
@@ -201,13 +209,12 @@ def test_a_finished_run_knows_its_bilstm(tmp_path, write):
     encoder = checkpoints.named_variables(BertEncoder(run.config).variables)
     checkpoint_saver.write_checkpoint(checkpoint, encoder)
     run.init_checkpoint = checkpoint
-    plan = Plan(True, True, False, [Recipe(4, 1e-3, 1, 1)])
-    done = finetuning_workflow.carry_out(run, plan)
+    plan = Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)])
+    finetuning_workflow.carry_out(run, plan)
     assert [run_directory.recorded(out, f"bilstm_{name}") for name in ("layers", "units")] == [1, 3]
     later = run_of(out, write)  # to evaluate, without a flag
-    again = finetuning_workflow.carry_out(later, dataclasses.replace(plan, do_train=False))
+    assert later.restore() == 6  # every variable has its tensor
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
-    assert again["eval"]["dev"]["eval_loss"] == pytest.approx(done["eval"]["dev"]["eval_loss"], abs=1e-6)
     later.asked_bilstm = BiLstmConfig(1, 4)
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
         finetuning_workflow.carry_out(later, plan)
