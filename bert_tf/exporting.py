@@ -121,12 +121,12 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
         portable_models.import_tf2onnx()
     model = build(model_dir, config)
     with files.replacing_folder(export_dir) as folder:
-        saved_model.write(model.served, folder)
+        signatures = saved_model.write(model.served, folder, config.text)
         if config.quantize == "int8":
             portable_models.write_lite(model.plain, os.path.join(folder, portable_models.LITE_FILE))
         if config.onnx:
             portable_models.write_onnx(model.plain, os.path.join(folder, portable_models.ONNX_FILE))
-    say(f"Wrote {export_dir} with the signatures {', '.join(model.served.signatures())}.")
+    say(f"Wrote {export_dir} with the signatures {', '.join(signatures)}.")
 
 
 def build(model_dir: str, config: ExportConfig) -> Exportable:

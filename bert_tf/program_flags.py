@@ -161,6 +161,9 @@ class ExportFlags:
             "export_quantize", "none", saved_model.QUANTIZATIONS, "int8: write a LiteRT model of bytes besides."
         )
         self._onnx = flags.DEFINE_bool("export_onnx", False, "Write an ONNX model besides; needs tf2onnx.")
+        self._text = flags.DEFINE_bool(
+            "export_text", True, "Take raw strings; without, only ids are taken, and tensorflow-text isn't needed."
+        )
 
     @property
     def export_dir(self) -> str:
@@ -174,7 +177,7 @@ class ExportFlags:
           InputError: if the folder is not given, or isn't new.
         """
         saved_model.check_export_dir(self.export_dir)
-        return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, **settings)
+        return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, self._text.value, **settings)
 
 
 def numbers(flag: flags.FlagHolder, kind: type[int] | type[float]) -> list:

@@ -176,6 +176,12 @@ def test_tensorflow_serving_s_json(exported, model):
     assert_close(post(exported, ids)["predictions"][0]["probabilities"], expected["probabilities"], 1e-6)
 
 
+def test_ids_alone_need_no_operation_of_tensorflow_text_s(run_folder, tmp_path):
+    exporting.export_run(run_folder, str(tmp_path / "ids"), ExportConfig(text=False))
+    assert saved_model.load(str(tmp_path / "ids"), "ids").signatures == ["ids"]
+    assert b"Wordpiece" not in (tmp_path / "ids" / "saved_model.pb").read_bytes()
+
+
 def test_bytes_for_litert_give_nearly_the_same(exported, model):
     from ai_edge_litert.interpreter import Interpreter
 
@@ -210,7 +216,7 @@ def test_the_folder_is_written_whole_or_not_at_all(run_folder, exported, tmp_pat
     with pytest.raises(InputError, match="there is no folder 'nowhere'"):
         exporting.export_run("nowhere", str(tmp_path / "out"))
 
-    def fail_half_way(model, folder):
+    def fail_half_way(model, folder, text):
         os.makedirs(f"{folder}/variables")
         raise OSError("disk full")
 
