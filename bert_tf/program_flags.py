@@ -8,12 +8,12 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf import saved_model
 from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.distribution import STRATEGIES, DistributionConfig
 from bert_tf.files import InputError
 from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
-from bert_tf.saved_model import ExportConfig
+from bert_tf.serving import saved_model
+from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.training_step import DTYPES, TrainingConfig
 from bert_tf.vocabulary import load_vocab
 

@@ -11,22 +11,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import (
-    checkpoint_saver,
-    checkpoints,
-    exporting,
-    line_predictions,
-    portable_models,
-    run_directory,
-    saved_model,
-)
+from bert_tf import checkpoint_saver, checkpoints, exporting, run_directory
 from bert_tf.files import InputError
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.saved_model import ExportConfig
-from bert_tf.serving_answerer import ServedAnswerer
-from bert_tf.serving_classifier import ServedChooser, ServedClassifier
-from bert_tf.serving_encoder import ServedEncoder
-from bert_tf.serving_tagger import ServedTagger
+from bert_tf.serving import line_predictions, portable_models, saved_model
+from bert_tf.serving.answerer import ServedAnswerer
+from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.pretrained_encoder import ServedEncoder
+from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.tagger import ServedTagger
 from bert_tf.tasks.squad_answerer import describe_model
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE
 from tests import programs
