@@ -127,7 +127,7 @@ class ExportedModel:
             raise InputError(f"an object with {', '.join(map(repr, self.inputs))} is expected, not {_shown(example)}.")
         for name in self.inputs:
             if name not in fields:
-                raise InputError(f"the field {name!r} is missing; {', '.join(map(repr, self.inputs))} are expected.")
+                raise InputError(f"the field {name!r} is missing; there must be {', '.join(map(repr, self.inputs))}.")
             self._check_field(name, fields[name])
         return {name: fields[name] for name in self.inputs}
 
