@@ -50,9 +50,14 @@ class TokenizerOptions:
     word_segmenter: str = ""
 
     @functools.cached_property
+    def vocab(self) -> Mapping[str, int]:
+        """Piece -> id."""
+        return load_vocab(self.vocab_file)
+
+    @property
     def id_dtype(self) -> np.dtype:
         """The type of a token in the store."""
-        if self.word_segmenter or max(load_vocab(self.vocab_file).values()) >= 1 << 16:
+        if self.word_segmenter or max(self.vocab.values()) >= 1 << 16:
             return np.dtype(np.uint32)
         return np.dtype(np.uint16)
 
