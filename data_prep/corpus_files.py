@@ -24,7 +24,7 @@ DOCUMENTS = ("auto", "blank_line", "file", "record")
 LONGEST_LINE = 8 << 20
 # A corpus is cut into so many pieces, unless they get too small or too large.
 _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
-_CHUNK = 1 << 20
+_CHUNK = 1 << 17
 _DECOMPRESSORS = {".gz": gzip.open, ".bz2": bz2.open}
 _BOM = b"\xef\xbb\xbf"
 _WHAT = "--input_file"
