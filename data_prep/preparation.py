@@ -130,7 +130,7 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
     tokenize = TokenizeStage(
         os.path.join(resources.work_dir, f"tokens-{tokens_name}"), splits, preparation.corpus, preparation.tokenizer
     )
-    tokenized = _run(tokenize, resources, "tokens", corpus_bytes(preparation.inputs) / 1e6, "MB")
+    tokenized = _run(tokenize, resources, "tokens", corpus_bytes(preparation.inputs), "B")
     store = _token_store(tokenize, tokenized)
     plan = PlanStage(os.path.join(folder, "plan"), store, preparation.rules, resources.run_examples)
     planned = _run(plan, resources, "plan", store.sentences, "sentence")
@@ -167,11 +167,11 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
     return _summary(tokenized, planned, written)
 
 
-def _run(stage: Stage, resources: Resources, what: str, total: float, unit: str) -> list[dict[str, Any]]:
+def _run(stage: Stage, resources: Resources, what: str, total: int, unit: str) -> list[dict[str, Any]]:
     """Does this task's jobs of a stage, waits for the other tasks, and returns the counts of all jobs."""
     jobs = resources.own(len(stage.names))
     seen: collections.Counter[str] = collections.Counter()
-    with progress_bar(total * len(jobs) / len(stage.names), what, unit=unit) as bar:
+    with progress_bar(round(total * len(jobs) / len(stage.names)), what, unit=unit) as bar:
         for _, counts in run_stage(stage, resources.num_workers, bar.update, jobs):
             seen.update({name: counts[name] for name in ("documents", "records") if name in counts})
             bar.set_postfix(seen, refresh=False)

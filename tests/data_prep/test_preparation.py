@@ -40,9 +40,12 @@ def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small
     divided = contents(paths), [contents([p + ".meta.json"]) for p in paths]
     assert counts["records"] == sum(len(list(records(path))) for path in paths)
 
-    parallel, parallel_counts = make(tmp_path, text, num_shards=3, num_workers=3, work_dir="work-3")
-    assert (contents(parallel), [contents([p + ".meta.json"]) for p in parallel]) == divided
-    assert parallel_counts == counts
+    for num_workers in (2, 7):
+        parallel, parallel_counts = make(
+            tmp_path, text, num_shards=3, num_workers=num_workers, work_dir=f"work-{num_workers}"
+        )
+        assert (contents(parallel), [contents([p + ".meta.json"]) for p in parallel]) == divided
+        assert parallel_counts == counts
     monkeypatch.undo()
     whole, _ = make(tmp_path, text, num_shards=3, work_dir="work-whole")
     assert contents(whole) == divided[0]
