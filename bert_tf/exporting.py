@@ -12,16 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf import (
-    checkpoint_saver,
-    checkpoints,
-    files,
-    finetuning_workflow,
-    pretrained,
-    quantized_model,
-    run_directory,
-    saved_model,
-)
+from bert_tf import checkpoint_saver, checkpoints, files, finetuning_workflow, pretrained, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
@@ -29,16 +20,17 @@ from bert_tf.finetuning import BEST_FOLDER
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.finetuning_trials import TRIALS_FILE, TrialTable
 from bert_tf.heads import MaskedLMHead
-from bert_tf.inference_encoder import InferenceEncoder
 from bert_tf.packing import check_max_seq_length
 from bert_tf.program import say
-from bert_tf.quantized_model import PlainFunction
-from bert_tf.saved_model import ExportConfig
-from bert_tf.serving_answerer import AnswerRules, ServedAnswerer
-from bert_tf.serving_classifier import ServedChooser, ServedClassifier
-from bert_tf.serving_encoder import ServedEncoder
-from bert_tf.serving_tagger import ServedTagger
-from bert_tf.serving_texts import ServedModel, TextReader
+from bert_tf.serving import portable_models, saved_model
+from bert_tf.serving.answerer import AnswerRules, ServedAnswerer
+from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.portable_models import PlainFunction
+from bert_tf.serving.pretrained_encoder import ServedEncoder
+from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.tagger import ServedTagger
+from bert_tf.serving.texts import ServedModel, TextReader
 from bert_tf.task_table import TAGGING
 from bert_tf.tasks import multiple_choice
 from bert_tf.tasks.glue import DEFINITIONS
@@ -68,6 +60,7 @@ class _FinishedRun:
     Attributes:
       folder: where its checkpoints are.
       decisive: what it was trained with; see `run_directory`.
+      causal: whether each token sees only those before it.
       flags: of the program that trained.
       labels: the classes; None for regression.
       config: of the encoder.
@@ -78,6 +71,7 @@ class _FinishedRun:
 
     folder: str
     decisive: Mapping[str, Any]
+    causal: bool
     flags: Mapping[str, Any]
     labels: list[str] | None
     config: BertConfig
@@ -115,12 +109,16 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
     """
     config = config or ExportConfig()
     saved_model.check_export_dir(export_dir)
+    if config.onnx:
+        portable_models.import_tf2onnx()
     model = build(model_dir, config)
     with files.replacing_folder(export_dir) as folder:
-        saved_model.write(model.served, folder)
+        signatures = saved_model.write(model.served, folder, config.text)
         if config.quantize == "int8":
-            quantized_model.write(model.plain, os.path.join(folder, quantized_model.FILE))
-    say(f"Wrote {export_dir} with the signatures {', '.join(model.served.signatures())}.")
+            portable_models.write_lite(model.plain, os.path.join(folder, portable_models.LITE_FILE))
+        if config.onnx:
+            portable_models.write_onnx(model.plain, os.path.join(folder, portable_models.ONNX_FILE))
+    say(f"Wrote {export_dir} with the signatures {', '.join(signatures)}.")
 
 
 def build(model_dir: str, config: ExportConfig) -> Exportable:
@@ -132,6 +130,10 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
         return _build_encoder(model_dir, config)
     run = _read_run(model_dir, folder, config)
     task = run.decisive["task"]
+    if "feature_layers" in run.decisive:
+        raise InputError(
+            f"--model_dir: {folder} tags by a frozen encoder's features; only what is fine-tuned is exported."
+        )
     if task == SquadTask.name:
         return _build_answerer(run)
     if task == TAGGING:
@@ -140,6 +142,7 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
 
 
 def _recorded(folder: str) -> dict[str, Any]:
+    """What a training program wrote down; nothing where the folder is not a run's."""
     path = os.path.join(folder, run_directory.RUN_FILE)
     return run_directory.read(folder) if files.exists(path) else {}
 
@@ -175,6 +178,7 @@ def _read_run(model_dir: str, folder: str, config: ExportConfig) -> _FinishedRun
     return _FinishedRun(
         folder,
         decisive,
+        bool(decisive.get("causal")),
         recorded["flags"],
         decisive.get("labels") or finetuning_workflow.recorded_labels(model_dir),
         bert_config,
@@ -191,27 +195,29 @@ def _build_classifier(run: _FinishedRun) -> Exportable:
     else:
         labels, is_pair = run.labels, bool(run.flags.get("text_b_column"))
     problem = run.decisive.get("problem") or ("classification" if labels else "regression")
-    model = ClassifierModel(run.config, len(labels) if labels else 1, problem)
+    model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
     run.restore(model)
     encoder, multi_label = run.encoder(model), problem == "multi_label"
-    return Exportable(ServedClassifier(encoder, model.head, run.texts(), labels, multi_label, is_pair), _logits(model))
+    return Exportable(
+        ServedClassifier(encoder, model.head, run.texts(), labels, multi_label, is_pair), plain_logits(model)
+    )
 
 
 def _build_chooser(run: _FinishedRun) -> Exportable:
-    model = ClassifierModel(run.config, 1)
+    model = ClassifierModel(run.config, 1, causal=run.causal)
     run.restore(model)
-    return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), _logits(model))
+    return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
 
 
 def _build_tagger(run: _FinishedRun) -> Exportable:
-    model = TokenModel(run.config, 2 * len(run.labels) + 1)
+    model = TokenModel(run.config, 2 * len(run.labels) + 1, causal=run.causal)
     run.restore(model)
     served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
-    return Exportable(served, _logits(model))
+    return Exportable(served, plain_logits(model))
 
 
 def _build_answerer(run: _FinishedRun) -> Exportable:
-    model = SpanModel(run.config)
+    model = SpanModel(run.config, causal=run.causal)
     step = run.restore(model)
     given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}
     for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
@@ -222,10 +228,12 @@ def _build_answerer(run: _FinishedRun) -> Exportable:
         plan = AnswerPlan(null_score_diff_threshold=run.export_config.null_score_diff_threshold)
         given["null_score_diff_threshold"] = choose_null_threshold(plan, [run.folder], describe_model(step, model))
     rules = AnswerRules(**given)
-    return Exportable(ServedAnswerer(run.encoder(model), model.head, run.tokenizer, rules), _logits(model))
+    return Exportable(ServedAnswerer(run.encoder(model), model.head, run.tokenizer, rules), plain_logits(model))
 
 
-def _logits(model: Model) -> PlainFunction:
+def plain_logits(model: Model) -> PlainFunction:
+    """A fine-tuned model's logits, by name, from padded ids."""
+
     def logits(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         found = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
         if isinstance(found, tuple):

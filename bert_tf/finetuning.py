@@ -116,6 +116,7 @@ class FinetuningRun:
         self.pad_to_max_seq_length = pad_to_max_seq_length
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
         self._check(config)
+        training.require_starting_point(training_config.output_dir, init_checkpoint)
 
     def _check(self, config: BertConfig) -> None:
         config.check_sequence_length(self.max_seq_length)

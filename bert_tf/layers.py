@@ -29,7 +29,7 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 
 def gelu_erf(x: tf.Tensor) -> tf.Tensor:
     """Hugging Face's "gelu": the exact form, x times the normal distribution function."""
-    return tf.nn.gelu(x, approximate=False)
+    return 0.5 * x * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
 
 
 ACTIVATIONS = {

@@ -92,6 +92,7 @@ class PretrainingRun:
             check_vocab_file(vocab_file)
             config.check_vocabulary(len(load_vocab(vocab_file)), vocab_file)
             self.vocab_sha256 = vocabulary_hash(vocab_file)
+        training.require_starting_point(training_config.output_dir, init_checkpoint)
         # Before anything else of TensorFlow's is used: workers must find each other first.
         self.strategy = distribution.build_strategy(distribution_config)
         self.config = config

@@ -64,6 +64,16 @@ def restore_or_initialize(
     return None
 
 
+def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None:
+    """Looks for the checkpoint that will be read, so that its absence is noticed before hours of preparation.
+
+    Raises:
+      InputError: if `init_checkpoint` is needed, but isn't there.
+    """
+    if init_checkpoint and not checkpoint_saver.latest_checkpoint(output_dir):
+        checkpoints.find_checkpoint(init_checkpoint)
+
+
 def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoint: str | None) -> int:
     """Gives a model the weights of a run's newest checkpoint, or else those of `init_checkpoint`.
 

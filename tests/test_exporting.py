@@ -1,6 +1,8 @@
 """From a finished run to a SavedModel, and what it is asked: Python values, JSON lines, TensorFlow Serving's JSON."""
 
+import dataclasses
 import functools
+import importlib.util
 import io
 import json
 import os
@@ -9,16 +11,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import checkpoint_saver, checkpoints, exporting, line_predictions, run_directory, saved_model
+from bert_tf import checkpoint_saver, checkpoints, exporting, run_directory
 from bert_tf.files import InputError
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.saved_model import ExportConfig
-from bert_tf.serving_answerer import ServedAnswerer
-from bert_tf.serving_classifier import ServedChooser, ServedClassifier
-from bert_tf.serving_encoder import ServedEncoder
-from bert_tf.serving_tagger import ServedTagger
+from bert_tf.serving import line_predictions, portable_models, saved_model
+from bert_tf.serving.answerer import ServedAnswerer
+from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.pretrained_encoder import ServedEncoder
+from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.tagger import ServedTagger
 from bert_tf.tasks.squad_answerer import describe_model
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE
+from tests import programs
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES, write_model_files
 
@@ -119,6 +123,19 @@ def test_lines_are_answered_though_others_can_not_be(model):
     assert answers[3]["label"] in ("x", "ý", "z")
 
 
+def test_the_program_answers_what_comes_in_and_fails_if_it_could_not_use_all(exported, tmp_path):
+    typed = '{"text_a": "a", "text_b": "b", "id": 5}\n{"text_a": "a"}\n'
+    output_file = tmp_path / "answers.jsonl"
+    command = ["-m", "bert_tf.predict", f"--model={exported}", f"--output_file={output_file}"]
+    output = programs.run(*command, typed=typed, expect=1)
+    assert "error: 1 of 2 lines could not be used; their answers say why ('error')." in output
+    assert "Traceback" not in output
+    first, second = map(json.loads, output_file.read_text().splitlines())
+    assert first["id"] == 5
+    assert first.keys() >= {"label", "probabilities"}
+    assert second.keys() == {"error"}
+
+
 def post(folder, body):
     """What TensorFlow Serving's REST API makes of a request to `:predict`, in either of its formats."""
     request = json.loads(body)
@@ -152,6 +169,12 @@ def test_tensorflow_serving_s_json(exported, model):
     assert_close(post(exported, ids)["predictions"][0]["probabilities"], expected["probabilities"], 1e-6)
 
 
+def test_ids_alone_need_no_operation_of_tensorflow_text_s(run_folder, tmp_path):
+    exporting.export_run(run_folder, str(tmp_path / "ids"), ExportConfig(text=False))
+    assert saved_model.load(str(tmp_path / "ids"), "ids").signatures == ["ids"]
+    assert b"Wordpiece" not in (tmp_path / "ids" / "saved_model.pb").read_bytes()
+
+
 def test_bytes_for_litert_give_nearly_the_same(exported, model):
     from ai_edge_litert.interpreter import Interpreter
 
@@ -166,13 +189,27 @@ def test_bytes_for_litert_give_nearly_the_same(exported, model):
     assert_close(runner(**inputs)["logits"], expected["logits"], 0.1)
 
 
+def test_onnx_gives_the_same(run_folder, tmp_path):
+    if importlib.util.find_spec("tf2onnx") is None:
+        with pytest.raises(InputError, match="--export_onnx needs tf2onnx"):
+            exporting.export_run(run_folder, str(tmp_path / "out"), ExportConfig(onnx=True))
+        return
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = ClassifierModel(dataclasses.replace(config(), hidden_act="gelu_erf"), 3)
+    plain = exporting.plain_logits(model)
+    portable_models.write_onnx(plain, str(tmp_path / "ids.onnx"))
+    inputs = {name: np.array([[1, 1, 1, 0]], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    (logits,) = onnxruntime.InferenceSession(str(tmp_path / "ids.onnx")).run(None, inputs)
+    assert_close(logits, plain(**{name: tf.constant(values) for name, values in inputs.items()})["logits"], 1e-5)
+
+
 def test_the_folder_is_written_whole_or_not_at_all(run_folder, exported, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="model exists already"):
         exporting.export_run(run_folder, exported)
     with pytest.raises(InputError, match="there is no folder 'nowhere'"):
         exporting.export_run("nowhere", str(tmp_path / "out"))
 
-    def fail_half_way(model, folder):
+    def fail_half_way(model, folder, text):
         os.makedirs(f"{folder}/variables")
         raise OSError("disk full")
 
@@ -202,6 +239,8 @@ def test_a_run_s_folder_says_what_it_is(run_folder, tmp_path):
     assert score.signatures()["ids"].get_concrete_function().structured_outputs.keys() == {"score"}
     assert isinstance(built("swag", ClassifierModel(config(), 1), task="swag", labels=["0", "1"]), ServedChooser)
     assert isinstance(built("ner", TokenModel(config(), 5), task="ner", labels=["L", "P"]), ServedTagger)
+    with pytest.raises(InputError, match="features tags by a frozen encoder's features"):
+        built("features", TokenModel(config(), 5), task="ner", labels=["L", "P"], feature_layers=[-1])
 
 
 def test_pre_trained_models_are_exported_from_any_folder(tmp_path):

@@ -41,6 +41,7 @@ def test_several_tasks_of_glue(glue, tmp_path):
     command = ["run_classifier.py", "--task_name=CoLA,STS-B", f"--data_dir={glue}", f"--output_dir={out}"]
     command += [f"--bert_config_file={config}", f"--vocab_file={vocab}", "--train_batch_size=4", "--max_seq_length=16"]
     command += ["--do_train", "--do_eval", "--do_predict", "--num_train_epochs=1", "--log_steps=2"]
+    command += ["--do_export", f"--export_dir={tmp_path / 'exported'}"]
     output = programs.run(*command)
     assert "Traceback" not in output
     results = json.loads((out / "glue_results.json").read_text())
@@ -55,6 +56,8 @@ def test_several_tasks_of_glue(glue, tmp_path):
         assert len(lines) == 6
         assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
         assert archive.read("WNLI.tsv").decode() == "index\tprediction\n0\t0\n1\t0\n"
+    for name in ("CoLA", "STS-B"):
+        assert (tmp_path / "exported" / name / "saved_model.pb").exists()
     assert "The server also wants SST-2.tsv" in output
     assert len((out / "CoLA" / "test_results.tsv").read_text().splitlines()) == 6
     assert (out / "STS-B" / "eval_results.txt").read_text().startswith("eval_loss = ")

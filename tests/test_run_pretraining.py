@@ -43,8 +43,10 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     out = tmp_path / "out"
     held_out = {"eval_input_file": files[2].split(",")[1], "eval_steps": 3, "log_steps": 2, "save_checkpoints_steps": 4}
     command = ["run_pretraining.py", *flags(files, out, **held_out), "--do_train", "--do_eval"]
-    output = programs.run(*command)
+    output = programs.run(*command, "--do_export", f"--export_dir={tmp_path / 'exported'}")
     assert "Traceback" not in output
+    assert "with the signatures serving_default, pairs, all_layers, ids, fill_mask" in output
+    assert (tmp_path / "exported" / "saved_model.pb").exists()
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
     assert list(results) == [
         *("global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"),
@@ -131,4 +133,4 @@ def test_step_900000_is_found_without_reading_what_is_before_it(files, tmp_path,
 
 def test_usage_errors_name_the_flag(files, tmp_path):
     output = programs.run("run_pretraining.py", *flags(files, tmp_path / "out"), expect=1)
-    assert re.search(r"^error: At least one of --do_train and --do_eval", output, re.MULTILINE)
+    assert re.search(r"^error: At least one of --do_train, --do_eval and --do_export", output, re.MULTILINE)

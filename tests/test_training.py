@@ -123,6 +123,13 @@ def test_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(tmp_path):
     assert steps == [2, 4, 6]
 
 
+def test_a_missing_starting_point_is_noticed_before_anything_else(tmp_path):
+    with pytest.raises(InputError, match="--init_checkpoint: there is no checkpoint"):
+        training.require_starting_point(str(tmp_path), str(tmp_path / "bert_model.ckpt"))
+    checkpoint_saver.CheckpointSaver(str(tmp_path), 1).save(3, {"x": tf.constant(1.0)})
+    training.require_starting_point(str(tmp_path), "not needed any more")
+
+
 def test_finished_run_is_left_alone(tmp_path):
     run(config_for(tmp_path))
     before = sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.glob("model.ckpt*"))

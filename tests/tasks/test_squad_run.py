@@ -255,6 +255,7 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
         *("--do_train", f"--train_file={folder / 'train2.json'},{folder / 'train2.json'}", "--train_batch_size=8"),
         *(f"--bert_config_file={folder / 'config.json'}", f"--vocab_file={folder / 'vocab.txt'}"),
         *("--num_train_epochs=1", "--learning_rate=1e-2", "--interactive"),
+        *("--do_export", f"--export_dir={tmp_path / 'exported'}"),
     ]
     output = programs.run(*command, *training, typed="b c x\n\na\n")
     assert "probability" in output
@@ -266,6 +267,8 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     decisive = json.loads((out / "run.json").read_text())["decisive"]
     assert (decisive["version_2_with_negative"], decisive["do_lower_case"], decisive["doc_stride"]) == (True, True, 128)
 
+    assert (tmp_path / "exported" / "saved_model.pb").exists()
+
     shutil.rmtree(out / "stage_1")  # no longer needed
     config = SquadConfig(True, LENGTH, max_query_length=4)
     run = make_run(folder, out, config, [str(folder / "train2.json")] * 2)
@@ -276,5 +279,5 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
 
 def test_usage_errors_name_the_flag(folder, tmp_path):
     output = programs.run("run_squad.py", f"--output_dir={tmp_path}", expect=1)
-    assert "error: At least one of --do_train, --do_predict and --interactive must be given." in output
+    assert "error: At least one of --do_train, --do_predict, --interactive and --do_export must be given." in output
     assert "Traceback" not in output

@@ -15,14 +15,14 @@ from bert_tf.conll import Sentence
 from bert_tf.feature_sets import FeatureSet
 from bert_tf.fill_mask import MaskFiller
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.inference_encoder import InferenceEncoder
 from bert_tf.pretraining import PretrainingModel
 from bert_tf.sentence_features import InputExample, pack_example
-from bert_tf.serving_answerer import AnswerRules, ServedAnswerer
-from bert_tf.serving_classifier import ServedChooser, ServedClassifier
-from bert_tf.serving_encoder import ServedEncoder
-from bert_tf.serving_tagger import ServedTagger
-from bert_tf.serving_texts import TextReader
+from bert_tf.serving.answerer import AnswerRules, ServedAnswerer
+from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.pretrained_encoder import ServedEncoder
+from bert_tf.serving.tagger import ServedTagger
+from bert_tf.serving.texts import TextReader
 from bert_tf.tasks import squad
 from bert_tf.tasks.tagging import TaggingTask
 from bert_tf.tokenization import FullTokenizer
@@ -110,6 +110,8 @@ def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     nothing = tf.zeros([0], tf.string)
     assert texts(text_a=nothing, text_b=nothing)["probabilities"].shape == [0, 3]
     several = tf.constant([INVALID, b"", b"a b", b"\xed\xa0\x80"])
+    long = texts(text_a=tf.constant(["a " * 500_000, "a"]), text_b=tf.constant(["b", "c"]))
+    assert long["truncated"].numpy().tolist() == [True, False]
     found = texts(text_a=several, text_b=tf.fill([4], "c"))["probabilities"].numpy()
     assert_close(found[0], found[2], 1e-6)
     assert_close(found[1], found[3], 1e-6)

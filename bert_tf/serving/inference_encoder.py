@@ -4,7 +4,8 @@ Products are written so that TensorFlow fuses each with its bias, activation or 
 into one operation; for that biases, scales and offsets have to be constants. Matrices stay variables: as constants they
 were no faster, but took ten times their size in memory and many seconds of the first call. No padding is computed: the
 tokens of all sequences stand end to end, and only attention sees them as rows. Query, key and value are one product,
-with the scores' scale in the weights. Where only the first token's state is wanted, the last block computes no other.
+with the scores' scale in the weights. Where only the pooler's output is wanted, the last block computes no state but
+those that it reads.
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, H hidden, N heads, D head size.
 """
@@ -18,8 +19,11 @@ import tensorflow as tf
 from bert_tf.encoder import MASKED_SCORE, BertEncoder
 from bert_tf.layers import ACTIVATIONS
 
-# TensorFlow fuses a product with these two forms of gelu, not with that of `layers`, which suits gradients.
-_FUSED_ACTIVATIONS = {"gelu": lambda x: tf.nn.gelu(x, approximate=True)}
+# TensorFlow fuses a product with these forms of gelu, not with those of `layers`.
+_FUSED_ACTIVATIONS = {
+    "gelu": lambda x: tf.nn.gelu(x, approximate=True),
+    "gelu_erf": lambda x: tf.nn.gelu(x, approximate=False),
+}
 
 
 class TokenBatch(NamedTuple):
@@ -74,15 +78,17 @@ class _Rows(NamedTuple):
     Attributes:
       sources: [B*T] which token stands at each place; padding shows the first one, and nobody looks at it.
       places: [n] where each token stands.
-      first: [B] the first token of each sequence.
       bias: [B, 1, 1 or T, T], added to the scores.
+      summary: [B] the token of each sequence that the pooler reads.
+      summary_bias: [B, 1, 1, T], added to its scores.
       is_full: whether nothing is padding.
     """
 
     sources: tf.Tensor
     places: tf.Tensor
-    first: tf.Tensor
     bias: tf.Tensor
+    summary: tf.Tensor
+    summary_bias: tf.Tensor
     is_full: tf.Tensor
 
     @property
@@ -135,17 +141,20 @@ class InferenceEncoder(tf.Module):
         return states[1:]
 
     def pooled_output(self, batch: TokenBatch) -> tf.Tensor:
-        """The pooler's output [B, H], float32; of the last block only the first tokens' states are computed."""
+        """The pooler's output [B, H], float32; of the last block only the states that it reads are computed."""
         rows = self._rows(batch)
         x = self._embed(batch)
         last = self.config.num_hidden_layers - 1
         for i in range(last):
             x = self._block(i, x, rows)
-        return self.pool(self._block(last, x, rows, only_first=True))
+        return self._pool(self._block(last, x, rows, only_summary=True))
 
-    def pool(self, first_states: tf.Tensor) -> tf.Tensor:
-        """The first tokens' states [B, H] -> the pooled output [B, H], float32."""
-        return tf.cast(tf.tanh(self._dense("pooler/dense", first_states)), tf.float32)
+    def pool(self, batch: TokenBatch, states: tf.Tensor) -> tf.Tensor:
+        """The last hidden states [n, H] -> the pooled output [B, H], float32."""
+        return self._pool(tf.gather(states, self._rows(batch).summary))
+
+    def _pool(self, summary: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.tanh(self._dense("pooler/dense", summary)), tf.float32)
 
     def _rows(self, batch: TokenBatch) -> _Rows:
         lengths = batch.lengths
@@ -155,14 +164,18 @@ class InferenceEncoder(tf.Module):
         inside = places < lengths[:, tf.newaxis]  # [B, T]
         sources = tf.reshape(tf.where(inside, starts[:, tf.newaxis] + places, 0), [-1])
         visible = inside & (tf.reshape(tf.gather(batch.visible, sources), tf.shape(inside)) > 0)
-        visible = visible[:, tf.newaxis, tf.newaxis, :]
-        if self.causal:
-            visible &= places[:, tf.newaxis] >= places
+        summary_place = tf.zeros_like(lengths)
+        bias = summary_bias = _bias(visible[:, tf.newaxis])
+        if self.causal:  # the last token is the one that has seen its whole sequence
+            summary_place = tf.reduce_max(tf.where(visible, places, 0), axis=1)
+            bias = _bias(visible[:, tf.newaxis] & (places[:, tf.newaxis] >= places))
+            summary_bias = _bias((visible & (places <= summary_place[:, tf.newaxis]))[:, tf.newaxis])
         return _Rows(
             sources=sources,
             places=tf.where(tf.reshape(inside, [-1]))[:, 0],
-            first=starts,
-            bias=tf.where(visible, 0.0, MASKED_SCORE),
+            bias=bias,
+            summary=starts + summary_place,
+            summary_bias=summary_bias,
             is_full=tf.reduce_all(inside),
         )
 
@@ -175,17 +188,17 @@ class InferenceEncoder(tf.Module):
         rows = [tf.gather(self._matrices[f"embeddings/{table}"], number) for table, number in numbers.items()]
         return self._layer_norm("embeddings/LayerNorm", tf.add_n([tf.cast(row, tf.float32) for row in rows]))
 
-    def _block(self, number: int, x: tf.Tensor, rows: _Rows, only_first: bool = False) -> tf.Tensor:
-        """[n, H] -> [n, H], or [B, H] if only the first tokens' states are wanted."""
+    def _block(self, number: int, x: tf.Tensor, rows: _Rows, only_summary: bool = False) -> tf.Tensor:
+        """[n, H] -> [n, H], or [B, H] if only the states that the pooler reads are wanted."""
         name = f"encoder/layer_{number}"
-        context = self._attend(f"{name}/attention/self", x, rows, only_first)
-        residual = tf.gather(x, rows.first) if only_first else x
+        context = self._attend(f"{name}/attention/self", x, rows, only_summary)
+        residual = tf.gather(x, rows.summary) if only_summary else x
         dense = self._dense(f"{name}/attention/output/dense", context) + residual
         attended = self._layer_norm(f"{name}/attention/output/LayerNorm", dense)
         inner = self.activation(self._dense(f"{name}/intermediate/dense", attended))
         return self._layer_norm(f"{name}/output/LayerNorm", self._dense(f"{name}/output/dense", inner) + attended)
 
-    def _attend(self, name: str, x: tf.Tensor, rows: _Rows, only_first: bool) -> tf.Tensor:
+    def _attend(self, name: str, x: tf.Tensor, rows: _Rows, only_summary: bool) -> tf.Tensor:
         """[n, H] -> the context [n, H], or [B, H]."""
         width, heads, size = self.config.hidden_size, self.config.num_attention_heads, self.config.head_size
         kernel, bias = self._matrices[f"{name}/kernel"].read_value(), self._constant(f"{name}/bias")
@@ -195,11 +208,11 @@ class InferenceEncoder(tf.Module):
             split = tf.reshape(projected, [-1, length, parts, heads, size])
             return tf.unstack(tf.transpose(split, [2, 0, 3, 1, 4]))
 
-        if only_first:
-            query = product(tf.gather(x, rows.first), kernel[:, :width], bias[:width])
+        if only_summary:
+            query = product(tf.gather(x, rows.summary), kernel[:, :width], bias[:width])
             (query,) = split_heads(query, 1, 1)
             key, value = split_heads(rows.spread(product(x, kernel[:, width:], bias[width:])), 2, rows.length)
-            scores_bias = rows.bias[:, :, :1]
+            scores_bias = rows.summary_bias
         else:
             query, key, value = split_heads(rows.spread(product(x, kernel, bias)), 3, rows.length)
             scores_bias = rows.bias
@@ -207,7 +220,7 @@ class InferenceEncoder(tf.Module):
         probabilities = tf.cast(tf.nn.softmax(scores), self.dtype)
         context = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])  # [B, T, N, D]
         context = tf.reshape(context, [-1, width])
-        return context if only_first else rows.collect(context)
+        return context if only_summary else rows.collect(context)
 
     def _dense(self, name: str, x: tf.Tensor) -> tf.Tensor:
         return product(x, self._matrices[f"{name}/kernel"].read_value(), self._constant(f"{name}/bias"))
@@ -226,6 +239,11 @@ def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int)
     for kind in ("kernel", "bias"):
         parts = [scale * weights.pop(f"{name}/{projection}/{kind}") for projection, scale in scales.items()]
         weights[f"{name}/{kind}"] = np.concatenate(parts, axis=-1)
+
+
+def _bias(visible: tf.Tensor) -> tf.Tensor:
+    """Visible keys [B, 1 or T, T] -> what is added to the scores, [B, 1, 1 or T, T]."""
+    return tf.where(visible, 0.0, MASKED_SCORE)[:, tf.newaxis]
 
 
 def product(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
