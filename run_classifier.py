@@ -6,7 +6,7 @@ from absl import flags
 
 from bert_tf import exporting, finetuning_workflow, program, program_flags
 from bert_tf.config import BertConfig
-from bert_tf.feature_tagger import BILSTM_UNITS, COMBINATIONS
+from bert_tf.feature_tagger import COMBINATIONS
 from bert_tf.features import FrozenEncoder
 from bert_tf.files import InputError
 from bert_tf.finetuning import FinetuningRun
@@ -72,9 +72,7 @@ _FEATURE_LAYERS = flags.DEFINE_string(
 _FEATURE_COMBINATION = flags.DEFINE_enum(
     "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are put together."
 )
-_BILSTM_UNITS = flags.DEFINE_integer(
-    "bilstm_units", BILSTM_UNITS, "Tagging by features: units of each direction.", lower_bound=1
-)
+_BILSTM = program_flags.BiLstmFlags()
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes that tokenize; 0 for one on each core.")
 # New ones: choosing.
 _SWEEP = flags.DEFINE_bool("sweep", False, "Try every batch size, learning rate and number of epochs below.")
@@ -129,6 +127,7 @@ def fine_tune(names: Sequence[str]) -> None:
         None if feature_based else _INIT_CHECKPOINT.value,
         _NUM_WORKERS.value,
         fresh_top_layers(config, _REINIT_LAYERS.value),
+        bilstm=_BILSTM.config(),
     )
     if len(tasks) == 1:
         finetuning_workflow.carry_out(run, plan)
@@ -174,8 +173,10 @@ def make_feature_based(config: BertConfig) -> FeatureBased | None:
         return None
     if _REINIT_LAYERS.value:
         raise InputError("--reinit_layers is for fine-tuning, but --feature_layers leaves the model as it is.")
+    if _BILSTM.config():
+        raise InputError("--bilstm_layers is for fine-tuning, but --feature_layers has a BiLSTM of two layers anyway.")
     encoder = FrozenEncoder(config, _INIT_CHECKPOINT.value, _FEATURE_LAYERS.value, "--feature_layers")
-    return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM_UNITS.value)
+    return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM.units)
 
 
 def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:

@@ -7,7 +7,7 @@ The folder of a finished run (--output_dir) holds:
     bert_config.json           of the model
     vocab.txt                  of the tokenizer
     run.json                   flags, versions, and under "decisive" do_lower_case, max_seq_length, doc_stride,
-                               max_query_length, version_2_with_negative, answer_text
+                               max_query_length, version_2_with_negative, answer_text, bilstm_layers and _units if any
     null_threshold.json        SQuAD 2.0: {"null_score_diff_threshold", "best_f1", "model"}; tuned when the first file
                                with right answers was predicted, used from then on
     predictions.json           id -> answer
@@ -84,6 +84,7 @@ _ENSEMBLE_DIRS = flags.DEFINE_list("ensemble_dirs", [], "Folders of finished run
 _ENSEMBLE_METHOD = flags.DEFINE_enum(
     "ensemble_method", "distributions", ENSEMBLE_METHODS, "Average what models say, or merge n-best lists they made."
 )
+_BILSTM = program_flags.BiLstmFlags()
 _INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer paragraphs and questions from the terminal.")
 _EVALUATE_FILE = flags.DEFINE_string(
     "evaluate_file", None, "Only evaluate these answers to --predict_file: a predictions.json of any system."
@@ -166,6 +167,7 @@ def make_run(task: SquadTask) -> FinetuningRun:
         _INIT_CHECKPOINT.value,
         _NUM_WORKERS.value,
         pad_to_max_seq_length=_PAD_TO_MAX.value,
+        bilstm=_BILSTM.config(),
     )
 
 

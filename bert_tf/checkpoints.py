@@ -224,8 +224,8 @@ def _named(names: Sequence[str]) -> str:
 def restore(
     variables: Mapping[str, tf.Variable],
     source: CheckpointSource,
-    may_be_fresh: str = checkpoint_names.HEADS,
-    may_be_ignored: str = f"{checkpoint_names.HEADS}|{checkpoint_names.TRAINING_STATE}",
+    may_be_fresh: str = checkpoint_names.PUT_ON_TOP,
+    may_be_ignored: str = f"{checkpoint_names.PUT_ON_TOP}|{checkpoint_names.TRAINING_STATE}",
     what: str = "--init_checkpoint",
 ) -> RestoreSummary:
     """Assigns every variable its tensor.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers import BertLayer, Dense, Embeddings, TransformerBlock, fold_in
+from bert_tf.layers import BertLayer, Dense, Embeddings, TransformerBlock, fold_in, last_tokens
 
 # What is added to the score of a position that may not be seen: as released, not minus infinity.
 MASKED_SCORE = -10000.0
@@ -172,8 +172,7 @@ class BertEncoder(BertLayer):
         if not self.causal:
             return states[:, 0]
         # The paper doesn't say what its left-to-right models classify by; [CLS] comes first, and sees only itself.
-        places = tf.range(tf.shape(input_mask)[1]) * tf.cast(input_mask > 0, tf.int32)
-        return tf.gather(states, tf.reduce_max(places, axis=1), batch_dims=1)
+        return last_tokens(states, input_mask)
 
     def _attention_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
         """[B, T] -> [B, 1, 1 or T, T], added to the scores."""

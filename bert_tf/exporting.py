@@ -134,6 +134,8 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
         raise InputError(
             f"--model_dir: {folder} tags by a frozen encoder's features; only what is fine-tuned is exported."
         )
+    if "bilstm_layers" in run.decisive:
+        raise InputError(f"--model_dir: {folder} has a BiLSTM on the encoder; only models without one are exported.")
     if task == SquadTask.name:
         return _build_answerer(run)
     if task == TAGGING:

@@ -1,11 +1,12 @@
 """Tagging by features: a BiLSTM over activations of an encoder that stays as it is (paper, section 5.3, Table 7).
 
-Axis letters: B batch, T words, F layers whose activations are read, H hidden, U units, C classes.
+Axis letters: B batch, T words, F layers whose activations are read, H hidden, C classes.
 """
 
 import keras
 import tensorflow as tf
 
+from bert_tf.bilstm import BiLstm, BiLstmConfig
 from bert_tf.config import BertConfig
 from bert_tf.finetuning_models import TokenClassifier
 from bert_tf.heads import ClassificationHead
@@ -13,36 +14,6 @@ from bert_tf.training_step import Batch
 
 # How the layers' activations are put together.
 COMBINATIONS = ("concat", "weighted_sum")
-# The paper's; it doesn't say whether its 768 dimensions are those of a direction or of both.
-BILSTM_LAYERS, BILSTM_UNITS = 2, 768
-
-
-class BiLstm:
-    """LSTMs in both directions, one layer on the other, from fresh initial values.
-
-    Variables: bilstm/layer_0/forward_lstm/lstm_cell/kernel and so on.
-
-    Args:
-      width: of what it reads.
-      layers: how many.
-      units: U, of each direction.
-    """
-
-    def __init__(self, width: int, layers: int = BILSTM_LAYERS, units: int = BILSTM_UNITS) -> None:
-        with keras.name_scope("bilstm"):
-            self.layers = []
-            for number in range(layers):
-                lstm = keras.layers.LSTM(units, return_sequences=True, dtype="float32")
-                layer = keras.layers.Bidirectional(lstm, name=f"layer_{number}", dtype="float32")
-                layer.build((None, None, 2 * units if number else width))
-                self.layers.append(layer)
-        self.variables = [variable for layer in self.layers for variable in layer.trainable_variables]
-
-    def __call__(self, x: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-        """x [B, T, width], input_mask [B, T] -> [B, T, 2U]."""
-        for layer in self.layers:
-            x = layer(x, mask=input_mask > 0)
-        return x
 
 
 class FeatureTagger(TokenClassifier):
@@ -52,8 +23,8 @@ class FeatureTagger(TokenClassifier):
       config: of the encoder that they come from.
       num_layers: F.
       outputs: C.
+      bilstm: sizes of the BiLSTM.
       combination: one of `COMBINATIONS`; the weights of a sum are learned, a number for each layer.
-      units: U, of each direction of the BiLSTM.
     """
 
     def __init__(
@@ -61,13 +32,12 @@ class FeatureTagger(TokenClassifier):
         config: BertConfig,
         num_layers: int,
         outputs: int,
+        bilstm: BiLstmConfig,
         combination: str = "concat",
-        units: int = BILSTM_UNITS,
     ) -> None:
-        self.units = units
         self.width = config.hidden_size * (num_layers if combination == "concat" else 1)
-        self.bilstm = BiLstm(self.width, units=units)
-        self.head = ClassificationHead(config, outputs, width=2 * units)
+        self.bilstm = BiLstm(self.width, bilstm)
+        self.head = ClassificationHead(config, outputs, width=self.bilstm.output_width)
         self.variables = self.bilstm.variables + self.head.variables
         self.layer_scores = None
         if combination == "weighted_sum":
@@ -82,11 +52,9 @@ class FeatureTagger(TokenClassifier):
             x = tf.einsum("btfh,f->bth", x, tf.nn.softmax(self.layer_scores.value))
         sizes = tf.shape(batch["input_mask"])
         states = self.bilstm(tf.reshape(x, [sizes[0], sizes[1], self.width]), batch["input_mask"])
-        logits = self.head(tf.reshape(states, [-1, 2 * self.units]), seed=seed)
+        logits = self.head(tf.reshape(states, [-1, self.bilstm.output_width]), seed=seed)
         return tf.reshape(logits, [sizes[0], sizes[1], self.head.outputs])
 
     def flops(self, batch: Batch) -> tf.Tensor:
         """Floating-point operations of a training step's products, those of the output layer left out."""
-        widths = [self.width, *[2 * self.units] * (len(self.bilstm.layers) - 1)]
-        per_word = sum(2 * 2 * 4 * self.units * (width + self.units) for width in widths)
-        return 3.0 * per_word * tf.cast(tf.size(batch["input_mask"]), tf.float32)
+        return 3.0 * self.bilstm.flops(batch["input_mask"])

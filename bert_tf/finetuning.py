@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import checkpoint_saver, distribution, feature_sets, packing, reporting, run_directory, training
+from bert_tf.bilstm import BiLstmConfig, recorded_bilstm
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
 from bert_tf.feature_sets import BatchPlan, FeatureSet, LazyFeatures
@@ -59,8 +60,8 @@ class Task(Protocol):
     ) -> FeatureSet:
         """Their features, in their order; made in several processes (see `parallel.map_chunks`)."""
 
-    def build_model(self, config: BertConfig, **encoder_options) -> FinetuningModel:
-        """The encoder with the task's output layer."""
+    def build_model(self, config: BertConfig, **options) -> FinetuningModel:
+        """The encoder with the task's output layer; for the options see `finetuning_models.EncoderModel`."""
 
     def scores(self, outputs: Outputs, features: FeatureSet) -> dict[str, float]:
         """What the task is judged by, and "loss"."""
@@ -85,6 +86,8 @@ class FinetuningRun:
       num_workers: processes that tokenize; see `parallel.map_chunks`.
       fresh_variables: pattern of what is not taken from `init_checkpoint`; see `finetuning_recipes.fresh_top_layers`.
       pad_to_max_seq_length: pad every batch to `max_seq_length`, as the release does, and not to its longest sequence.
+      bilstm: sizes of a BiLSTM between the encoder and the output layer; None for that of the run that the weights come
+        from, if it has one.
 
     Raises:
       InputError: if the config, the vocabulary and the flags don't fit together.
@@ -102,6 +105,7 @@ class FinetuningRun:
         num_workers: int = 1,
         fresh_variables: str = "",
         pad_to_max_seq_length: bool = False,
+        bilstm: BiLstmConfig | None = None,
     ) -> None:
         packing.check_max_seq_length(max_seq_length)
         self.task = task
@@ -114,6 +118,7 @@ class FinetuningRun:
         self.num_workers = num_workers
         self.fresh_variables = fresh_variables
         self.pad_to_max_seq_length = pad_to_max_seq_length
+        self.asked_bilstm = bilstm
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
         self._check(config)
         training.require_starting_point(training_config.output_dir, init_checkpoint)
@@ -127,7 +132,11 @@ class FinetuningRun:
         return self._copy(training_config=training_config)
 
     def with_model(
-        self, config: BertConfig, training_config: TrainingConfig, init_checkpoint: str | None
+        self,
+        config: BertConfig,
+        training_config: TrainingConfig,
+        init_checkpoint: str | None,
+        bilstm: BiLstmConfig | None,
     ) -> "FinetuningRun":
         """A run of the same task with another model, that shares the features and the devices.
 
@@ -135,7 +144,8 @@ class FinetuningRun:
           InputError: if the config doesn't fit the vocabulary and the length of the sequences.
         """
         self._check(config)
-        return self._copy(config=config, training_config=training_config, init_checkpoint=init_checkpoint)
+        changes = {"training_config": training_config, "init_checkpoint": init_checkpoint, "asked_bilstm": bilstm}
+        return self._copy(config=config, **changes)
 
     def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":
         """A run of another task in another folder, on the same devices."""
@@ -165,14 +175,23 @@ class FinetuningRun:
                 use_one_hot_embeddings=distribution.is_tpu(self.strategy),
                 recompute_gradients=self.training_config.recompute_gradients,
                 causal=self.causal,
+                bilstm=self.bilstm,
                 dtype=DTYPES[self.training_config.dtype],
             )
 
     @property
     def causal(self) -> bool:
         """Whether each position sees only what is before it, as in the run that the weights come from."""
-        own = checkpoint_saver.latest_checkpoint(self.training_config.output_dir)
-        return run_directory.is_causal(own or self.init_checkpoint)
+        return run_directory.is_causal(self._starting_point)
+
+    @property
+    def bilstm(self) -> BiLstmConfig | None:
+        """The BiLSTM that was asked for, or else that of the run that the weights come from."""
+        return self.asked_bilstm or recorded_bilstm(self._starting_point)
+
+    @property
+    def _starting_point(self) -> str | None:
+        return checkpoint_saver.latest_checkpoint(self.training_config.output_dir) or self.init_checkpoint
 
     def prepare(self, splits: Iterable[str]) -> None:
         """Reads and tokenizes splits, which are kept in memory. Best done before TensorFlow has run anything."""
@@ -217,6 +236,7 @@ class FinetuningRun:
             "do_lower_case": self.tokenizer.do_lower_case,
             "fresh_variables": self.fresh_variables,
             "causal": self.causal,
+            **(self.bilstm.decisive() if self.bilstm else {}),
         }
 
     def record(self, flags: Mapping[str, Any], num_examples: int, allow_changes: bool = False) -> None:

@@ -1,6 +1,6 @@
 """The encoder with one output layer, as the paper fine-tunes it (section 4, Figure 4).
 
-Axis letters: B batch, T tokens, H hidden, C classes or choices.
+Axis letters: B batch, T tokens, W width of what the output layer reads, C classes or choices.
 """
 
 import abc
@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from bert_tf.bilstm import BiLstm, BiLstmConfig
 from bert_tf.config import BertConfig
-from bert_tf.encoder import BertEncoder
-from bert_tf.heads import ClassificationHead, SpanHead, log_likelihood_loss, span_loss
+from bert_tf.encoder import BertEncoder, EncoderOutput
+from bert_tf.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
 from bert_tf.layers import fold_in
 from bert_tf.training_step import Batch, MetricSums
 
@@ -18,7 +19,57 @@ from bert_tf.training_step import Batch, MetricSums
 PROBLEMS = ("classification", "regression", "multi_label")
 
 
-class ClassifierModel:
+class EncoderModel:
+    """The encoder, and what an output layer reads of it; subclasses bring the output layer.
+
+    The paper fine-tunes its left-to-right encoder with a BiLSTM on it too (section 5.1, Table 5). Tokens are then read
+    from the BiLSTM, and so are sequences: not from the pooled output, but from what both directions end with (see
+    `BiLstm.summary`; the paper doesn't say).
+
+    Args:
+      config: of the encoder.
+      bilstm: sizes of the BiLSTM; None for none.
+      encoder_options: see `BertEncoder`.
+    """
+
+    def __init__(self, config: BertConfig, bilstm: BiLstmConfig | None = None, **encoder_options) -> None:
+        self.config = config
+        self.encoder = BertEncoder(config, **encoder_options)
+        self.bilstm = None if bilstm is None else BiLstm(config.hidden_size, bilstm)
+        self.width = config.hidden_size if self.bilstm is None else self.bilstm.output_width
+
+    def collect_variables(self, head: LinearHead, reads_tokens: bool) -> None:
+        """Sets `variables`, and `trained_variables`, once the output layer is there."""
+        on_top = head.variables if self.bilstm is None else self.bilstm.variables + head.variables
+        self.variables = self.encoder.variables + on_top
+        self.trained_variables = self.variables
+        if reads_tokens or self.bilstm is not None:
+            # Nothing reads the pooler, so it gets no gradient: as released, it is neither decayed nor given slots.
+            self.trained_variables = [v for v in self.variables if not v.path.startswith("bert/pooler/")]
+
+    def encode(self, batch: Batch, seed: tf.Tensor | None) -> EncoderOutput:
+        """input_ids, input_mask, segment_ids [B, T] -> what the encoder says."""
+        return self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seed=seed)
+
+    def token_states(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
+        """input_ids, input_mask, segment_ids [B, T] -> [B, T, W]."""
+        states = self.encode(batch, seed).sequence_output
+        return states if self.bilstm is None else self.bilstm(states, batch["input_mask"])
+
+    def summary(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
+        """input_ids, input_mask, segment_ids [B, T] -> [B, W]."""
+        output = self.encode(batch, seed)
+        if self.bilstm is None:
+            return output.pooled_output
+        return self.bilstm.summary(output.sequence_output, batch["input_mask"])
+
+    def flops(self, batch: Batch) -> tf.Tensor:
+        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
+        forward = self.encoder.flops(batch["input_ids"])
+        return 3.0 * (forward if self.bilstm is None else forward + self.bilstm.flops(batch["input_mask"]))
+
+
+class ClassifierModel(EncoderModel):
     """Classes, or a number, from the pooled output.
 
     Args:
@@ -27,7 +78,7 @@ class ClassifierModel:
       problem: one of `PROBLEMS`.
       class_weights: how much an example of each class counts in the training loss; all the same if None.
       choices: more than 1 for multiple choice: the sequences of an example, of which each gets one score.
-      encoder_options: see `BertEncoder`.
+      options: see `EncoderModel`.
     """
 
     def __init__(
@@ -37,27 +88,20 @@ class ClassifierModel:
         problem: str = "classification",
         class_weights: Sequence[float] | None = None,
         choices: int = 1,
-        **encoder_options,
+        **options,
     ) -> None:
-        self.config = config
+        super().__init__(config, **options)
         self.problem = problem
         self.choices = choices
         self.class_weights = None if class_weights is None else tf.constant(class_weights, tf.float32)
-        self.encoder = BertEncoder(config, **encoder_options)
-        self.head = ClassificationHead(config, outputs)
-        self.variables = self.encoder.variables + self.head.variables
-        self.trained_variables = self.variables
+        self.head = ClassificationHead(config, outputs, width=self.width)
+        self.collect_variables(self.head, reads_tokens=False)
         self.metric_names = ("accuracy",) if problem == "classification" else ()
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
         """input_ids, input_mask, segment_ids [B, T] -> [B, C]; for multiple choice [B*C, T] -> [B, C]."""
-        output = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seed=fold_in(seed, 0))
-        logits = self.head(output.pooled_output, seed=fold_in(seed, 1))
+        logits = self.head(self.summary(batch, fold_in(seed, 0)), seed=fold_in(seed, 1))
         return tf.reshape(logits, [-1, self.choices]) if self.choices > 1 else logits
-
-    def flops(self, batch: Batch) -> tf.Tensor:
-        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
-        return 3.0 * self.encoder.flops(batch["input_ids"])
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The sum of the examples' weights."""
@@ -142,60 +186,45 @@ def _token_losses(logits: tf.Tensor, tag_ids: tf.Tensor) -> tf.Tensor:
     return tf.where(tag_ids == NO_TAG, 0.0, losses)
 
 
-class TokenModel(TokenClassifier):
+class TokenModel(EncoderModel, TokenClassifier):
     """The encoder with a class for each token (named entities; paper, section 5.3).
 
     Args:
       config: of the encoder.
       outputs: C.
-      encoder_options: see `BertEncoder`.
+      options: see `EncoderModel`.
     """
 
-    def __init__(self, config: BertConfig, outputs: int, **encoder_options) -> None:
-        self.config = config
-        self.encoder = BertEncoder(config, **encoder_options)
-        self.head = ClassificationHead(config, outputs)
-        self.variables = self.encoder.variables + self.head.variables
-        self.trained_variables = [v for v in self.variables if not v.path.startswith("bert/pooler/")]
+    def __init__(self, config: BertConfig, outputs: int, **options) -> None:
+        super().__init__(config, **options)
+        self.head = ClassificationHead(config, outputs, width=self.width)
+        self.collect_variables(self.head, reads_tokens=True)
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
         """input_ids, input_mask, segment_ids [B, T] -> [B, T, C]."""
-        output = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seed=fold_in(seed, 0))
-        states = tf.reshape(output.sequence_output, [-1, self.config.hidden_size])
+        states = tf.reshape(self.token_states(batch, fold_in(seed, 0)), [-1, self.width])
         logits = self.head(states, seed=fold_in(seed, 1))
         return tf.reshape(logits, tf.concat([tf.shape(batch["input_ids"]), [self.head.outputs]], axis=0))
 
-    def flops(self, batch: Batch) -> tf.Tensor:
-        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
-        return 3.0 * self.encoder.flops(batch["input_ids"])
 
-
-class SpanModel:
+class SpanModel(EncoderModel):
     """Start and end of an answer, from the last hidden states (SQuAD; paper, section 4.2).
 
     Args:
       config: of the encoder.
-      encoder_options: see `BertEncoder`.
+      options: see `EncoderModel`.
     """
 
     metric_names = ()
 
-    def __init__(self, config: BertConfig, **encoder_options) -> None:
-        self.config = config
-        self.encoder = BertEncoder(config, **encoder_options)
-        self.head = SpanHead(config)
-        self.variables = self.encoder.variables + self.head.variables
-        # Nothing reads the pooler, so it gets no gradient: as released, it is neither decayed nor given slots.
-        self.trained_variables = [v for v in self.variables if not v.path.startswith("bert/pooler/")]
+    def __init__(self, config: BertConfig, **options) -> None:
+        super().__init__(config, **options)
+        self.head = SpanHead(config, width=self.width)
+        self.collect_variables(self.head, reads_tokens=True)
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor]:
         """input_ids, input_mask, segment_ids [B, T] -> start and end logits [B, T]."""
-        output = self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seed=seed)
-        return self.head(output.sequence_output)
-
-    def flops(self, batch: Batch) -> tf.Tensor:
-        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
-        return 3.0 * self.encoder.flops(batch["input_ids"])
+        return self.head(self.token_states(batch, seed))
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The number of windows."""

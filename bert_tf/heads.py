@@ -121,7 +121,7 @@ class SpanHead(LinearHead):
     def call(self, sequence_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """sequence_output [B, T, H] -> start logits [B, T], end logits [B, T]."""
         length = sequence_output.shape[1] or tf.shape(sequence_output)[1]
-        logits = super().call(tf.reshape(sequence_output, [-1, self.config.hidden_size]))
+        logits = super().call(tf.reshape(sequence_output, [-1, sequence_output.shape[-1]]))
         start_logits, end_logits = tf.unstack(tf.reshape(logits, [-1, length, 2]), axis=-1)
         return start_logits, end_logits
 

@@ -75,6 +75,12 @@ def gather_rows(table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     return tf.gather(table, rows), gradient
 
 
+def last_tokens(states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
+    """The states of each sequence's last token that isn't padding: [B, T, H], [B, T] -> [B, H]."""
+    places = tf.range(tf.shape(input_mask)[1]) * tf.cast(input_mask > 0, tf.int32)
+    return tf.gather(states, tf.reduce_max(places, axis=1), batch_dims=1)
+
+
 def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     """The product of two tensors of the compute dtype, in that dtype.
 

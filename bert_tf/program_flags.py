@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags
 
+from bert_tf.bilstm import BiLstmConfig
 from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.distribution import STRATEGIES, DistributionConfig
 from bert_tf.files import InputError
@@ -147,6 +148,31 @@ class TrainingFlags:
             recompute_gradients=self._recompute.value,
             peak_tflops=self._peak_tflops.value,
         )
+
+
+class BiLstmFlags:
+    """Defines the flags that put a BiLSTM on the encoder."""
+
+    def __init__(self) -> None:
+        self._layers = flags.DEFINE_integer(
+            "bilstm_layers",
+            0,
+            "Layers of a BiLSTM between encoder and output layer (paper, Table 5); 0 for none, or for those of the run "
+            "that the weights come from.",
+            lower_bound=0,
+        )
+        self._units = flags.DEFINE_integer(
+            "bilstm_units", BiLstmConfig.units, "Units of each direction of a BiLSTM.", lower_bound=1
+        )
+
+    @property
+    def units(self) -> int:
+        """Of each direction."""
+        return self._units.value
+
+    def config(self) -> BiLstmConfig | None:
+        """The flags' values, once they are parsed; None if no BiLSTM is asked for."""
+        return BiLstmConfig(self._layers.value, self.units) if self._layers.value else None
 
 
 class ExportFlags:

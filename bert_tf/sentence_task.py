@@ -73,11 +73,11 @@ class SentenceTask(abc.ABC):
                 "but at least two classes are needed."
             )
 
-    def build_model(self, config: BertConfig, **encoder_options) -> ClassifierModel:
+    def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """A classifier with a logit a class, or one output for regression."""
         if self.labels is None:
-            return ClassifierModel(config, 1, "regression", **encoder_options)
-        return ClassifierModel(config, len(self.labels), **encoder_options)
+            return ClassifierModel(config, 1, "regression", **options)
+        return ClassifierModel(config, len(self.labels), **options)
 
     def predictions(self, outputs: Outputs) -> np.ndarray:
         """Class numbers, or scores."""

@@ -60,7 +60,7 @@ def restore_or_initialize(
     if init_checkpoint:
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         variables = checkpoints.named_variables(trainer.model.variables)
-        return checkpoints.restore(variables, source, may_be_fresh=f"{checkpoint_names.HEADS}|{fresh_variables}")
+        return checkpoints.restore(variables, source, may_be_fresh=f"{checkpoint_names.PUT_ON_TOP}|{fresh_variables}")
     return None
 
 

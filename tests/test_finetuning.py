@@ -5,8 +5,19 @@ import json
 
 import numpy as np
 import pytest
+from bert_tf.saved_model import ExportConfig
 
-from bert_tf import checkpoint_saver, checkpoints, feature_sets, finetuning, finetuning_workflow, run_directory
+from bert_tf import (
+    checkpoint_saver,
+    checkpoints,
+    convert_checkpoint,
+    exporting,
+    feature_sets,
+    finetuning,
+    finetuning_workflow,
+    run_directory,
+)
+from bert_tf.bilstm import BiLstmConfig
 from bert_tf.distribution import DistributionConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
@@ -46,19 +57,20 @@ def lines_of(folder, kind):
     return [line for line in lines if line["kind"] == kind]
 
 
+@pytest.mark.parametrize("bilstm", [None, BiLstmConfig(1, 3)], ids=["", "bilstm"])
 @pytest.mark.parametrize("kind", ["classes", "choices", "tags"])
-def test_short_padding_gives_the_loss_and_the_outputs_of_full_padding(kind):
+def test_short_padding_gives_the_loss_and_the_outputs_of_full_padding(kind, bilstm):
     rng = np.random.default_rng(1)
     sequences = [(rng.integers(1, 41, n).tolist(), [0] * (n - 2) + [1] * 2) for n in (5, 3, 6, 4)]
     config = tiny_config()
     if kind == "tags":
-        model = TokenModel(config, 5)
+        model = TokenModel(config, 5, bilstm=bilstm)
         packed = feature_sets.FeatureSet.from_sequences(sequences)
         tags = rng.integers(NO_TAG, 5, len(packed.input_ids)).astype(np.int32)
         features = dataclasses.replace(packed, per_token={"tag_ids": (tags, NO_TAG)})
     else:
         choices = 2 if kind == "choices" else 1
-        model = ClassifierModel(config, 3 if choices == 1 else 1, choices=choices)
+        model = ClassifierModel(config, 3 if choices == 1 else 1, choices=choices, bilstm=bilstm)
         labels = {"label_ids": np.array([1, 0, 1, 0][: 4 // choices], np.int32)}
         features = feature_sets.FeatureSet.from_sequences(sequences, labels, choices)
     short, full = (features.batch(np.arange(len(features)), length) for length in (6, 30))
@@ -179,6 +191,30 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
     assert run_directory.recorded(str(tmp_path / "out"), "causal")
     later = run_of(tmp_path / "out", write)  # to evaluate, without the pre-trained model
     assert later.model.encoder.causal
+
+
+def test_a_finished_run_knows_its_bilstm(tmp_path, write):
+    out = str(tmp_path / "out")
+    run = run_of(out, write)
+    run.asked_bilstm = BiLstmConfig(1, 3)
+    checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
+    encoder = checkpoints.named_variables(BertEncoder(run.config).variables)
+    checkpoint_saver.write_checkpoint(checkpoint, encoder)
+    run.init_checkpoint = checkpoint
+    plan = Plan(True, True, False, [Recipe(4, 1e-3, 1, 1)])
+    done = finetuning_workflow.carry_out(run, plan)
+    assert [run_directory.recorded(out, f"bilstm_{name}") for name in ("layers", "units")] == [1, 3]
+    later = run_of(out, write)  # to evaluate, without a flag
+    again = finetuning_workflow.carry_out(later, dataclasses.replace(plan, do_train=False))
+    assert later.model.bilstm.config == BiLstmConfig(1, 3)
+    assert again["eval"]["dev"]["eval_loss"] == pytest.approx(done["eval"]["dev"]["eval_loss"], abs=1e-6)
+    later.asked_bilstm = BiLstmConfig(1, 4)
+    with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
+        finetuning_workflow.carry_out(later, plan)
+    with pytest.raises(InputError, match="out has a BiLSTM on the encoder"):
+        exporting.build(out, ExportConfig())
+    with pytest.raises(InputError, match="bilstm/layer_0/forward_lstm/lstm_cell/kernel"):
+        convert_checkpoint.convert(out, str(tmp_path / "hf"), "hf")
 
 
 def test_tags_are_learned_and_written_as_conll(tmp_path, write):

@@ -170,10 +170,10 @@ class CustomTask(SentenceTask):
             examples, self.labels, max_seq_length, tokenizer, num_workers, multi_label=multi_label
         )
 
-    def build_model(self, config: BertConfig, **encoder_options) -> ClassifierModel:
+    def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """A classifier with a logit a class, or one output for regression."""
         outputs = 1 if self.labels is None else len(self.labels)
-        return ClassifierModel(config, outputs, self.problem, class_weights=self.weights(), **encoder_options)
+        return ClassifierModel(config, outputs, self.problem, class_weights=self.weights(), **options)
 
     def weights(self) -> list[float] | None:
         """How much an example of each class counts in the training loss; None if all count the same.

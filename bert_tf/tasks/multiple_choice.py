@@ -143,6 +143,6 @@ class MultipleChoiceTask(SentenceTask):
     def check_training_set(self, examples: Sequence[ChoiceExample]) -> None:
         """Any set will do: it is endings that differ, not their numbers."""
 
-    def build_model(self, config: BertConfig, **encoder_options) -> ClassifierModel:
+    def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """One score for each ending."""
-        return ClassifierModel(config, 1, choices=len(self.labels), **encoder_options)
+        return ClassifierModel(config, 1, choices=len(self.labels), **options)

@@ -100,7 +100,7 @@ def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
     """A run with the model of another folder, whose size may be another."""
     config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--ensemble_dirs")
     training_config = dataclasses.replace(run.training_config, output_dir=folder)
-    return run.with_model(config, training_config, init_checkpoint=None)
+    return run.with_model(config, training_config, init_checkpoint=None, bilstm=None)
 
 
 def _restore(run: FinetuningRun) -> str:

@@ -63,7 +63,7 @@ def train(
             continue
         num_examples = len(run.examples(split))
         config = recipe.applied_to(run.training_config, folder, num_examples, warmup_proportion)
-        stage = run.with_model(run.config, config, init_checkpoint)
+        stage = run.with_model(run.config, config, init_checkpoint, run.asked_bilstm)
         stage.record(flags, num_examples, allow_changes)
         stage.train(run.features(split))
         init_checkpoint = folder

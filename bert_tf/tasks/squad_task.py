@@ -112,9 +112,9 @@ class SquadTask:
             say(line)
         return windows
 
-    def build_model(self, config: BertConfig, **encoder_options) -> SpanModel:
+    def build_model(self, config: BertConfig, **options) -> SpanModel:
         """The encoder with two scores for each token."""
-        return SpanModel(config, **encoder_options)
+        return SpanModel(config, **options)
 
     def decisive(self) -> dict[str, Any]:
         """What changes the windows that are trained on."""

@@ -260,9 +260,9 @@ class TaggingTask:
             return [0] * len(sentence.words)
         return [self._numbers[tag] for tag in conll.tags_of(sentence.entities(), len(sentence.words), "iob2")]
 
-    def build_model(self, config: BertConfig, **encoder_options) -> TokenModel:
+    def build_model(self, config: BertConfig, **options) -> TokenModel:
         """A class a tag on each token."""
-        return TokenModel(config, len(self.tags), **encoder_options)
+        return TokenModel(config, len(self.tags), **options)
 
     def scores(self, outputs: Outputs, features: TaggingFeatures) -> dict[str, float]:
         """Precision, recall and F1 of entities, over all and by type; the share of right tags; the loss of a word."""

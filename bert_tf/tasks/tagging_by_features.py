@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from bert_tf import feature_sets, reporting
+from bert_tf.bilstm import BiLstmConfig
 from bert_tf.config import BertConfig
 from bert_tf.conll import Sentence
-from bert_tf.feature_tagger import BILSTM_UNITS, FeatureTagger
+from bert_tf.feature_tagger import FeatureTagger
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning_models import NO_TAG
 from bert_tf.tasks.tagging import TaggingFeatures, TaggingTask
@@ -31,7 +32,7 @@ class FeatureBased:
 
     encoder: FrozenEncoder
     combination: str = "concat"
-    units: int = BILSTM_UNITS
+    units: int = BiLstmConfig.units
 
 
 class FeatureTaggingTask(TaggingTask):
@@ -107,6 +108,7 @@ class FeatureTaggingTask(TaggingTask):
                 bar.update(len(numbers))
         return found
 
-    def build_model(self, config: BertConfig, **encoder_options) -> FeatureTagger:
-        """The tagger alone; options of an encoder are of no account, for none is trained."""
-        return FeatureTagger(config, len(self.how.encoder.layers), len(self.tags), self.how.combination, self.how.units)
+    def build_model(self, config: BertConfig, **options) -> FeatureTagger:
+        """The tagger alone; options are of no account, for no encoder is trained."""
+        layers, bilstm = len(self.how.encoder.layers), BiLstmConfig(units=self.how.units)
+        return FeatureTagger(config, layers, len(self.tags), bilstm, self.how.combination)
