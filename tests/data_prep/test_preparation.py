@@ -8,8 +8,8 @@ import pytest
 from bert_tf import input_pipeline
 from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
-from data_prep import preparation as preparing
 from data_prep import instances, stages, workers
+from data_prep import preparation as preparing
 from data_prep.preparation import Resources, prepare
 from tests import programs
 from tests.data_prep.corpora import PIECES, features, make, preparation, records, write_corpus, write_vocab
