@@ -19,7 +19,7 @@ def output_paths(output_file: str, num_shards: int = 0) -> tuple[str, ...]:
       num_shards: how many files one name stands for: "name-00000-of-00004" and so on. 0 takes the names as they are.
 
     Raises:
-      InputError: if no name is given, one is given twice, there are several and a number of shards, or one is a folder's.
+      InputError: if no name is given, one is given twice or is a folder, or several come with a number of shards.
     """
     paths = [path.strip() for path in output_file.split(",") if path.strip()]
     if not paths:
