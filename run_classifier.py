@@ -14,7 +14,7 @@ from bert_tf.finetuning_models import PROBLEMS
 from bert_tf.finetuning_recipes import fresh_top_layers, recipe_grid
 from bert_tf.finetuning_selection import SelectionConfig
 from bert_tf.finetuning_workflow import Plan
-from bert_tf.saved_model import ExportConfig
+from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tables import ON_BAD_ROW
 from bert_tf.task_table import TASK_NAMES, DataConfig
 from bert_tf.tasks import glue_benchmark

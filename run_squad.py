@@ -27,7 +27,7 @@ from bert_tf.config import BertConfig
 from bert_tf.files import InputError
 from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_recipes import Recipe
-from bert_tf.saved_model import ExportConfig
+from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tasks import squad_interactive, squad_run
 from bert_tf.tasks.squad_answerer import ENSEMBLE_METHODS, Answerer, AnswerPlan
 from bert_tf.tasks.squad_examples import ANSWER_TEXTS

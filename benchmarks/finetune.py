@@ -1,6 +1,6 @@
 """How many sequences a second fine-tuning trains on, with sequences of real lengths.
 
-    taskset -c 0,1 python benchmarks/finetune.py [--dtypes=float32,bfloat16] [--rounds=3] [--compare_python=PATH]
+    taskset -c 0,1 python -m benchmarks.finetune [--dtypes=float32,bfloat16] [--rounds=3] [--compare_python=PATH]
 
 A model of the size of the 6-layer checkpoint (hidden 384, initial weights: speed doesn't depend on them) learns QNLI;
 padding is dynamic, and making the batches is part of the step. With --compare_python, the interpreter of an environment

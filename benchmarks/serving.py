@@ -1,6 +1,6 @@
 """How long a served model takes, from text to probabilities, and how much it answers when sentences differ in length.
 
-    PYTHONPATH=. taskset -c 0,1 python benchmarks/serving.py [--rounds=5] [--dtype=bfloat16]
+    taskset -c 0,1 python -m benchmarks.serving [--rounds=5] [--dtype=bfloat16]
         [--compare_python=VENV/bin/python]      (transformers and torch there; onnxruntime and onnx if it has them)
 
 A classifier of BERT-base's size with random weights is exported and loaded in a process of its own, as are its
@@ -43,12 +43,12 @@ def export(folder):
     """The classifier that is measured."""
     import keras
 
-    from bert_tf import saved_model
     from bert_tf.config import BertConfig
     from bert_tf.finetuning_models import ClassifierModel
-    from bert_tf.inference_encoder import InferenceEncoder
-    from bert_tf.serving_classifier import ServedClassifier
-    from bert_tf.serving_texts import TextReader
+    from bert_tf.serving import saved_model
+    from bert_tf.serving.classifier import ServedClassifier
+    from bert_tf.serving.inference_encoder import InferenceEncoder
+    from bert_tf.serving.texts import TextReader
     from bert_tf.tokenization import FullTokenizer
 
     keras.utils.set_random_seed(0)
@@ -81,7 +81,7 @@ def serve(folder):
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     imported = time.perf_counter()
-    from bert_tf import saved_model
+    from bert_tf.serving import saved_model
 
     model = saved_model.load(folder)
     loaded = time.perf_counter()
@@ -178,7 +178,7 @@ def main(_):
         contenders = {f"exported {_DTYPE.value}": Contender([*own, "--role=worker"])}
         ours = next(iter(contenders.values()))
         if _COMPARE_PYTHON.value:
-            peer = os.path.join(os.path.dirname(__file__), "serving_peers.py")
+            peer = os.path.join(os.path.dirname(__file__), "peers", "serving_requests.py")
             config = BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab))
             settings = json.dumps(config.to_hf_dict("BertForSequenceClassification"))
             for kind in ("torch float32", "torch bfloat16", "onnxruntime float32"):

@@ -8,7 +8,7 @@ See `exporting` for what is made of a run, and `saved_model` for what `load` giv
 from absl import flags
 
 from bert_tf import exporting, program, program_flags
-from bert_tf.saved_model import ExportConfig, ExportedModel, load
+from bert_tf.serving.saved_model import ExportConfig, ExportedModel, load
 
 __all__ = ["ExportConfig", "ExportedModel", "load"]
 

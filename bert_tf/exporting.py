@@ -12,16 +12,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf import (
-    checkpoint_saver,
-    checkpoints,
-    files,
-    finetuning_workflow,
-    portable_models,
-    pretrained,
-    run_directory,
-    saved_model,
-)
+from bert_tf import checkpoint_saver, checkpoints, files, finetuning_workflow, pretrained, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
@@ -29,16 +20,17 @@ from bert_tf.finetuning import BEST_FOLDER
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.finetuning_trials import TRIALS_FILE, TrialTable
 from bert_tf.heads import MaskedLMHead
-from bert_tf.inference_encoder import InferenceEncoder
 from bert_tf.packing import check_max_seq_length
-from bert_tf.portable_models import PlainFunction
 from bert_tf.program import say
-from bert_tf.saved_model import ExportConfig
-from bert_tf.serving_answerer import AnswerRules, ServedAnswerer
-from bert_tf.serving_classifier import ServedChooser, ServedClassifier
-from bert_tf.serving_encoder import ServedEncoder
-from bert_tf.serving_tagger import ServedTagger
-from bert_tf.serving_texts import ServedModel, TextReader
+from bert_tf.serving import portable_models, saved_model
+from bert_tf.serving.answerer import AnswerRules, ServedAnswerer
+from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.portable_models import PlainFunction
+from bert_tf.serving.pretrained_encoder import ServedEncoder
+from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.tagger import ServedTagger
+from bert_tf.serving.texts import ServedModel, TextReader
 from bert_tf.task_table import TAGGING
 from bert_tf.tasks import multiple_choice
 from bert_tf.tasks.glue import DEFINITIONS
@@ -121,12 +113,12 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
         portable_models.import_tf2onnx()
     model = build(model_dir, config)
     with files.replacing_folder(export_dir) as folder:
-        saved_model.write(model.served, folder)
+        signatures = saved_model.write(model.served, folder, config.text)
         if config.quantize == "int8":
             portable_models.write_lite(model.plain, os.path.join(folder, portable_models.LITE_FILE))
         if config.onnx:
             portable_models.write_onnx(model.plain, os.path.join(folder, portable_models.ONNX_FILE))
-    say(f"Wrote {export_dir} with the signatures {', '.join(model.served.signatures())}.")
+    say(f"Wrote {export_dir} with the signatures {', '.join(signatures)}.")
 
 
 def build(model_dir: str, config: ExportConfig) -> Exportable:

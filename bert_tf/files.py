@@ -107,12 +107,13 @@ def move(source: str, target: str) -> None:
         remove(source)
 
 
-def require_file(path: str, what: str) -> str:
+def require_file(path: str, what: str, may_be_empty: bool = False) -> str:
     """Returns `path` if it is a file that can be read, and has bytes in it.
 
     Args:
       path: the file.
       what: how the user knows it, for example `--vocab_file`.
+      may_be_empty: whether it may have none.
 
     Raises:
       InputError: if it is missing, a folder, or empty.
@@ -123,7 +124,7 @@ def require_file(path: str, what: str) -> str:
         raise InputError(f"{what}: there is no file {path!r}. Check the path for a typing error.")
     if is_folder(path):
         raise InputError(f"{what}: {path!r} is a folder, but a file is expected.")
-    if size(path) == 0:
+    if size(path) == 0 and not may_be_empty:
         raise InputError(f"{what}: the file {path!r} is empty.")
     return path
 

@@ -12,8 +12,9 @@ import sys
 
 from absl import flags
 
-from bert_tf import files, line_predictions, program, saved_model
+from bert_tf import files, program
 from bert_tf.files import InputError
+from bert_tf.serving import line_predictions, saved_model
 
 _MODEL = flags.DEFINE_string("model", None, "The folder of an exported model.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "JSON lines; standard input by default.")

@@ -8,13 +8,13 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf import saved_model
 from bert_tf.bilstm import BiLstmConfig
 from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.distribution import STRATEGIES, DistributionConfig
 from bert_tf.files import InputError
 from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
-from bert_tf.saved_model import ExportConfig
+from bert_tf.serving import saved_model
+from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.training_step import DTYPES, TrainingConfig
 from bert_tf.vocabulary import load_vocab
 
@@ -187,6 +187,9 @@ class ExportFlags:
             "export_quantize", "none", saved_model.QUANTIZATIONS, "int8: write a LiteRT model of bytes besides."
         )
         self._onnx = flags.DEFINE_bool("export_onnx", False, "Write an ONNX model besides; needs tf2onnx.")
+        self._text = flags.DEFINE_bool(
+            "export_text", True, "Take raw strings; without, only ids are taken, and tensorflow-text isn't needed."
+        )
 
     @property
     def export_dir(self) -> str:
@@ -200,7 +203,7 @@ class ExportFlags:
           InputError: if the folder is not given, or isn't new.
         """
         saved_model.check_export_dir(self.export_dir)
-        return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, **settings)
+        return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, self._text.value, **settings)
 
 
 def numbers(flag: flags.FlagHolder, kind: type[int] | type[float]) -> list:

@@ -13,13 +13,17 @@ from bert_tf.program import say
 
 
 def progress_bar(total: int | None, what: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
-    """A bar with counts, rate and ETA on standard error; quiet where nobody watches a terminal but every minute."""
+    """A bar with counts, rate and ETA on standard error; quiet where nobody watches a terminal but every minute.
+
+    Bytes (unit "B") are shown as kB, MB...
+    """
     interval = 0.5 if sys.stderr.isatty() else 60.0
     return tqdm(
         total=total,
         initial=initial,
         desc=what,
         unit=unit,
+        unit_scale=unit == "B",
         mininterval=interval,
         maxinterval=max(10.0, interval),
         dynamic_ncols=True,

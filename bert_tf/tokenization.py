@@ -365,7 +365,7 @@ class FullTokenizer:
         return self.wordpiece_tokenizer.split_word(token)
 
     def _bytes_of_token(self, token: str) -> bytes:
-        return array(self.id_typecode, self.convert_tokens_to_ids(self._token_pieces[token])).tobytes()
+        return array(self.id_typecode, self.convert_tokens_to_ids(self._pieces_of_token(token))).tobytes()
 
     def _pieces_of_word(self, word: str) -> tuple[str, ...]:
         return tuple(itertools.chain.from_iterable(map(self._token_pieces.__getitem__, self._tokens_of_word(word))))

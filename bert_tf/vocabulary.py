@@ -109,8 +109,9 @@ def guess_casing(vocab_file: str) -> bool:
 
 def _letter_cases(vocab: Iterable[str]) -> tuple[str, str]:
     """A piece with an upper-case ASCII letter, and one with a lower-case one; "" where there is none."""
-    pieces = [piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]"))]
-    return tuple(next((p for p in pieces if re.search(letters, p)), "") for letters in ("[A-Z]", "[a-z]"))
+    pieces = "\n".join(piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]")))
+    found = [re.search(f"(?m)^.*{letters}.*", pieces) for letters in ("[A-Z]", "[a-z]")]
+    return tuple(match.group() if match else "" for match in found)
 
 
 def _casing_error(do_lower_case: bool, found: str) -> InputError:

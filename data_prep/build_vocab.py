@@ -69,7 +69,7 @@ def _count_words() -> BoundedCounter:
     )
     shutil.rmtree(work_dir, ignore_errors=True)  # what a crash left may be of other text
     results: dict[int, dict] = {}
-    with progress_bar(corpus_bytes(inputs) / 1e6, "words", unit="MB") as bar:
+    with progress_bar(corpus_bytes(inputs), "words", unit="B") as bar:
         for job, result in run_stage(stage, _NUM_WORKERS.value or available_cores(), bar.update):
             results[job] = result
     ordered = [results[job] for job in sorted(results)]

@@ -23,8 +23,8 @@ DOCUMENTS = ("auto", "blank_line", "file", "record")
 
 LONGEST_LINE = 8 << 20
 # A corpus is cut into so many pieces, unless they get too small or too large.
-_SPLITS, _SPLIT_BYTES = 64, (256 << 10, 64 << 20)
-_CHUNK = 1 << 20
+_SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
+_CHUNK = 1 << 17
 _DECOMPRESSORS = {".gz": gzip.open, ".bz2": bz2.open}
 _BOM = b"\xef\xbb\xbf"
 _WHAT = "--input_file"
@@ -72,26 +72,29 @@ class FileRange:
         return math.inf if self.file.is_compressed else self.end
 
 
-def find_input_files(patterns: str, input_format: str = "auto") -> list[InputFile]:
+def find_input_files(patterns: str, input_format: str = "auto", as_released: bool = False) -> list[InputFile]:
     """The files that names, globs and folders stand for, in their order; a folder's files are sorted.
 
     Args:
       patterns: separated by commas.
       input_format: "text", "jsonl", or "auto" to look at each file's first line.
+      as_released: whether files may be empty, or named twice to be read twice, as the release has it.
 
     Raises:
       InputError: if a file is missing, empty, or there twice, or a folder holds no file.
     """
-    found: dict[str, InputFile] = {}
+    found: list[InputFile] = []
+    seen: set[str] = set()
     for match in files.expand_patterns(patterns, _WHAT):
         for path in _files_below(match) if files.is_folder(match) else [match]:
-            if path in found:
+            if path in seen and not as_released:
                 raise InputError(f"{_WHAT}: {path} is there twice, so its text would count twice. Name it once.")
-            files.require_file(path, _WHAT)
+            seen.add(path)
+            files.require_file(path, _WHAT, may_be_empty=as_released)
             size, modified = _size_and_time(path)
             is_json = input_format == "jsonl" or (input_format == "auto" and _looks_like_json(path))
-            found[path] = InputFile(path, size, modified, is_json)
-    return list(found.values())
+            found.append(InputFile(path, size, modified, is_json))
+    return found
 
 
 def _files_below(folder: str) -> list[str]:

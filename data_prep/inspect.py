@@ -1,11 +1,12 @@
 """Shows what is in TFRecord files of pre-training examples: some of them as text, and statistics of all.
 
-    python -m data_prep.inspect FILE --vocab_file=vocab.txt [--num_examples=5]
+    python -m data_prep.inspect FILE [--vocab_file=vocab.txt] [--num_examples=5]
 
 FILE may be a glob or a list of names, separated by commas; several may be given. The release's own files can be shown
 too. What is to be predicted stands in braces: {cat -> [MASK]}, {cat -> dog}, or {cat} where it was left as it is.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,9 @@ from data_prep.set_statistics import SetStatistics
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocabulary that the examples were made with.")
+_VOCAB_FILE = flags.DEFINE_string(
+    "vocab_file", None, "The vocabulary that the examples were made with; without it, the vocab.txt beside FILE."
+)
 _NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "How many examples to show; the statistics are of all.")
 
 _BATCH = 1024
@@ -44,9 +47,23 @@ Batch = dict[str, np.ndarray]
 def main(*patterns: str) -> None:
     """Names of files to examples and statistics."""
     if not patterns:
-        raise InputError("FILE is needed: python -m data_prep.inspect FILE --vocab_file=vocab.txt")
+        raise InputError("FILE is needed: python -m data_prep.inspect FILE [--vocab_file=vocab.txt]")
     paths = [p for p in files.expand_patterns(list(patterns), _WHAT) if not p.endswith(SIDECAR_SUFFIX)]
-    show(paths, _VOCAB_FILE.value, _NUM_EXAMPLES.value)
+    if not paths:
+        raise InputError(f"FILE is {' '.join(patterns)}, but sidecars hold no examples. Name the files beside them.")
+    show(paths, _VOCAB_FILE.value or vocab_file_beside(paths[0]), _NUM_EXAMPLES.value)
+
+
+def vocab_file_beside(path: str) -> str:
+    """The vocab.txt in a file's folder.
+
+    Raises:
+      InputError: if there is none.
+    """
+    beside = os.path.join(os.path.dirname(path), "vocab.txt")
+    if not files.exists(beside):
+        raise InputError(f"--vocab_file is not given, and there is no vocab.txt beside {path}. Give one of them.")
+    return beside
 
 
 def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
@@ -181,5 +198,4 @@ def _joined(pieces: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    flags.mark_flag_as_required("vocab_file")
     program.run(main, takes_names=True)

@@ -25,6 +25,8 @@ _CUT, _IS_RANDOM, _RANDOM_DOCUMENT, _RANDOM_SENTENCE, _FRONT_A, _FRONT_B = range
 # Memory is bounded by how many sentences, and how many random segments, are looked at together.
 _SENTENCES_AT_A_TIME = 1 << 14
 _LOOK_UPS_AT_A_TIME = 1 << 12
+# A random segment nearly always has enough tokens in so many sentences; more are looked at only if it hasn't.
+_FEW_SENTENCES = 12
 
 # Where an example's tokens lie in the store; `keys` [n], kept beside it, give the examples' order.
 EXAMPLE = np.dtype(
@@ -278,7 +280,18 @@ def _place_tokens(store: TokenStore, window: SentenceWindow, chunks: Chunks, rul
         keys = chunks.keys[rows]
         first, end = store.sentence_ranges(random_documents(keys, chunks.documents[rows], store.documents))
         first += random_sentences(keys, end - first)
-        windows = store.offset_windows(first, rules.max_num_tokens)
-        start_b[rows] = windows[:, 0]
-        end_b[rows] = segment_ends(windows, end - first, wanted[rows])
+        start_b[rows], end_b[rows] = _random_segments(store, first, end - first, wanted[rows], _FEW_SENTENCES)
+        is_cut = (end_b[rows] - start_b[rows] < wanted[rows]) & (end - first > _FEW_SENTENCES)
+        rest = rows[is_cut]
+        _, end_b[rest] = _random_segments(
+            store, first[is_cut], (end - first)[is_cut], wanted[rest], rules.max_num_tokens
+        )
     return truncate(chunks.keys, (offsets[chunks.first], cuts), (start_b, end_b), chunks.is_random_next, rules)
+
+
+def _random_segments(
+    store: TokenStore, first: np.ndarray, sentences: np.ndarray, wanted: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where segments of at the most `most` sentences begin and end; see `segment_ends`."""
+    windows = store.offset_windows(first, most)
+    return windows[:, 0], segment_ends(windows, np.minimum(sentences, most), wanted)

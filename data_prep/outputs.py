@@ -19,7 +19,7 @@ def output_paths(output_file: str, num_shards: int = 0) -> tuple[str, ...]:
       num_shards: how many files one name stands for: "name-00000-of-00004" and so on. 0 takes the names as they are.
 
     Raises:
-      InputError: if no name is given, one is given twice, or there are several and a number of shards.
+      InputError: if no name is given, one is given twice or is a folder, or several come with a number of shards.
     """
     paths = [path.strip() for path in output_file.split(",") if path.strip()]
     if not paths:
@@ -32,7 +32,10 @@ def output_paths(output_file: str, num_shards: int = 0) -> tuple[str, ...]:
             "num_shards files of it, or leave --num_shards out."
         )
     if num_shards:
-        return tuple(f"{paths[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards))
+        paths = [f"{paths[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
+    for path in paths:
+        if files.is_folder(path):
+            raise InputError(f"--output_file: {path} is a folder, but the name of a file is expected.")
     return tuple(paths)
 
 

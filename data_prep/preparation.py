@@ -19,7 +19,6 @@ from bert_tf.example_format import Sidecar
 from bert_tf.files import InputError
 from bert_tf.program import say
 from bert_tf.reporting import progress_bar
-from bert_tf.vocabulary import load_vocab
 from data_prep.corpus import CorpusOptions, describe_bad_lines
 from data_prep.corpus_files import InputFile, corpus_bytes, cut_into_splits
 from data_prep.examples import ExampleOptions
@@ -39,7 +38,7 @@ from data_prep.token_store import Part, TokenStore
 from data_prep.workers import Stage, run_stage, wait_for_jobs
 
 # How many buckets there are depends on the examples only, so that a run can be taken up with other resources.
-_BUCKETS, _BUCKET_EXAMPLES = 256, (2048, 1 << 18)
+_BUCKETS, _BUCKET_EXAMPLES = 256, (8192, 1 << 18)
 # What a process needs in any case (interpreter, vocabulary, remembered words), and an example while it is sorted.
 _PROCESS_MB = 200
 _SORTED_EXAMPLE_BYTES = 3 * (EXAMPLE.itemsize + 8)
@@ -131,7 +130,7 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
     tokenize = TokenizeStage(
         os.path.join(resources.work_dir, f"tokens-{tokens_name}"), splits, preparation.corpus, preparation.tokenizer
     )
-    tokenized = _run(tokenize, resources, "tokens", corpus_bytes(preparation.inputs) / 1e6, "MB")
+    tokenized = _run(tokenize, resources, "tokens", corpus_bytes(preparation.inputs), "B")
     store = _token_store(tokenize, tokenized)
     plan = PlanStage(os.path.join(folder, "plan"), store, preparation.rules, resources.run_examples)
     planned = _run(plan, resources, "plan", store.sentences, "sentence")
@@ -150,7 +149,7 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
         runs,
         buckets,
         preparation.examples,
-        load_vocab(preparation.tokenizer.vocab_file),
+        preparation.tokenizer.vocab,
     )
     written = _run(write, resources, "examples", examples, "example")
     of_shard = [[job for job, bucket in enumerate(buckets) if bucket.shard == shard] for shard in range(num_shards)]
@@ -168,11 +167,11 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
     return _summary(tokenized, planned, written)
 
 
-def _run(stage: Stage, resources: Resources, what: str, total: float, unit: str) -> list[dict[str, Any]]:
+def _run(stage: Stage, resources: Resources, what: str, total: int, unit: str) -> list[dict[str, Any]]:
     """Does this task's jobs of a stage, waits for the other tasks, and returns the counts of all jobs."""
     jobs = resources.own(len(stage.names))
     seen: collections.Counter[str] = collections.Counter()
-    with progress_bar(total * len(jobs) / len(stage.names), what, unit=unit) as bar:
+    with progress_bar(round(total * len(jobs) / len(stage.names)), what, unit=unit) as bar:
         for _, counts in run_stage(stage, resources.num_workers, bar.update, jobs):
             seen.update({name: counts[name] for name in ("documents", "records") if name in counts})
             bar.set_postfix(seen, refresh=False)

@@ -85,7 +85,7 @@ def preparation(reference_order: bool = False) -> Preparation:
     tokenizer = TokenizerOptions(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _WORD_SEGMENTER.value)
     corpus = CorpusOptions(_DOCUMENTS.value, _SPLIT_SENTENCES.value, _LANGUAGE.value, _ON_BAD_LINE.value)
     rules, examples = _rules(), _examples()
-    inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value)
+    inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value, as_released=reference_order)
     settings = {
         "tool_version": TOOL_VERSION,
         "reference_order": reference_order,

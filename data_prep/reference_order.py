@@ -71,7 +71,7 @@ def write_reference_examples(
       Counts: documents, sentences, and those of `examples.count_examples`.
 
     Raises:
-      InputError: if a file is missing, empty or not UTF-8, or there is no text.
+      InputError: if a file is missing or not UTF-8, or there is no text.
     """
     rng = random.Random(rules.random_seed)
     documents = read_documents(inputs, tokenizer)
@@ -115,11 +115,11 @@ def read_documents(inputs: Iterable[str], tokenizer: FullTokenizer) -> list[Docu
     """The documents of text files, as the release reads them; those without tokens are left out.
 
     Raises:
-      InputError: if a file is missing or empty, or a line is not UTF-8.
+      InputError: if a file is missing, or a line is not UTF-8.
     """
     documents: list[Document] = [[]]
     for path in inputs:
-        with files.open_file(files.require_file(path, "--input_file"), "rb") as reader:
+        with files.open_file(files.require_file(path, "--input_file", may_be_empty=True), "rb") as reader:
             for number, line in enumerate(reader, start=1):
                 line = line.replace(b"\r", b"")
                 if not line:  # the file ends with "\r" and no "\n": to the release, its end, and no blank line

@@ -50,9 +50,14 @@ class TokenizerOptions:
     word_segmenter: str = ""
 
     @functools.cached_property
+    def vocab(self) -> Mapping[str, int]:
+        """Piece -> id."""
+        return load_vocab(self.vocab_file)
+
+    @property
     def id_dtype(self) -> np.dtype:
         """The type of a token in the store."""
-        if self.word_segmenter or max(load_vocab(self.vocab_file).values()) >= 1 << 16:
+        if self.word_segmenter or max(self.vocab.values()) >= 1 << 16:
             return np.dtype(np.uint32)
         return np.dtype(np.uint16)
 
@@ -89,7 +94,7 @@ class TokenizeStage:
     def _encode(self) -> Callable[[str], bytes]:
         return self.tokenizer.encoder()
 
-    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+    def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
         """Tokenizes a part."""
         encode = self._encode
         bad_lines = BadLines(self.corpus.on_bad_line)
@@ -97,7 +102,7 @@ class TokenizeStage:
         counts: collections.Counter[str] = collections.Counter()
         with PartWriter(os.path.join(self.folder, self.names[job]), self.tokenizer.id_dtype.itemsize) as writer:
             for piece in self.splits[job]:
-                for sentence in reader.sentences(piece, lambda size: advance(size / 1e6)):
+                for sentence in reader.sentences(piece, advance):
                     if sentence is None:
                         sentences = writer.end_document()
                         counts["documents_of_one_sentence"] += sentences == 1
@@ -139,7 +144,7 @@ class PlanStage:
         """One a part."""
         return [f"plan-{i:05d}" for i in range(len(self.store.parts))]
 
-    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+    def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
         """Plans a part's examples."""
         long_sentences = 0
         runs: list[int] = []
@@ -255,7 +260,7 @@ class WriteStage:
         """Where a bucket lies."""
         return os.path.join(self.folder, self.names[job])
 
-    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+    def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
         """Writes a bucket."""
         bucket = self.buckets[job]
         found = [run.between(bucket.first_key, bucket.end_key) for run in self.runs]
@@ -302,7 +307,7 @@ class AssembleStage:
         """Where a shard lies."""
         return os.path.join(self.folder, self.names[job])
 
-    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+    def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
         """Joins a shard."""
         with files.replacing(self.path(job), "wb") as writer:
             for path in self.buckets[job]:

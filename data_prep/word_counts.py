@@ -77,7 +77,7 @@ class CountStage:
     def _tokenize(self) -> Callable[[str], list[str]]:
         return BasicTokenizer(self.do_lower_case).tokenize
 
-    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+    def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
         """Counts a piece."""
         bad_lines = BadLines(self.corpus.on_bad_line)
         reader = CorpusReader(self.corpus, bad_lines)
@@ -85,7 +85,7 @@ class CountStage:
         # What stands between white space is counted first, and split once for all times that it occurs.
         raw: collections.Counter[str] = collections.Counter()
         for piece in self.splits[job]:
-            for line in reader.sentences(piece, lambda size: advance(size / 1e6)):
+            for line in reader.sentences(piece, advance):
                 if line is not None:
                     raw.update(split_words(line))
                     if len(raw) > self.capacity:

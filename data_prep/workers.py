@@ -32,7 +32,7 @@ class Stage(Protocol):
     folder: str
     names: Sequence[str]
 
-    def run(self, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+    def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
         """Does a job; returns its counts, and tells `advance` how much was done of what the progress bar shows."""
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ def result_file(stage: Stage, job: int) -> str:
 def run_stage(
     stage: Stage,
     num_workers: int,
-    advance: Callable[[float], None],
+    advance: Callable[[int], None],
     jobs: Sequence[int] | None = None,
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Does what isn't done of a stage.
@@ -88,20 +88,20 @@ def run_stage(
         yield from _run_in_processes(stage, waiting, num_workers, advance)
 
 
-def _run_job(stage: Stage, job: int, advance: Callable[[float], None]) -> dict[str, Any]:
+def _run_job(stage: Stage, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
     counts = stage.run(job, advance)
     files.write_json(result_file(stage, job), counts)
     return counts
 
 
 def _run_in_processes(
-    stage: Stage, jobs: Sequence[int], num_workers: int, advance: Callable[[float], None]
+    stage: Stage, jobs: Sequence[int], num_workers: int, advance: Callable[[int], None]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     # Workers come from a server process that holds neither TensorFlow nor threads, which a fork of this one might.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([type(stage).__module__])
-    progress = context.Value("d", 0.0)
-    shown = 0.0
+    progress = context.Value("q", 0)
+    shown = 0
     with concurrent.futures.ProcessPoolExecutor(num_workers, context, _start_worker, (stage, progress)) as pool:
         jobs = list(jobs)
         running: dict[concurrent.futures.Future, int] = {}
@@ -127,14 +127,14 @@ def _run_in_processes(
 
 # What a worker process works on.
 _stage: Stage
-_advance: Callable[[float], None]
+_advance: Callable[[int], None]
 
 
 def _start_worker(stage: Stage, progress: Any) -> None:
     global _stage, _advance
     _stage = stage
 
-    def advance(amount: float) -> None:
+    def advance(amount: int) -> None:
         with progress.get_lock():
             progress.value += amount
 

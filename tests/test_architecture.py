@@ -14,11 +14,9 @@ LAYERS = [
     for names in (
         "files traced_text vocabulary program",
         "config tokenization packing metrics example_format masking_policy tables conll feature_sets reporting",
-        "parallel sentence_features character_rules",
+        "parallel sentence_features",
         "input_pipeline dynamic_masking layers encoder heads optimization distribution",
-        "graph_tokenization inference_encoder graph_packing",
-        "serving_texts serving_answerer serving_classifier serving_encoder serving_tagger",
-        "saved_model portable_models line_predictions",
+        "serving",
         "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask",
         "bilstm training_step program_flags training",
         "finetuning_models feature_tagger pretraining pretraining_run finetuning sentence_task convert_checkpoint",

@@ -11,22 +11,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import (
-    checkpoint_saver,
-    checkpoints,
-    exporting,
-    line_predictions,
-    portable_models,
-    run_directory,
-    saved_model,
-)
+from bert_tf import checkpoint_saver, checkpoints, exporting, run_directory
 from bert_tf.files import InputError
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.saved_model import ExportConfig
-from bert_tf.serving_answerer import ServedAnswerer
-from bert_tf.serving_classifier import ServedChooser, ServedClassifier
-from bert_tf.serving_encoder import ServedEncoder
-from bert_tf.serving_tagger import ServedTagger
+from bert_tf.serving import line_predictions, portable_models, saved_model
+from bert_tf.serving.answerer import ServedAnswerer
+from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.pretrained_encoder import ServedEncoder
+from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.tagger import ServedTagger
 from bert_tf.tasks.squad_answerer import describe_model
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE
 from tests import programs
@@ -176,6 +169,12 @@ def test_tensorflow_serving_s_json(exported, model):
     assert_close(post(exported, ids)["predictions"][0]["probabilities"], expected["probabilities"], 1e-6)
 
 
+def test_ids_alone_need_no_operation_of_tensorflow_text_s(run_folder, tmp_path):
+    exporting.export_run(run_folder, str(tmp_path / "ids"), ExportConfig(text=False))
+    assert saved_model.load(str(tmp_path / "ids"), "ids").signatures == ["ids"]
+    assert b"Wordpiece" not in (tmp_path / "ids" / "saved_model.pb").read_bytes()
+
+
 def test_bytes_for_litert_give_nearly_the_same(exported, model):
     from ai_edge_litert.interpreter import Interpreter
 
@@ -210,7 +209,7 @@ def test_the_folder_is_written_whole_or_not_at_all(run_folder, exported, tmp_pat
     with pytest.raises(InputError, match="there is no folder 'nowhere'"):
         exporting.export_run("nowhere", str(tmp_path / "out"))
 
-    def fail_half_way(model, folder):
+    def fail_half_way(model, folder, text):
         os.makedirs(f"{folder}/variables")
         raise OSError("disk full")
 

@@ -1,6 +1,7 @@
 """A small corpus of made-up words, a vocabulary for it, and preparations of it in this process."""
 
 import random
+import re
 import struct
 
 from bert_tf.example_format import vocabulary_hash
@@ -38,6 +39,28 @@ def write_corpus(path, documents=30, seed=0, marks=False):
         lines += [*(mark + sentence(rng) for _ in range(rng.randint(1, 12))), ""]
     path.write_text("\n".join(lines))
     return str(path)
+
+
+# Characters that begin a Chinese word of two, and those that end one.
+FIRSTS, SECONDS = "天地人山水", "上下左右中"
+
+
+def words_of_two_characters(text):
+    """A word segmenter (--word_segmenter) for `write_chinese`."""
+    return re.findall(f"[{FIRSTS}][{SECONDS}]|.", text)
+
+
+def write_chinese(folder, documents=20):
+    """Sentences of words of two characters, and a vocabulary of these characters; returns both files."""
+    rng = random.Random(3)
+    words = [a + b for a in FIRSTS for b in SECONDS]
+    lines = []
+    for _ in range(documents):
+        lines += [*("".join(rng.choices(words, k=rng.randint(2, 5))) + "。" for _ in range(rng.randint(2, 9))), ""]
+    (folder / "text.txt").write_text("\n".join(lines))
+    vocab = folder / "vocab.txt"
+    vocab.write_text("\n".join([*PIECES[:6], *FIRSTS, *SECONDS, "。"]) + "\n")
+    return str(folder / "text.txt"), str(vocab)
 
 
 def preparation(folder, text, output="out.tfrecord", num_shards=0, corpus=None, **options):

@@ -62,6 +62,12 @@ def test_unmasked_sets_are_shown_too(folder, capsys):
     assert "while training" in printed and "{" not in printed
 
 
+def test_the_vocabulary_is_looked_for_beside_the_file(folder, tmp_path):
+    assert inspect.vocab_file_beside(str(folder / "two-00000-of-00002")) == str(folder / "vocab.txt")
+    with pytest.raises(InputError, match=r"--vocab_file is not given, and there is no vocab\.txt beside"):
+        inspect.vocab_file_beside(str(tmp_path / "out"))
+
+
 def test_what_can_not_be_shown_is_named(folder, tmp_path):
     paths, _ = make(folder, folder / "text.txt", output="three")
     other = tmp_path / "vocab.txt"

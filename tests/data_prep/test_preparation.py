@@ -8,8 +8,8 @@ import pytest
 from bert_tf import input_pipeline
 from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
+from data_prep import instances, stages, workers
 from data_prep import preparation as preparing
-from data_prep import stages, workers
 from data_prep.preparation import Resources, prepare
 from tests import programs
 from tests.data_prep.corpora import PIECES, features, make, preparation, records, write_corpus, write_vocab
@@ -23,12 +23,13 @@ def text(tmp_path):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Cuts a small corpus into many pieces of work."""
+    """Cuts a small corpus into many pieces of work, and looks at few sentences at a time."""
     from data_prep import corpus_files
 
     monkeypatch.setattr(corpus_files, "_SPLIT_BYTES", (300, 300))
     monkeypatch.setattr(preparing, "_BUCKET_EXAMPLES", (20, 20))
     monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (50, 50))
+    monkeypatch.setattr(instances, "_FEW_SENTENCES", 2)
 
 
 def contents(paths):
@@ -40,9 +41,12 @@ def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small
     divided = contents(paths), [contents([p + ".meta.json"]) for p in paths]
     assert counts["records"] == sum(len(list(records(path))) for path in paths)
 
-    parallel, parallel_counts = make(tmp_path, text, num_shards=3, num_workers=3, work_dir="work-3")
-    assert (contents(parallel), [contents([p + ".meta.json"]) for p in parallel]) == divided
-    assert parallel_counts == counts
+    for num_workers in (2, 7):
+        parallel, parallel_counts = make(
+            tmp_path, text, num_shards=3, num_workers=num_workers, work_dir=f"work-{num_workers}"
+        )
+        assert (contents(parallel), [contents([p + ".meta.json"]) for p in parallel]) == divided
+        assert parallel_counts == counts
     monkeypatch.undo()
     whole, _ = make(tmp_path, text, num_shards=3, work_dir="work-whole")
     assert contents(whole) == divided[0]

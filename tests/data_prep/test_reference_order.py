@@ -9,6 +9,7 @@ from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
 from bert_tf.masking_policy import MaskingPolicy
 from bert_tf.tokenization import FullTokenizer
+from data_prep.corpus_files import find_input_files
 from data_prep.examples import ExampleOptions
 from data_prep.instances import SegmentRules
 from data_prep.outputs import OutputSet
@@ -79,6 +80,15 @@ def test_carriage_returns_join_words_and_files_run_into_one_another(write):
     tokenizer = FullTokenizer(vocab)
     tokens = [[tokenizer.convert_ids_to_tokens(s) for s in d] for d in read_documents(inputs, tokenizer)]
     assert tokens == [[["ab"]], [["a"], ["b"], ["b"]], [["ab"], ["b"]]]
+
+
+def test_files_may_be_empty_or_named_twice(write):
+    vocab = write("vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]))
+    names = ",".join([write("1.txt", "a\n\n"), write("2.txt", ""), write("1.txt", "a\n\n"), write("3.txt", "b")])
+    inputs = [file.path for file in find_input_files(names, as_released=True)]
+    assert read_documents(inputs, FullTokenizer(vocab)) == [[[5]], [[5]], [[6]]]
+    with pytest.raises(InputError, match="is empty"):
+        find_input_files(names)
 
 
 def test_bytes_that_are_not_utf8_are_named(write):

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.files import InputError
-from bert_tf.graph_tokenization import GraphTokenizer
+from bert_tf.serving.graph_tokenization import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.vocabulary import SPECIAL_TOKENS
 from tests.conftest import data_path, golden_json, golden_lines, golden_path

@@ -2,7 +2,7 @@
 
 Run by that script with another Python, which needs none of this project:
 
-    python serving_peers.py KIND CONFIG_JSON VOCAB_FILE THREADS FOLDER
+    python benchmarks/peers/serving_requests.py KIND CONFIG_JSON VOCAB_FILE THREADS FOLDER
 """
 
 import importlib.util

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.graph_tokenization import GraphTokenizer, valid_utf8
 from bert_tf.heads import ClassificationHead
-from bert_tf.inference_encoder import InferenceEncoder, TokenBatch
-from bert_tf.serving_texts import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
+from bert_tf.serving.graph_tokenization import GraphTokenizer, valid_utf8
+from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
+from bert_tf.serving.texts import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
 
 # What stands at the ends of words without being part of them: marks of sentences, quotes and brackets.

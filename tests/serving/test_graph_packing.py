@@ -3,7 +3,7 @@ import random
 import tensorflow as tf
 
 from bert_tf import packing
-from bert_tf.graph_packing import GraphPacker
+from bert_tf.serving.graph_packing import GraphPacker
 
 VOCAB = {"[CLS]": 101, "[SEP]": 102}
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf import character_rules
-from bert_tf.character_rules import (
+from bert_tf.files import InputError
+from bert_tf.serving import character_rules
+from bert_tf.serving.character_rules import (
     ACCENT,
     CASE_IGNORABLE,
     CASED,
@@ -31,7 +32,6 @@ from bert_tf.character_rules import (
     WORD_BEFORE,
     WORD_BEHIND,
 )
-from bert_tf.files import InputError
 
 _UNK = "[UNK]"
 # As in the release, longer words become [UNK] unseen.

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from bert_tf import reporting
 from bert_tf.files import InputError
-from bert_tf.saved_model import ExportedModel
+from bert_tf.serving.saved_model import ExportedModel
 
 # How many batches are sorted by length at once.
 _BATCHES_AT_ONCE = 16

@@ -15,14 +15,14 @@ from bert_tf.conll import Sentence
 from bert_tf.feature_sets import FeatureSet
 from bert_tf.fill_mask import MaskFiller
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.inference_encoder import InferenceEncoder
 from bert_tf.pretraining import PretrainingModel
 from bert_tf.sentence_features import InputExample, pack_example
-from bert_tf.serving_answerer import AnswerRules, ServedAnswerer
-from bert_tf.serving_classifier import ServedChooser, ServedClassifier
-from bert_tf.serving_encoder import ServedEncoder
-from bert_tf.serving_tagger import ServedTagger
-from bert_tf.serving_texts import TextReader
+from bert_tf.serving.answerer import AnswerRules, ServedAnswerer
+from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.pretrained_encoder import ServedEncoder
+from bert_tf.serving.tagger import ServedTagger
+from bert_tf.serving.texts import TextReader
 from bert_tf.tasks import squad
 from bert_tf.tasks.tagging import TaggingTask
 from bert_tf.tokenization import FullTokenizer

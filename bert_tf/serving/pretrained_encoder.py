@@ -6,11 +6,11 @@ M masks of the text that has most.
 
 import tensorflow as tf
 
-from bert_tf.graph_packing import GraphPacker
-from bert_tf.graph_tokenization import GraphTokenizer
 from bert_tf.heads import MaskedLMHead
-from bert_tf.inference_encoder import InferenceEncoder, TokenBatch, layer_norm, product
-from bert_tf.serving_texts import IDS, TEXTS, Signature, TextReader, read_ids, signature
+from bert_tf.serving.graph_packing import GraphPacker
+from bert_tf.serving.graph_tokenization import GraphTokenizer
+from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch, layer_norm, product
+from bert_tf.serving.texts import IDS, TEXTS, Signature, TextReader, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
 
 _MASK = "[MASK]"

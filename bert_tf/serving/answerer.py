@@ -12,10 +12,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.encoder import MASKED_SCORE
-from bert_tf.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 from bert_tf.heads import SpanHead
-from bert_tf.inference_encoder import InferenceEncoder, TokenBatch
-from bert_tf.serving_texts import IDS, TEXTS, Signature, check_equally_many, in_parts, read_ids, signature
+from bert_tf.serving.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
+from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
+from bert_tf.serving.texts import IDS, TEXTS, Signature, check_equally_many, in_parts, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
 
 # Odds for no answer that are as high as a threshold are not above it, though summed in another order they may seem so.

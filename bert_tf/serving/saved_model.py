@@ -10,7 +10,7 @@ import tensorflow_text  # noqa: F401  (the tokenizer's operations)
 
 from bert_tf import files
 from bert_tf.files import InputError
-from bert_tf.serving_texts import ServedModel
+from bert_tf.serving.texts import ServedModel
 
 SERVING_DEFAULT = "serving_default"
 # How many of a row's values are meant, where an output has as many for each row as the longest has.
@@ -42,6 +42,7 @@ class ExportConfig:
       dtype: what weights are stored and products computed in.
       quantize: "int8" for a LiteRT model besides, whose matrices are bytes.
       onnx: whether there is to be an ONNX model besides.
+      text: whether raw strings are taken; without, there is only `ids`, which needs no operation of tensorflow-text's.
       max_seq_length: longer sequences are cut; None for the run's, or for all that a pre-trained model takes.
       null_score_diff_threshold: SQuAD 2.0: there is no answer where its odds are above this; None for the one tuned
         for the model, or else 0.
@@ -55,6 +56,7 @@ class ExportConfig:
     dtype: str = "float32"
     quantize: str = "none"
     onnx: bool = False
+    text: bool = True
     max_seq_length: int | None = None
     null_score_diff_threshold: float | None = None
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -73,13 +75,20 @@ def check_export_dir(export_dir: str) -> None:
         raise InputError(f"--export_dir: {export_dir} exists already. Name another folder, or remove it.")
 
 
-def write(model: ServedModel, folder: str) -> None:
+def write(model: ServedModel, folder: str, text: bool = True) -> list[str]:
     """Writes a SavedModel into a folder that doesn't exist yet.
 
-    Raises:
-      InputError: if the folder isn't empty.
+    Args:
+      model: what is served.
+      folder: its new folder.
+      text: see `ExportConfig`.
+
+    Returns:
+      The names of its signatures.
     """
-    tf.saved_model.save(model, folder, signatures=model.signatures())
+    signatures = {name: function for name, function in model.signatures().items() if text or name == "ids"}
+    tf.saved_model.save(model, folder, signatures=signatures)
+    return list(signatures)
 
 
 class ExportedModel:
@@ -118,7 +127,7 @@ class ExportedModel:
             raise InputError(f"an object with {', '.join(map(repr, self.inputs))} is expected, not {_shown(example)}.")
         for name in self.inputs:
             if name not in fields:
-                raise InputError(f"the field {name!r} is missing; {', '.join(map(repr, self.inputs))} are expected.")
+                raise InputError(f"the field {name!r} is missing; there must be {', '.join(map(repr, self.inputs))}.")
             self._check_field(name, fields[name])
         return {name: fields[name] for name in self.inputs}
 

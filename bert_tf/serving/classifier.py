@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from bert_tf.heads import ClassificationHead
-from bert_tf.inference_encoder import InferenceEncoder, TokenBatch
-from bert_tf.serving_texts import IDS, TEXT_LISTS, TEXTS, Signature, TextReader, check_equally_many, read_ids, signature
+from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
+from bert_tf.serving.texts import IDS, TEXT_LISTS, TEXTS, Signature, TextReader, check_equally_many, read_ids, signature
 
 # From which probability on an example has a label, where it may have several.
 _CHOSEN = 0.5

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf import packing
-from bert_tf.inference_encoder import TokenBatch
+from bert_tf.serving.inference_encoder import TokenBatch
 
 
 class KeptPieces(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Protocol
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.graph_packing import GraphPacker, KeptPieces
-from bert_tf.graph_tokenization import GraphTokenizer
-from bert_tf.inference_encoder import TokenBatch
+from bert_tf.serving.graph_packing import GraphPacker, KeptPieces
+from bert_tf.serving.graph_tokenization import GraphTokenizer
+from bert_tf.serving.inference_encoder import TokenBatch
 from bert_tf.tokenization import FullTokenizer
 
 Signature = Callable[..., Mapping[str, tf.Tensor]]
