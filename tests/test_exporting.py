@@ -93,7 +93,7 @@ def test_examples_are_answered_in_their_order_whatever_their_length(model):
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        ({"text_a": "a"}, "example 0: the field 'text_b' is missing; 'text_a', 'text_b' are expected"),
+        ({"text_a": "a"}, "example 0: the field 'text_b' is missing; there must be 'text_a', 'text_b'"),
         ({"text_a": "a", "text_b": 5}, "the field 'text_b' must be text, not 5"),
         ("a", "an object with 'text_a', 'text_b' is expected, not 'a'"),
     ],

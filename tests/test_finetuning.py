@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-from bert_tf.saved_model import ExportConfig
 
 from bert_tf import (
     checkpoint_saver,
@@ -27,6 +26,7 @@ from bert_tf.finetuning_recipes import Recipe
 from bert_tf.finetuning_selection import DevSelection, SelectionConfig
 from bert_tf.finetuning_workflow import Plan
 from bert_tf.optimization import OptimizerConfig
+from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.tagging import TaggingTask
 from bert_tf.tokenization import FullTokenizer
