@@ -69,7 +69,7 @@ def main() -> None:
             *(f"--test_file={OUTPUT / 'sentences.tsv'}", f"--vocab_file={VOCAB}"),
             *(f"--bert_config_file={PRETRAINED / 'bert_config.json'}", f"--init_checkpoint={PRETRAINED}"),
             *("--do_train", "--do_eval", "--do_predict", "--max_seq_length=64", "--learning_rate=5e-4"),
-            *("--train_batch_size=32", "--num_train_epochs=6"),
+            *("--train_batch_size=32", "--num_train_epochs=3"),
         ],
     )
     print("\n" + (FINETUNED / "test_predictions.tsv").read_text())
