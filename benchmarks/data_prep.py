@@ -38,7 +38,7 @@ _TEXT = flags.DEFINE_string("text", f"{SHARED}/data/pretrain", "Folder of books,
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", f"{SHARED}/golden/tokenization/vocab.txt", "Of an uncased model.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Turns of each contender; medians count.")
 _MEGABYTES = flags.DEFINE_integer("megabytes", 4, "Text of the program part.")
-_WORKERS_MEGABYTES = flags.DEFINE_integer("workers_megabytes", 20, "Text of the workers part.")
+_WORKERS_MEGABYTES = flags.DEFINE_integer("workers_megabytes", 100, "Text of the workers part.")
 _MEMORY_MEGABYTES = flags.DEFINE_list("memory_megabytes", ["100", "500"], "Texts of the memory part.")
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 4, "Of the workers and memory parts.")
 

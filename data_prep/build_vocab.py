@@ -17,7 +17,7 @@ from data_prep.corpus import ON_BAD_LINE, CorpusOptions, describe_bad_lines
 from data_prep.corpus_files import INPUT_FORMATS, corpus_bytes, cut_into_splits, find_input_files
 from data_prep.word_counts import BoundedCounter, CountStage
 from data_prep.wordpiece_learner import learn_vocabulary
-from data_prep.workers import available_cores, run_stage
+from data_prep.workers import Workers, available_cores
 
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece a line.")
@@ -69,8 +69,11 @@ def _count_words() -> BoundedCounter:
     )
     shutil.rmtree(work_dir, ignore_errors=True)  # what a crash left may be of other text
     results: dict[int, dict] = {}
-    with progress_bar(corpus_bytes(inputs), "words", unit="B") as bar:
-        for job, result in run_stage(stage, _NUM_WORKERS.value or available_cores(), bar.update):
+    with (
+        progress_bar(corpus_bytes(inputs), "words", unit="B") as bar,
+        Workers(_NUM_WORKERS.value or available_cores()) as workers,
+    ):
+        for job, result in workers.run(stage, bar.update):
             results[job] = result
     ordered = [results[job] for job in sorted(results)]
     counter = stage.add_up(ordered)

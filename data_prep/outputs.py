@@ -77,9 +77,11 @@ class OutputSet:
 
     def are_finished(self) -> bool:
         """True if all shards of this very set are there, whole."""
-        return all(self._is_finished(shard, path) for shard, path in enumerate(self.paths))
+        return all(self.is_finished(shard) for shard in range(len(self.paths)))
 
-    def _is_finished(self, shard: int, path: str) -> bool:
+    def is_finished(self, shard: int) -> bool:
+        """True if a shard of this very set is there, whole."""
+        path = self.paths[shard]
         found = Sidecar.read(path) if files.exists(path) else None
         return (
             found is not None

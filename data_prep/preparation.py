@@ -7,9 +7,10 @@ crash left there is taken up by the next run. The shards move to their places wh
 
 import collections
 import dataclasses
+import functools
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ from data_prep.corpus_files import InputFile, corpus_bytes, cut_into_splits
 from data_prep.examples import ExampleOptions
 from data_prep.instances import EXAMPLE, SegmentRules
 from data_prep.outputs import OutputSet, name_of
+from data_prep.shards import GrowingShard
 from data_prep.stages import (
-    AssembleStage,
     PlanStage,
     Run,
     TokenizerOptions,
@@ -35,7 +36,7 @@ from data_prep.stages import (
     run_file,
 )
 from data_prep.token_store import Part, TokenStore
-from data_prep.workers import Stage, run_stage, wait_for_jobs
+from data_prep.workers import Stage, Workers, wait_for_jobs
 
 # How many buckets there are depends on the examples only, so that a run can be taken up with other resources.
 _BUCKETS, _BUCKET_EXAMPLES = 256, (8192, 1 << 18)
@@ -121,58 +122,102 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
     Raises:
       InputError: if the text can't be used, or a worker ran out of memory.
     """
+    with Workers(resources.num_workers) as workers:
+        return _prepare(preparation, resources, functools.partial(_run, resources, workers))
+
+
+def _prepare(
+    preparation: Preparation, resources: Resources, run: Callable[..., list[dict[str, Any]]]
+) -> dict[str, Any]:
+    outputs = preparation.outputs
     splits = cut_into_splits(preparation.inputs, preparation.corpus.documents)
-    vocab_sha256 = preparation.outputs.vocab_sha256
-    tokens_name = name_of(splits, preparation.corpus, preparation.tokenizer, vocab_sha256)
-    examples_name = name_of(tokens_name, preparation.rules, preparation.examples, len(preparation.outputs.paths))
+    tokens_name = name_of(splits, preparation.corpus, preparation.tokenizer, outputs.vocab_sha256)
+    examples_name = name_of(tokens_name, preparation.rules, preparation.examples, len(outputs.paths))
     folder = os.path.join(resources.work_dir, f"examples-{examples_name}")
 
     tokenize = TokenizeStage(
         os.path.join(resources.work_dir, f"tokens-{tokens_name}"), splits, preparation.corpus, preparation.tokenizer
     )
-    tokenized = _run(tokenize, resources, "tokens", corpus_bytes(preparation.inputs), "B")
+    tokenized = run(tokenize, "tokens", corpus_bytes(preparation.inputs), "B")
     store = _token_store(tokenize, tokenized)
     plan = PlanStage(os.path.join(folder, "plan"), store, preparation.rules, resources.run_examples)
-    planned = _run(plan, resources, "plan", store.sentences, "sentence")
+    planned = run(plan, "plan", store.sentences, "sentence")
     runs = [
         Run(run_file(plan.folder, job, number), examples)
         for job, counts in enumerate(planned)
         for number, examples in enumerate(counts["runs"])
     ]
     examples = sum(run.examples for run in runs)
-    num_shards = len(preparation.outputs.paths)
     bucket_examples = int(np.clip(examples // _BUCKETS, *_BUCKET_EXAMPLES))
-    buckets = cut_into_buckets(examples, num_shards, bucket_examples)
+    buckets = cut_into_buckets(examples, len(outputs.paths), bucket_examples)
     write = WriteStage(
-        os.path.join(folder, "buckets"),
-        store,
-        runs,
-        buckets,
-        preparation.examples,
-        preparation.tokenizer.vocab,
+        os.path.join(folder, "buckets"), store, runs, buckets, preparation.examples, preparation.tokenizer.vocab
     )
-    written = _run(write, resources, "examples", examples, "example")
-    of_shard = [[job for job, bucket in enumerate(buckets) if bucket.shard == shard] for shard in range(num_shards)]
-    assemble = AssembleStage(os.path.join(folder, "shards"), [[write.path(job) for job in jobs] for jobs in of_shard])
-    assembled = _run(assemble, resources, "shards", len(buckets), "bucket")
-
-    for shard in resources.own(num_shards):
-        assemble.finish(shard)
-        shard_counts = sum((collections.Counter(written[job]) for job in of_shard[shard]), collections.Counter())
-        sidecar = preparation.outputs.sidecar(shard, assembled[shard]["file_size"], shard_counts)
-        _publish(assemble.path(shard), preparation.outputs.paths[shard], sidecar)
+    shards = _Shards(folder, write, outputs, resources)
+    written = run(write, "examples", examples, "example", shards.add)
+    shards.finish(written)
     store.close()
     if resources.num_tasks == 1:
         shutil.rmtree(folder)
     return _summary(tokenized, planned, written)
 
 
-def _run(stage: Stage, resources: Resources, what: str, total: int, unit: str) -> list[dict[str, Any]]:
-    """Does this task's jobs of a stage, waits for the other tasks, and returns the counts of all jobs."""
+class _Shards:
+    """The shards that this task joins and puts in their places."""
+
+    def __init__(self, folder: str, write: WriteStage, outputs: OutputSet, resources: Resources) -> None:
+        self._outputs = outputs
+        self._buckets = write.buckets
+        self._jobs = [[] for _ in outputs.paths]
+        for job, bucket in enumerate(write.buckets):
+            self._jobs[bucket.shard].append(job)
+        self._paths = [os.path.join(folder, f"shard-{shard:05d}") for shard in range(len(outputs.paths))]
+        self._growing = {
+            shard: GrowingShard(self._paths[shard], [write.path(job) for job in self._jobs[shard]])
+            for shard in resources.own(len(outputs.paths))
+            # A run before may have put it in its place already.
+            if files.exists(self._paths[shard]) or not outputs.is_finished(shard)
+        }
+
+    def add(self, job: int, counts: Mapping[str, Any]) -> None:
+        """Takes a bucket that is written."""
+        shard = self._buckets[job].shard
+        if shard in self._growing:
+            self._growing[shard].add(job - self._jobs[shard][0], counts["file_size"])
+
+    def finish(self, written: Sequence[Mapping[str, Any]]) -> None:
+        """Takes the other tasks' buckets too, and puts the shards in their places."""
+        with progress_bar(len(self._growing), "shards", unit="shard") as bar:
+            for shard, growing in self._growing.items():
+                counts: collections.Counter[str] = collections.Counter()
+                for job in self._jobs[shard]:
+                    self.add(job, written[job])
+                    counts.update(written[job])
+                del counts["file_size"]
+                sidecar = self._outputs.sidecar(shard, growing.size, counts)
+                _publish(self._paths[shard], self._outputs.paths[shard], sidecar)
+                bar.update()
+
+
+def _run(
+    resources: Resources,
+    workers: Workers,
+    stage: Stage,
+    what: str,
+    total: int,
+    unit: str,
+    take: Callable[[int, dict[str, Any]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Does this task's jobs of a stage, waits for the other tasks, and returns the counts of all jobs.
+
+    `take` is given each of this task's jobs and its counts, as soon as it is finished.
+    """
     jobs = resources.own(len(stage.names))
     seen: collections.Counter[str] = collections.Counter()
     with progress_bar(round(total * len(jobs) / len(stage.names)), what, unit=unit) as bar:
-        for _, counts in run_stage(stage, resources.num_workers, bar.update, jobs):
+        for job, counts in workers.run(stage, bar.update, jobs):
+            if take:
+                take(job, counts)
             seen.update({name: counts[name] for name in ("documents", "records") if name in counts})
             bar.set_postfix(seen, refresh=False)
     return wait_for_jobs(stage, lambda missing: say(f"{what}: waiting for other tasks ({len(missing)} jobs)."))
@@ -205,13 +250,12 @@ def check_documents(documents: int) -> None:
 
 
 def _publish(source: str, target: str, sidecar: Sidecar) -> None:
-    """Moves a shard to its place, unless a run before did that already.
+    """Moves a shard to its place.
 
     The sidecar goes first: until the shard stands beside it, it fits no file that may be there.
     """
     sidecar.write(target)
-    if files.exists(source):
-        files.move(source, target)
+    files.move(source, target)
 
 
 def _summary(

@@ -1,11 +1,11 @@
-"""The stages of streaming data preparation: tokens, plan, records, shards.
+"""The stages of streaming data preparation: tokens, plan, records.
 
 1. `TokenizeStage`: pieces of the corpus become parts of the token store.
 2. `PlanStage`: the documents of each part become examples: where in the store their tokens lie, and a key. A part's
    examples are sorted by key and written as runs.
 3. `WriteStage`: all examples in the order of their keys are the output. It is cut into shards, and these into buckets;
-   a bucket gathers its keys from all runs, fetches the tokens, masks, and writes records.
-4. `AssembleStage`: the buckets of each shard are joined.
+   a bucket gathers its keys from all runs, fetches the tokens, masks, and writes records. (Meanwhile the buckets that
+   are finished are joined: see `shards`.)
 
 Keys are hashes, so the order of the examples is a random one, over the whole corpus and all shards.
 """
@@ -14,7 +14,6 @@ import collections
 import dataclasses
 import functools
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +31,6 @@ from data_prep.word_segmentation import SegmentedTokenizer
 
 # Examples that are made at a time.
 _BATCH = 1024
-_COPY_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,7 +273,8 @@ class WriteStage:
                     writer.writelines(self._maker.encode(values))
                     counts.update(count_examples(values))
                     advance(len(rows))
-        return dict(counts)
+            size = writer.tell()
+        return {"file_size": size, **counts}
 
     @functools.cached_property
     def _maker(self) -> ExampleMaker:
@@ -284,43 +283,3 @@ class WriteStage:
     def close(self) -> None:
         """Closes the store."""
         self.store.close()
-
-
-@dataclasses.dataclass(frozen=True)
-class AssembleStage:
-    """Joins the buckets of each shard; a job's result is a shard, whose buckets are gone.
-
-    Attributes:
-      folder: of the shards.
-      buckets: paths of the buckets, in their order, one list a shard.
-    """
-
-    folder: str
-    buckets: Sequence[Sequence[str]]
-
-    @property
-    def names(self) -> list[str]:
-        """One a shard."""
-        return [f"shard-{i:05d}" for i in range(len(self.buckets))]
-
-    def path(self, job: int) -> str:
-        """Where a shard lies."""
-        return os.path.join(self.folder, self.names[job])
-
-    def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
-        """Joins a shard."""
-        with files.replacing(self.path(job), "wb") as writer:
-            for path in self.buckets[job]:
-                with open(path, "rb") as reader:
-                    shutil.copyfileobj(reader, writer, _COPY_BYTES)
-                advance(1)
-            size = writer.tell()
-        return {"file_size": size}
-
-    def finish(self, job: int) -> None:
-        """Removes the buckets of a shard that is there."""
-        for path in self.buckets[job]:
-            files.remove(path)
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -5,8 +5,10 @@ a job does depends on which process does it, or when.
 """
 
 import concurrent.futures
+import functools
 import multiprocessing
 import os
+import pickle
 import signal
 import threading
 import time
@@ -19,6 +21,9 @@ from bert_tf.files import InputError
 
 _POLL_SECONDS = 0.5
 _JOBS_AHEAD = 4
+# What the programs that use workers import: multiprocessing runs a program's module anew in each worker, and these are
+# there by then.
+_PRELOADED = ("data_prep.preparation_flags", "data_prep.reference_order", "data_prep.word_counts")
 
 
 class Stage(Protocol):
@@ -49,67 +54,78 @@ def result_file(stage: Stage, job: int) -> str:
     return os.path.join(stage.folder, f"{stage.names[job]}.json")
 
 
-def run_stage(
-    stage: Stage,
-    num_workers: int,
-    advance: Callable[[int], None],
-    jobs: Sequence[int] | None = None,
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Does what isn't done of a stage.
+class Workers:
+    """Does the jobs of one stage after another, in processes that start when they are first needed and stay.
 
     Args:
-      stage: the stage.
       num_workers: how many processes; with 1, this one does the work.
-      advance: told how much was done, for the progress bar.
-      jobs: which of the jobs; all of them if None.
-
-    Yields:
-      Jobs and their counts, as they are finished; those that were finished before come first.
-
-    Raises:
-      InputError: that of a job; or if a worker was killed, most likely by a lack of memory.
     """
-    files.make_folder(stage.folder)
-    waiting = []
-    for job in range(len(stage.names)) if jobs is None else jobs:
-        path = result_file(stage, job)
-        if files.exists(path):
-            yield job, files.read_json(path, "--work_dir")
-        else:
-            waiting.append(job)
-    num_workers = min(num_workers, len(waiting))
-    if num_workers <= 1:
+
+    def __init__(self, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._stages = 0
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if "_pool" in self.__dict__:
+            self._pool.shutdown(cancel_futures=True)
+
+    @functools.cached_property
+    def _pool(self) -> concurrent.futures.ProcessPoolExecutor:
+        # Workers come from a server process that holds neither TensorFlow nor threads, which a fork of this one might.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(_PRELOADED))
+        self._progress = context.Value("q", 0)
+        return concurrent.futures.ProcessPoolExecutor(self._num_workers, context, _start_worker, (self._progress,))
+
+    def run(
+        self, stage: Stage, advance: Callable[[int], None], jobs: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Does what isn't done of a stage.
+
+        Args:
+          stage: the stage.
+          advance: told how much was done, for the progress bar.
+          jobs: which of the jobs; all of them if None.
+
+        Yields:
+          Jobs and their counts, as they are finished; those that were finished before come first.
+
+        Raises:
+          InputError: that of a job; or if a worker was killed, most likely by a lack of memory.
+        """
+        files.make_folder(stage.folder)
+        waiting = []
+        for job in range(len(stage.names)) if jobs is None else jobs:
+            path = result_file(stage, job)
+            if files.exists(path):
+                yield job, files.read_json(path, "--work_dir")
+            else:
+                waiting.append(job)
+        if min(self._num_workers, len(waiting)) > 1:
+            yield from self._run_in_processes(stage, waiting, advance)
+            return
         try:
             for job in waiting:
                 yield job, _run_job(stage, job, advance)
         finally:
             stage.close()
-    else:
-        yield from _run_in_processes(stage, waiting, num_workers, advance)
 
-
-def _run_job(stage: Stage, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
-    counts = stage.run(job, advance)
-    files.write_json(result_file(stage, job), counts)
-    return counts
-
-
-def _run_in_processes(
-    stage: Stage, jobs: Sequence[int], num_workers: int, advance: Callable[[int], None]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    # Workers come from a server process that holds neither TensorFlow nor threads, which a fork of this one might.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([type(stage).__module__])
-    progress = context.Value("q", 0)
-    shown = 0
-    with concurrent.futures.ProcessPoolExecutor(num_workers, context, _start_worker, (stage, progress)) as pool:
-        jobs = list(jobs)
+    def _run_in_processes(
+        self, stage: Stage, jobs: list[int], advance: Callable[[int], None]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        self._stages += 1
+        pickled = pickle.dumps(stage)
         running: dict[concurrent.futures.Future, int] = {}
         try:
+            pool, progress = self._pool, self._progress
+            shown = progress.value
             while jobs or running:
-                while jobs and len(running) < num_workers * _JOBS_AHEAD:
+                while jobs and len(running) < self._num_workers * _JOBS_AHEAD:
                     job = jobs.pop(0)
-                    running[pool.submit(_work, job)] = job
+                    running[pool.submit(_work, self._stages, pickled, job)] = job
                 done, _ = concurrent.futures.wait(running, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
                 now = progress.value
                 advance(now - shown)
@@ -121,23 +137,26 @@ def _run_in_processes(
                 "--num_workers: a worker process was killed, most likely because memory ran out. Lower --num_workers "
                 "or --memory_budget_mb and run the same command again; finished work is kept."
             ) from None
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
-# What a worker process works on.
+def _run_job(stage: Stage, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
+    counts = stage.run(job, advance)
+    files.write_json(result_file(stage, job), counts)
+    return counts
+
+
+# What a worker process works on, and which of its owner's stages that is.
 _stage: Stage
+_stage_number = 0
 _advance: Callable[[int], None]
 
 
-def _start_worker(stage: Stage, progress: Any) -> None:
-    global _stage, _advance
-    _stage = stage
-
+def _start_worker(progress: Any) -> None:
     def advance(amount: int) -> None:
         with progress.get_lock():
             progress.value += amount
 
+    global _advance
     _advance = advance
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner ends its workers
     threading.Thread(target=_end_with_owner, daemon=True).start()
@@ -151,7 +170,12 @@ def _end_with_owner() -> None:
     os._exit(1)
 
 
-def _work(job: int) -> dict[str, Any]:
+def _work(stage_number: int, pickled_stage: bytes, job: int) -> dict[str, Any]:
+    global _stage, _stage_number
+    if stage_number != _stage_number:
+        if _stage_number:
+            _stage.close()
+        _stage, _stage_number = pickle.loads(pickled_stage), stage_number
     return _run_job(_stage, job, _advance)
 
 

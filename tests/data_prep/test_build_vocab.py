@@ -11,7 +11,7 @@ from data_prep.corpus import CorpusOptions
 from data_prep.corpus_files import cut_into_splits, find_input_files
 from data_prep.word_counts import BoundedCounter, CountStage
 from data_prep.wordpiece_learner import learn_vocabulary
-from data_prep.workers import run_stage
+from data_prep.workers import Workers
 from tests import programs
 from tests.data_prep.corpora import write_corpus
 
@@ -21,7 +21,8 @@ FIRST = [*SPECIAL_TOKENS, "[unused0]"]
 def count(folder, text, num_workers=1, capacity=1000, do_lower_case=True):
     splits = cut_into_splits(find_input_files(text), "record")
     stage = CountStage(str(folder), splits, CorpusOptions("record"), do_lower_case, capacity)
-    results = dict(run_stage(stage, num_workers, lambda amount: None))
+    with Workers(num_workers) as workers:
+        results = dict(workers.run(stage, lambda amount: None))
     return stage.add_up([results[job] for job in sorted(results)])
 
 

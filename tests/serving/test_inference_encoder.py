@@ -10,8 +10,8 @@ from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch, laye
 from tests.conftest import assert_close, golden_path, restored, tiny_config
 
 LENGTHS = [5, 9, 1, 7]
-# Of each row of the batch. Row 2 is masked altogether: -10,000 is added to all its scores, and float32's steps at 10,000
-# are 1e-3, so what is left of them depends on the order of a machine's sums.
+# Of each row of the batch. Row 2 is masked altogether: -10,000 is added to all its scores, where float32 has steps of
+# 1e-3, so what is left of them depends on the order of a machine's sums.
 TOLERANCES = [5e-5, 5e-5, 5e-3, 5e-5]
 
 
