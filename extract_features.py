@@ -2,10 +2,9 @@
 
 from absl import flags
 
-from bert_tf import checkpoints, features, packing, program, run_directory
+from bert_tf import checkpoints, features, packing, pretrained, program
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig, build_strategy
-from bert_tf.encoder import BertEncoder
 from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
@@ -39,10 +38,9 @@ def main() -> None:
         )
     )
     with strategy.scope():
-        causal = run_directory.is_causal(_INIT_CHECKPOINT.value)
-        encoder = BertEncoder(config, use_one_hot_embeddings=_USE_ONE_HOT.value, causal=causal)
-    source = checkpoints.open_checkpoint(_INIT_CHECKPOINT.value)
-    program.say(str(checkpoints.restore(checkpoints.named_variables(encoder.variables), source, may_be_fresh="")))
+        source = checkpoints.open_checkpoint(_INIT_CHECKPOINT.value)
+        encoder, summary = pretrained.restored_encoder(config, source, use_one_hot_embeddings=_USE_ONE_HOT.value)
+    program.say(str(summary))
     lines = features.extract(encoder, tokenizer, examples, layers, _MAX_SEQ_LENGTH.value, _BATCH_SIZE.value, strategy)
     features.write_features(_OUTPUT_FILE.value, lines, len(examples))
     program.say(f"Wrote {len(examples)} lines to {_OUTPUT_FILE.value}.")

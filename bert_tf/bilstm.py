@@ -38,8 +38,8 @@ def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:
     Args:
       checkpoint: see `run_directory.recorded`; None for a model that starts afresh.
     """
-    layers = run_directory.recorded(checkpoint, "bilstm_layers") if checkpoint else None
-    return BiLstmConfig(layers, run_directory.recorded(checkpoint, "bilstm_units")) if layers else None
+    settings = run_directory.recorded(checkpoint) if checkpoint else {}
+    return BiLstmConfig(settings["bilstm_layers"], settings["bilstm_units"]) if "bilstm_layers" in settings else None
 
 
 class BiLstm:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import checkpoints, distribution, files, packing, reporting, run_directory
+from bert_tf import checkpoints, distribution, files, packing, pretrained, reporting
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
@@ -106,9 +106,8 @@ class FrozenEncoder:
     @functools.cached_property
     def _read(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
         strategy = distribution.build_strategy(distribution.DistributionConfig())
-        encoder = BertEncoder(self.config, causal=run_directory.is_causal(self.init_checkpoint))
-        source = checkpoints.open_checkpoint(self.init_checkpoint)
-        say(str(checkpoints.restore(checkpoints.named_variables(encoder.variables), source, may_be_fresh="")))
+        encoder, summary = pretrained.restored_encoder(self.config, checkpoints.open_checkpoint(self.init_checkpoint))
+        say(str(summary))
 
         def read(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             output = encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])

@@ -75,9 +75,8 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
     checkpoint = checkpoints.find_checkpoint(path, "load()")
     folder = path if files.is_folder(path) else os.path.dirname(path)
     config = BertConfig.from_json_file(find_config(folder, "load()"), "load()")
-    encoder = BertEncoder(config, causal=run_directory.is_causal(checkpoint), dtype=dtype)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
-    checkpoints.restore(checkpoints.named_variables(encoder.variables), source, may_be_fresh="", what="load()")
+    encoder, _ = restored_encoder(config, source, "load()", dtype=dtype)
     vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
     tokenizer = None
     if files.exists(vocab_file):
@@ -86,6 +85,25 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
         tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint)
         config.check_vocabulary(len(tokenizer.vocab), vocab_file)
     return LoadedBert(encoder, tokenizer, config, source)
+
+
+def restored_encoder(
+    config: BertConfig, source: checkpoints.CheckpointSource, what: str = "--init_checkpoint", **encoder_options
+) -> tuple[BertEncoder, checkpoints.RestoreSummary]:
+    """An encoder with a checkpoint's weights, left to right if the checkpoint's was; and what was read.
+
+    Args:
+      config: of the encoder.
+      source: the checkpoint; what is in it besides an encoder is left out.
+      what: how the user knows it, for messages.
+      encoder_options: see `BertEncoder`.
+
+    Raises:
+      InputError: if the config and the checkpoint don't fit together.
+    """
+    encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **encoder_options)
+    variables = checkpoints.named_variables(encoder.variables)
+    return encoder, checkpoints.restore(variables, source, may_be_fresh="", what=what)
 
 
 def find_config(folder: str, what: str) -> str:
@@ -102,7 +120,7 @@ def find_config(folder: str, what: str) -> str:
 
 def _recorded_casing(folder: str, vocab_file: str) -> bool:
     """What the run or the tokenizer's settings say, or else the vocabulary's letters."""
-    recorded = run_directory.recorded(folder, "do_lower_case")
+    recorded = run_directory.recorded(folder).get("do_lower_case")
     if recorded is not None:
         return recorded
     settings_file = os.path.join(folder, "tokenizer_config.json")

@@ -48,7 +48,7 @@ def prepare(
         decisive["vocab_sha256"] = vocabulary_hash(vocab_file)
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and checkpoint_saver.latest_checkpoint(output_dir) and not allow_changes:
-        _check_unchanged(files.read_json(path, "--output_dir").get("decisive", {}), decisive, output_dir)
+        _check_unchanged(recorded(output_dir), decisive, output_dir)
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())
     target = os.path.join(output_dir, VOCAB_FILE)
@@ -89,18 +89,14 @@ def read(output_dir: str) -> dict[str, Any]:
     return files.read_json(os.path.join(output_dir, RUN_FILE), "--output_dir")
 
 
-def recorded(checkpoint: str, name: str) -> Any:
-    """What the run of a checkpoint recorded among its decisive settings.
+def recorded(checkpoint: str) -> dict[str, Any]:
+    """The decisive settings of the run that a checkpoint is of; none where the folder is not that of a run.
 
     Args:
       checkpoint: a run's folder, or the name of a checkpoint in it.
-      name: of the setting.
-
-    Returns:
-      Its value; None where the folder is not that of a run, or the run has no such setting.
     """
     folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
-    return read(folder)["decisive"].get(name) if files.exists(os.path.join(folder, RUN_FILE)) else None
+    return read(folder).get("decisive", {}) if files.exists(os.path.join(folder, RUN_FILE)) else {}
 
 
 def is_causal(checkpoint: str | None) -> bool:
@@ -114,7 +110,8 @@ def is_causal(checkpoint: str | None) -> bool:
     """
     if not checkpoint:
         return False
-    return recorded(checkpoint, "objective") == "ltr" or bool(recorded(checkpoint, "causal"))
+    settings = recorded(checkpoint)
+    return settings.get("objective") == "ltr" or bool(settings.get("causal"))
 
 
 def git_commit() -> str:

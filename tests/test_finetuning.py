@@ -196,7 +196,7 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
     write("pretrained/run.json", '{"decisive": {"objective": "ltr"}}')
     run.init_checkpoint = checkpoint
     finetuning_workflow.carry_out(run, Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)]))
-    assert run_directory.recorded(str(tmp_path / "out"), "causal")
+    assert run_directory.recorded(str(tmp_path / "out"))["causal"]
     later = run_of(tmp_path / "out", write)  # to evaluate, without the pre-trained model
     assert later.model.encoder.causal
 
@@ -211,7 +211,7 @@ def test_a_finished_run_knows_its_bilstm(tmp_path, write):
     run.init_checkpoint = checkpoint
     plan = Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)])
     finetuning_workflow.carry_out(run, plan)
-    assert [run_directory.recorded(out, f"bilstm_{name}") for name in ("layers", "units")] == [1, 3]
+    assert [run_directory.recorded(out)[f"bilstm_{name}"] for name in ("layers", "units")] == [1, 3]
     later = run_of(out, write)  # to evaluate, without a flag
     assert later.restore() == 6  # every variable has its tensor
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
