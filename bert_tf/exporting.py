@@ -19,7 +19,6 @@ from bert_tf.files import InputError
 from bert_tf.finetuning import BEST_FOLDER
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.finetuning_trials import TRIALS_FILE, TrialTable
-from bert_tf.heads import MaskedLMHead
 from bert_tf.packing import check_max_seq_length
 from bert_tf.program import say
 from bert_tf.serving import portable_models, saved_model
@@ -252,13 +251,8 @@ def _build_encoder(model_dir: str, config: ExportConfig) -> Exportable:
     max_seq_length = config.max_seq_length or loaded.config.max_position_embeddings
     check_max_seq_length(max_seq_length)
     loaded.config.check_sequence_length(max_seq_length)
-    masked_lm = None
-    if "cls/predictions/output_bias" in loaded.source.shapes:
-        masked_lm = MaskedLMHead(loaded.config)
-        variables = checkpoints.named_variables(masked_lm.variables)
-        checkpoints.restore(variables, loaded.source, may_be_fresh="", may_be_ignored=".*", what="--model_dir")
     encoder = InferenceEncoder(loaded.encoder, config.dtype)
-    served = ServedEncoder(encoder, loaded.tokenizer, max_seq_length, masked_lm)
+    served = ServedEncoder(encoder, loaded.tokenizer, max_seq_length, loaded.masked_lm("--model_dir"))
     return Exportable(served, _states(loaded.encoder))
 
 

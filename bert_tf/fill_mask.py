@@ -9,9 +9,8 @@ import sys
 import tensorflow as tf
 from absl import flags
 
-from bert_tf import checkpoints, packing, pretrained, program
+from bert_tf import packing, pretrained, program
 from bert_tf.files import InputError
-from bert_tf.heads import MaskedLMHead
 
 _MODEL = flags.DEFINE_string(
     "model", None, "A pre-training run, or another folder or checkpoint with a masked-LM head."
@@ -47,14 +46,9 @@ class MaskFiller:
         self.bert = pretrained.load(path, do_lower_case)
         if self.bert.tokenizer is None:
             raise InputError(f"fill_mask: there is no vocab.txt beside {self.bert.source.path}; put the model's there.")
-        self.head = MaskedLMHead(self.bert.config)
-        checkpoints.restore(
-            checkpoints.named_variables(self.head.variables),
-            self.bert.source,
-            may_be_fresh="",
-            may_be_ignored=".*",  # the encoder, which `load` has accounted for
-            what="fill_mask",
-        )
+        self.head = self.bert.masked_lm("fill_mask")
+        if self.head is None:
+            raise InputError(f"fill_mask: {self.bert.source.path} has no masked-LM head; take a pre-trained model.")
 
     def __call__(self, text: str, top: int = 5) -> list[list[Guess]]:
         """The best `top` guesses for each [MASK] of a text, best first.

@@ -9,6 +9,7 @@ from bert_tf import checkpoints, files, packing, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.files import InputError
+from bert_tf.heads import MaskedLMHead
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.vocabulary import guess_casing
 
@@ -30,6 +31,23 @@ class LoadedBert:
     tokenizer: FullTokenizer | None
     config: BertConfig
     source: checkpoints.CheckpointSource
+
+    def masked_lm(self, what: str) -> MaskedLMHead | None:
+        """The checkpoint's masked-LM head, which reads the encoder's embedding table; None where it has none.
+
+        Args:
+          what: how the user knows the checkpoint, for messages.
+
+        Raises:
+          InputError: if it has a part of one, or one of another size.
+        """
+        if "cls/predictions/output_bias" not in self.source.shapes:
+            return None
+        head = MaskedLMHead(self.config)
+        variables = checkpoints.named_variables(head.variables)
+        # What else is in the checkpoint, `load` has accounted for.
+        checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", what=what)
+        return head
 
     def __call__(self, *texts: str | tuple[str, str], max_seq_length: int | None = None) -> EncoderOutput:
         """Encodes texts, and pairs of texts; B of them at once.

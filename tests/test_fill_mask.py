@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from bert_tf import checkpoint_saver, checkpoints
+from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
 from bert_tf.fill_mask import MaskFiller
 from bert_tf.pretraining import PretrainingModel
@@ -37,3 +38,12 @@ def test_guesses_are_ordered_for_each_mask(folder):
 def test_texts_that_cannot_be_filled(folder, text, message):
     with pytest.raises(InputError, match=message):
         MaskFiller(str(folder))(text)
+
+
+def test_a_model_without_the_head_is_named(tmp_path):
+    encoder = BertEncoder(tiny_config())
+    checkpoint_saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.variables))
+    (tmp_path / "bert_config.json").write_text(tiny_config().to_json_string())
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    with pytest.raises(InputError, match=r"model\.ckpt has no masked-LM head"):
+        MaskFiller(str(tmp_path))
