@@ -16,7 +16,7 @@ from bert_tf import checkpoint_saver, checkpoints, files, finetuning_workflow, p
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
-from bert_tf.finetuning import BEST_FOLDER
+from bert_tf.finetuning import judged_folder
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.finetuning_trials import TRIALS_FILE, TrialTable
 from bert_tf.packing import check_max_seq_length
@@ -80,7 +80,7 @@ class _FinishedRun:
 
     def restore(self, model: Model) -> int:
         """Gives a model the weights that the run is judged with, and returns their step."""
-        checkpoint = _judged_checkpoint(self.folder)
+        checkpoint = checkpoint_saver.latest_checkpoint(judged_folder(self.folder))
         if checkpoint is None:
             raise InputError(f"--model_dir: {self.folder} holds no checkpoint. Train first.")
         source = checkpoints.open_checkpoint(checkpoint, "--model_dir")
@@ -125,7 +125,7 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
     if not files.exists(model_dir):
         raise InputError(f"--model_dir: there is no folder {model_dir!r}. Check the path for a typing error.")
     folder = _folder_of_best_trial(model_dir)
-    if "task" not in _recorded(folder).get("decisive", {}):
+    if "task" not in run_directory.recorded(folder):
         return _build_encoder(model_dir, config)
     run = _read_run(model_dir, folder, config)
     task = run.decisive["task"]
@@ -142,19 +142,13 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
     return _build_chooser(run) if task in multiple_choice.FILE_NAMES else _build_classifier(run)
 
 
-def _recorded(folder: str) -> dict[str, Any]:
-    """What a training program wrote down; nothing where the folder is not a run's."""
-    path = os.path.join(folder, run_directory.RUN_FILE)
-    return run_directory.read(folder) if files.exists(path) else {}
-
-
 def _folder_of_best_trial(model_dir: str) -> str:
     """The folder itself, or where it holds trials, the best one's: the only one that has kept its checkpoints."""
     if not files.exists(os.path.join(model_dir, TRIALS_FILE)) or checkpoint_saver.latest_checkpoint(model_dir):
         return model_dir
     table = TrialTable(model_dir, "")
     folders = [table.folder(row["trial"]) for row in table.rows()]
-    kept = [folder for folder in folders if _judged_checkpoint(folder)]
+    kept = [folder for folder in folders if checkpoint_saver.latest_checkpoint(judged_folder(folder))]
     if len(kept) != 1:
         raise InputError(
             f"--model_dir: {model_dir} holds trials, of which {len(kept)} have checkpoints, where the best one's are "
@@ -163,14 +157,8 @@ def _folder_of_best_trial(model_dir: str) -> str:
     return kept[0]
 
 
-def _judged_checkpoint(folder: str) -> str | None:
-    """The checkpoint that a run is judged with: the one that did best on the dev set, if it was kept, or the newest."""
-    best = os.path.join(folder, BEST_FOLDER)
-    return checkpoint_saver.latest_checkpoint(best) or checkpoint_saver.latest_checkpoint(folder)
-
-
 def _read_run(model_dir: str, folder: str, config: ExportConfig) -> _FinishedRun:
-    recorded = _recorded(folder)
+    recorded = run_directory.read(folder)
     decisive = recorded["decisive"]
     bert_config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--model_dir")
     max_seq_length = config.max_seq_length or decisive["max_seq_length"]

@@ -32,6 +32,12 @@ MOST_TOKENIZED_BEFORE = 20_000
 BEST_FOLDER = "best"
 
 
+def judged_folder(output_dir: str) -> str:
+    """Where the weights are that a run is judged with: those that did best on the dev set if kept, or else the last."""
+    best = os.path.join(output_dir, BEST_FOLDER)
+    return best if checkpoint_saver.latest_checkpoint(best) else output_dir
+
+
 class FinetuningModel(TrainableModel, Protocol):
     """A model that can also predict."""
 
@@ -289,8 +295,7 @@ class FinetuningRun:
         2. Otherwise those of the run's newest checkpoint.
         3. Otherwise those of `init_checkpoint`.
         """
-        best = checkpoint_saver.latest_checkpoint(self.best_folder)
-        folder = self.best_folder if best else self.training_config.output_dir
+        folder = judged_folder(self.training_config.output_dir)
         return training.restore_for_evaluation(self.model, folder, self.init_checkpoint)
 
     @functools.cached_property
