@@ -20,6 +20,7 @@ from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
 from bert_tf.feature_sets import BatchPlan, FeatureSet, LazyFeatures
 from bert_tf.files import InputError
+from bert_tf.input_pipeline import replicas_per_pipeline
 from bert_tf.program import say
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training_step import DTYPES, TrainableModel, TrainingConfig
@@ -333,7 +334,7 @@ def _training_dataset(
 ) -> tf.data.Dataset:
     """The batches of the steps to come, for one input pipeline; each of its replicas takes its part in turn."""
     size = context.get_per_replica_batch_size(plan.batch_size)
-    fed = context.num_replicas_in_sync // context.num_input_pipelines
+    fed = replicas_per_pipeline(context)
     replicas = range(context.input_pipeline_id * fed, (context.input_pipeline_id + 1) * fed)
 
     def parts() -> Iterator[dict[str, np.ndarray]]:

@@ -162,29 +162,28 @@ def _train(run: FinetuningRun, plan: Plan, output_dir: str) -> FinetuningRun:
     task: ReportingTask = run.task
     features = run.features("train")
 
-    def train(recipe: Recipe, folder: str) -> FinetuningRun:
+    def train(recipe: Recipe, folder: str) -> DevSelection:
         config = recipe.applied_to(run.training_config, folder, len(features), plan.warmup_proportion)
         trial = run.with_training(config)
         trial.record(plan.flags, len(features), plan.allow_changes)
+        selection = DevSelection(trial, task.dev_splits[0], plan.selection)
         if not plan.watches_dev_set:
             trial.train(features)
-            return trial
-        selection = DevSelection(trial, task.dev_splits[0], plan.selection)
+            return selection
         every = plan.selection.eval_steps(config, len(features))
         trial.train(features, PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False))
         selection.complete()
         finetuning_reports.report_training(folder, len(features) / config.train_batch_size, task.judged_by)
-        return trial
+        return selection
 
     def train_and_score(recipe: Recipe, folder: str) -> dict[str, float]:
         start = time.perf_counter()
-        selection = DevSelection(train(recipe, folder), task.dev_splits[0], plan.selection)
-        line = selection.chosen()
+        line = train(recipe, folder).chosen()
         scores = {name: value for name, value in line.items() if name not in ("kind", "time")}
         return scores | {"seconds": round(time.perf_counter() - start, 1)}
 
     if len(plan.recipes) == 1:
-        return train(plan.recipes[0], output_dir)
+        return train(plan.recipes[0], output_dir).run
     table = TrialTable(output_dir, task.judged_by)
     decisive = {
         **run.decisive(len(features)),

@@ -87,7 +87,7 @@ class CustomTask(SentenceTask):
         self.problem = problem
         self.on_bad_row = on_bad_row
         self._class_weights = class_weights
-        self._examples: dict[str, list[InputExample]] = {}
+        self.examples = functools.cache(self.examples)
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...] | None:
@@ -115,11 +115,6 @@ class CustomTask(SentenceTask):
         Raises:
           InputError: if the file is missing or a row can't be used; names file and line.
         """
-        if split not in self._examples:
-            self._examples[split] = self._read(split)
-        return self._examples[split]
-
-    def _read(self, split: str) -> list[InputExample]:
         columns, path = self.columns, self.paths[split]
         label = () if split == "test" else (columns.label,)
         needed = [name for name in (columns.text, columns.text_b, columns.id, *label) if name]

@@ -136,7 +136,7 @@ class TaggingTask:
         self.use_documents = use_documents
         self.on_bad_row = on_bad_row
         self._types = None if types is None else tuple(types)
-        self._examples: dict[str, list[Sentence]] = {}
+        self.examples = functools.cache(self.examples)
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
@@ -169,11 +169,6 @@ class TaggingTask:
         Raises:
           InputError: if the file is missing or a sentence can't be used; names file and line.
         """
-        if split not in self._examples:
-            self._examples[split] = self._read(split)
-        return self._examples[split]
-
-    def _read(self, split: str) -> list[Sentence]:
         sentences = conll.read_sentences(self.path(split), has_tags=split != "test")
         # What is learned from the training file is known in it.
         known = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
