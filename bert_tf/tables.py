@@ -177,6 +177,17 @@ def find_splits(data_dir: str | None, names: Mapping[str, Sequence[str]], given:
     return paths
 
 
+def split_file(paths: Mapping[str, str], split: str) -> str:
+    """The file of a split, of those that `find_splits` found.
+
+    Raises:
+      InputError: if it is not among them: other files are given, and no folder.
+    """
+    if split not in paths:
+        raise InputError(f"--{split}_file or --data_dir is needed for the {split} set, but neither is given.")
+    return paths[split]
+
+
 def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width: bool = False) -> Iterator[Row]:
     """The rows of a tab-separated file without quoting, as GLUE's are.
 

@@ -83,6 +83,23 @@ def test_names_stand_for_tasks(write, tmp_path):
         DataConfig("mnli", None).build_task(out, do_train=True)
 
 
+def test_files_that_are_not_given_are_asked_for_by_their_flags(write, tmp_path):
+    for name, file, text in (
+        ("custom", "train.csv", "text,label\na,x\nb,y\n"),
+        ("ner", "train.conll", "a B-x\n"),
+        ("multiple_choice", "train.tsv", "prompt\tending0\tending1\tlabel\na\tb\tc\t1\n"),
+    ):
+        task = DataConfig(name, None, write(file, text)).build_task(str(tmp_path), do_train=True)
+        assert len(task.examples("train")) >= 1
+        with pytest.raises(InputError, match="--dev_file or --data_dir is needed for the dev set"):
+            task.examples("dev")
+    only_test = DataConfig("custom", None, test_file=write("test.csv", "text\na\n"))
+    with pytest.raises(InputError, match="--train_file or --data_dir is needed"):
+        _ = only_test.build_task(str(tmp_path), do_train=False).labels
+    tags = DataConfig("ner", None, test_file=write("test.conll", "a\n"), labels=["x"])
+    assert tags.build_task(str(tmp_path), do_train=False).scheme == "iob2"
+
+
 def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
     out = str(tmp_path / "out")
     write(f"out/{finetuning_workflow.LABELS_FILE}", '["b", "a"]')

@@ -115,7 +115,7 @@ class CustomTask(SentenceTask):
         Raises:
           InputError: if the file is missing or a row can't be used; names file and line.
         """
-        columns, path = self.columns, self.paths[split]
+        columns, path = self.columns, tables.split_file(self.paths, split)
         label = () if split == "test" else (columns.label,)
         needed = [name for name in (columns.text, columns.text_b, columns.id, *label) if name]
         ids = tables.UniqueIds()

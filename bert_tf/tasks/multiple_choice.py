@@ -89,10 +89,10 @@ class MultipleChoiceTask(SentenceTask):
             ids.check(example.guid, row)
             return example
 
-        return tables.convert_rows(self._rows(split), convert, self.paths[split], self.on_bad_row)
+        return tables.convert_rows(self._rows(split), convert, tables.split_file(self.paths, split), self.on_bad_row)
 
     def _rows(self, split: str) -> Iterator[Row]:
-        path = self.paths[split]
+        path = tables.split_file(self.paths, split)
         if self.name == "codah":
             return tables.read_tsv(path, has_header=False, same_width=True)
         prompt = ("sent1", "sent2") if self.name == "swag" else ("prompt",)

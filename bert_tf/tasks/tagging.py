@@ -157,11 +157,12 @@ class TaggingTask:
     @functools.cached_property
     def scheme(self) -> str:
         """How the training file writes entities, and how predictions are written; IOB2 without a training file."""
-        return conll.detect_scheme(self.examples("train")) if files.exists(self.path("train")) else "iob2"
+        has_training_file = "train" in self.paths and files.exists(self.path("train"))
+        return conll.detect_scheme(self.examples("train")) if has_training_file else "iob2"
 
     def path(self, split: str) -> str:
         """The file of a split."""
-        return self.paths[split]
+        return tables.split_file(self.paths, split)
 
     def examples(self, split: str) -> list[Sentence]:
         """The sentences of a split; those of "test" are read without their tags, if they have any.
