@@ -232,16 +232,16 @@ def read_csv(path: str, needed: Sequence[str] = ()) -> Iterator[Row]:
     csv.field_size_limit(sys.maxsize)  # texts may be long
     reader = csv.reader(io.StringIO(_read(path), newline=""), strict=True)
     columns: Mapping[str, int] = {}
-    line = 0
+    width = line = 0
     try:
         for cells in reader:
             first, line = line + 1, reader.line_num
             if not cells:
                 continue
-            if not columns:
-                columns = _header(cells, needed, path, first)
+            if not width:
+                columns, width = _header(cells, needed, path, first), len(cells)
                 continue
-            yield Row(path, first, cells, columns, _ragged(len(cells), len(columns)))
+            yield Row(path, first, cells, columns, _ragged(len(cells), width))
     except csv.Error as error:
         raise InputError(
             f"{path}, line {line + 1}: not valid CSV ({error}). Is a quote left open or not doubled?"
@@ -251,7 +251,7 @@ def read_csv(path: str, needed: Sequence[str] = ()) -> Iterator[Row]:
 def read_jsonl(path: str) -> Iterator[Row]:
     """The rows of a file with one JSON object a line.
 
-    Numbers and booleans become text, null a missing cell, and a list a tuple of texts.
+    Numbers and booleans become text, null a missing cell (in a list an empty text), and a list a tuple of texts.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8.
@@ -310,13 +310,17 @@ def _read(path: str) -> str:
 
 
 def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -> dict[str, int]:
-    columns = {name.strip(): i for i, name in enumerate(cells)}
+    names = [name.strip() for name in cells]
+    columns = {name: i for i, name in enumerate(names)}
     missing = [name for name in needed if name not in columns]
     if missing:
         raise InputError(
             f"{path}, line {line}: the column {missing[0]!r} is missing. "
             f"The header has {', '.join(map(repr, columns))}."
         )
+    twice = [name for name in needed if names.count(name) > 1]
+    if twice:
+        raise InputError(f"{path}, line {line}: {names.count(twice[0])} columns are called {twice[0]!r}; rename some.")
     return columns
 
 
@@ -328,5 +332,5 @@ def _json_cell(value: object) -> Cell:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, list):
-        return tuple(x if isinstance(x, str) else json.dumps(x) for x in value)
+        return tuple("" if x is None else x if isinstance(x, str) else json.dumps(x) for x in value)
     return json.dumps(value)

@@ -20,6 +20,12 @@ def test_csv_cells_may_span_lines(write):
     assert [(row["text"], row.line) for row in rows] == [("one\ntwo", 2), ("b", 4)]
 
 
+def test_columns_without_a_name_may_be_several(write):
+    for path in (write("a.csv", "text,label,,\na,x,,\n"), write("a.tsv", "text\tlabel\t\t\na\tx\t\t\n")):
+        (row,) = tables.read_table(path, ("text",))
+        assert (row["text"], row["label"], row.problem) == ("a", "x", "")
+
+
 def test_cells_of_json_become_text(write):
     (row,) = tables.read_jsonl(write("a.jsonl", '{"a": 1, "b": true, "c": null, "d": ["x", 2]}\n'))
     assert [row[name] for name in "abcd"] == ["1", "true", None, ("x", "2")]
@@ -40,6 +46,8 @@ def test_texts_of_a_million_characters_are_read(write):
         ("a.csv", "text,label\na,x,z\n", "line 2: the row has 3 columns, but the header has 2"),
         ("a.csv", 'text,label\na,x\n"b,y\n', r"line 3: not valid CSV \(.*\). Is a quote left open"),
         ("a.csv", "words,label\n", "line 1: the column 'text' is missing. The header has 'words', 'label'"),
+        ("a.csv", "text,label,text\na,x,b\n", "line 1: 2 columns are called 'text'"),
+        ("a.tsv", "text\tlabel\ttext\na\tx\tb\n", "line 1: 2 columns are called 'text'"),
         ("a.jsonl", '{"text": "a"}\n{"text"}\n', "line 2: column 8: not valid JSON"),
         ("a.jsonl", '["a"]\n', "line 1: a JSON object"),
         ("a.jsonl", '{"label": "x"}\n', "line 1: the row has 1 columns, but column text is needed"),
