@@ -78,6 +78,8 @@ class CustomTask(SentenceTask):
             raise InputError("--labels are given, but a regression has none.")
         if problem != "classification" and class_weights:
             raise InputError(f"--class_weights are for classification, but --problem is {problem}.")
+        if problem == "multi_label" and not columns.label_separator:
+            raise InputError("--label_separator is empty, but something must stand between several labels.")
         if labels is not None and len(set(labels)) != len(labels):
             raise InputError(f"--labels: a label stands twice in {', '.join(labels)}.")
         metric, judged_by = _METRICS[problem]
@@ -95,6 +97,8 @@ class CustomTask(SentenceTask):
         if self.problem == "regression" or self._labels is not None:
             return self._labels
         found = {label for example in self.examples("train") for label in _as_tuple(example.label)}
+        if not found:
+            raise InputError(f"{self.paths['train']}: no row has a label, so there is nothing to learn.")
         if len(found) < 2 and self.problem == "classification":
             raise InputError(f"{self.paths['train']}: every row has the label {min(found)!r}; two classes are needed.")
         return tuple(

@@ -69,12 +69,15 @@ class MultipleChoiceTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """The numbers of the endings, as many as the first file that is there has in its first row."""
+        """The numbers of the endings, as many as the first file that is there has in its first row that can be used."""
         split = next((split for split, path in self.paths.items() if files.exists(path)), "train")
-        first = next(iter(self._rows(split)), None)
-        if first is None:
-            raise InputError(f"{self.paths[split]} has no rows.")
-        return tuple(map(str, range(len(self._endings(first)))))
+        for row in self._rows(split):
+            try:
+                return tuple(map(str, range(self._count_endings(row))))
+            except InputError:
+                if self.on_bad_row != "skip":
+                    raise
+        raise InputError(f"{self.paths[split]} has no rows{' that can be used' if self.on_bad_row == 'skip' else ''}.")
 
     def examples(self, split: str) -> list[ChoiceExample]:
         """The rows of a split; those of "test" without their labels, if they have any.
@@ -118,15 +121,24 @@ class MultipleChoiceTask(SentenceTask):
             endings = tuple(f"{row['sent2']} {ending}" for ending in endings)
         return ChoiceExample(row["id"] if "id" in row.columns else str(row.line), prompt, endings, label)
 
+    def _count_endings(self, row: Row) -> int:
+        if row.problem:
+            raise InputError(f"{row.where}: {row.problem}")
+        count = len(self._endings(row))
+        if count < 2:
+            raise InputError(
+                f"{row.where}: columns ending0 and ending1 (and more) are expected, or in JSON lines a list 'endings'."
+            )
+        return count
+
     def _endings(self, row: Row) -> tuple[str, ...]:
         if self.name == "codah":
             return tuple(row[i] for i in range(2, 6))
         if "endings" in row.columns:
+            if not isinstance(row["endings"], tuple):
+                raise InputError(f"{row.where}: 'endings' is not a list of texts.")
             return row["endings"]
-        endings = tuple(row[name] for name in row.columns if _ENDING_COLUMN.fullmatch(name))
-        if len(endings) < 2:
-            raise InputError(f"{row.where}: columns ending0 and ending1 (and more) are expected.")
-        return endings
+        return tuple(row[name] for name in row.columns if _ENDING_COLUMN.fullmatch(name))
 
     def featurize(
         self, examples: Sequence[ChoiceExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1

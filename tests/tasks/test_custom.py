@@ -79,6 +79,7 @@ def test_class_weights(write):
         ),
         ("text\tlabel\na\thigh\n", {"problem": "regression"}, "line 2: the score 'high' is not a number"),
         ("text\tlabel\na\tnan\n", {"problem": "regression"}, "line 2: the score 'nan' is not a number"),
+        ("text\tlabel\na\t\nb\t\n", {"problem": "multi_label"}, "no row has a label"),
         ("text\tlabel\n \tx\n", {}, "line 2: the text is empty"),
         ("text\tlabel\na\t\n", {}, "line 2: the label is empty"),
         ("text\tlabel\na\n", {}, "line 2: the row has 1 columns, but the header has 2"),
@@ -110,11 +111,12 @@ def test_labels_of_dev_must_be_known_from_training(write):
         ({"problem": "regression", "labels": ["a", "b"]}, "--labels are given, but a regression has none"),
         ({"problem": "multi_label", "class_weights": "balanced"}, "--class_weights are for classification"),
         ({"labels": ["a", "b", "a"]}, "a label stands twice"),
+        ({"problem": "multi_label", "columns": Columns(label_separator="")}, "--label_separator is empty"),
     ],
 )
 def test_contradicting_settings_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        CustomTask({}, Columns(), **options)
+        CustomTask({}, **({"columns": Columns()} | options))
 
 
 def test_predictions_carry_ids_texts_and_probabilities(write, tmp_path):

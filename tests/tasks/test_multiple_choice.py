@@ -81,6 +81,24 @@ def test_bad_rows_are_named(write, text, message):
         task_of(write, "multiple_choice", "a.tsv", text).examples("train")
 
 
+@pytest.mark.parametrize(
+    ("endings", "message"),
+    [
+        ('"abc"', "line 1: 'endings' is not a list of texts"),
+        ("null", "line 1: 'endings' is not a list of texts"),
+        ('["a"]', "line 1: columns ending0 and ending1"),
+        ('["a", null]', "line 1: the ending 1 is empty"),
+    ],
+)
+def test_endings_in_json_are_a_list(write, endings, message):
+    bad = f'{{"prompt": "p", "endings": {endings}, "label": 0}}\n'
+    good = '{"prompt": "p", "endings": ["a", "b"], "label": 1}\n'
+    with pytest.raises(InputError, match=message):
+        task_of(write, "multiple_choice", "a.jsonl", bad + good).examples("train")
+    skipping = task_of(write, "multiple_choice", "a.jsonl", "no JSON\n" + bad + good, on_bad_row="skip")
+    assert [example.label for example in skipping.examples("train")] == ["1"]
+
+
 def test_rows_with_other_numbers_of_endings_are_named(write):
     text = '{"prompt": "p", "endings": ["a", "b"], "label": 1}\n{"prompt": "p", "endings": ["a"], "label": 0}\n'
     with pytest.raises(InputError, match="line 2: the row has 1 endings, but 2 are expected"):
