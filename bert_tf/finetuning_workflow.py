@@ -131,12 +131,7 @@ def carry_out(run: FinetuningRun, plan: Plan) -> dict[str, dict]:
     """
     prepare(run, plan)
     output_dir = run.training_config.output_dir
-    if plan.do_train:
-        files.make_folder(output_dir)
-        files.write_json(os.path.join(output_dir, LABELS_FILE), run.task.labels and list(run.task.labels))
-        chosen = _train(run, plan, output_dir)
-    else:
-        chosen = _trained_before(run, output_dir)
+    chosen = _train(run, plan, output_dir) if plan.do_train else _trained_before(run, output_dir)
     done: dict[str, dict] = {"eval": {}, "predict": {}}
     if plan.do_eval:
         done["eval"] = _evaluate(chosen, plan, output_dir)
@@ -166,6 +161,8 @@ def _train(run: FinetuningRun, plan: Plan, output_dir: str) -> FinetuningRun:
         config = recipe.applied_to(run.training_config, folder, len(features), plan.warmup_proportion)
         trial = run.with_training(config)
         trial.record(plan.flags, len(features), plan.allow_changes)
+        # Not before: a folder that is refused keeps the classes of the run in it.
+        files.write_json(os.path.join(output_dir, LABELS_FILE), task.labels and list(task.labels))
         selection = DevSelection(trial, task.dev_splits[0], plan.selection)
         if not plan.watches_dev_set:
             trial.train(features)

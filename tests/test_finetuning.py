@@ -216,8 +216,10 @@ def test_a_finished_run_knows_its_bilstm(tmp_path, write):
     assert later.restore() == 6  # every variable has its tensor
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
     later.asked_bilstm = BiLstmConfig(1, 4)
+    later.task = CustomTask(later.task.paths, Columns(), labels=["yes", "no"])
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
         finetuning_workflow.carry_out(later, plan)
+    assert finetuning_workflow.recorded_labels(out) == ["no", "yes"]
     with pytest.raises(InputError, match="out has a BiLSTM on the encoder"):
         exporting.build(out, ExportConfig())
     with pytest.raises(InputError, match="bilstm/layer_0/forward_lstm/lstm_cell/kernel"):
