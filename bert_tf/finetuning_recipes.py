@@ -15,8 +15,10 @@ def count_steps(
     """Training and warm-up steps, as the release counts them.
 
     Raises:
-      InputError: if there is not one whole batch.
+      InputError: if there is not one whole batch, or no batch has that size.
     """
+    if train_batch_size < 1:
+        raise InputError(f"a training batch of {train_batch_size} examples is asked for, but at least 1 is expected.")
     steps = int(num_examples / train_batch_size * num_train_epochs)
     if steps < 1:
         raise InputError(
@@ -94,5 +96,6 @@ def fresh_top_layers(config: BertConfig, count: int) -> str:
 def recipe_grid(
     batch_sizes: Sequence[int], learning_rates: Sequence[float], epochs: Sequence[float], seeds: Sequence[int]
 ) -> list[Recipe]:
-    """All combinations, those that differ by their seed alone next to one another."""
-    return [Recipe(*values) for values in itertools.product(batch_sizes, learning_rates, epochs, seeds)]
+    """All combinations, each once; those that differ by their seed alone next to one another."""
+    combinations = itertools.product(batch_sizes, learning_rates, epochs, seeds)
+    return list(dict.fromkeys(Recipe(*values) for values in combinations))

@@ -182,8 +182,11 @@ def _train(run: FinetuningRun, plan: Plan, output_dir: str) -> FinetuningRun:
     if len(plan.recipes) == 1:
         return train(plan.recipes[0], output_dir).run
     table = TrialTable(output_dir, task.judged_by)
+    chosen_by_recipe = {"num_train_steps", "num_warmup_steps", *(field.name for field in dataclasses.fields(Recipe))}
+    how = run.training_config.decisive()
     decisive = {
         **run.decisive(len(features)),
+        **{name: value for name, value in how.items() if name not in chosen_by_recipe},
         "bert_config": run.config.to_dict(),
         "init_checkpoint": run.init_checkpoint,
         "warmup_proportion": plan.warmup_proportion,

@@ -145,6 +145,11 @@ def test_trials_train_evaluate_and_predict_and_go_on_after_an_interruption(tmp_p
     assert finetuning_workflow.carry_out(run_of(out, write), later)["eval"] == done["eval"]
     with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
         finetuning_workflow.carry_out(run_of(out, write), dataclasses.replace(plan, warmup_proportion=0.5))
+    corrected = run_of(out, write)
+    optimizer = dataclasses.replace(corrected.training_config.optimizer, bias_correction=True)
+    corrected.training_config = dataclasses.replace(corrected.training_config, optimizer=optimizer)
+    with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
+        finetuning_workflow.carry_out(corrected, plan)
 
 
 def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):

@@ -16,12 +16,15 @@ def test_steps_are_counted_as_the_release_counts_them():
     assert count_steps(3668, 32, 3.0, 0.1) == (343, 34)
     with pytest.raises(InputError, match="5 training examples make no step with --train_batch_size=32"):
         count_steps(5, 32, 3.0, 0.1)
+    with pytest.raises(InputError, match="a training batch of 0 examples"):
+        count_steps(5, 0, 3.0, 0.1)
 
 
 def test_the_papers_grid():
     recipes = recipe_grid([16, 32], [5e-5, 4e-5, 3e-5, 2e-5], [2, 3, 4], [1])
     assert len({recipe.name for recipe in recipes}) == 24
     assert recipes[0].name == "batch16_lr5e-05_epochs2_seed1"
+    assert len(recipe_grid([16, 16], [5e-5, 0.00005], [2, 2.0], [1])) == 1
 
 
 def test_top_layers_that_start_afresh():
