@@ -16,7 +16,6 @@ from bert_tf import checkpoint_saver, checkpoints, files, finetuning_workflow, p
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.files import InputError
-from bert_tf.finetuning import judged_folder
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.finetuning_trials import TRIALS_FILE, TrialTable
 from bert_tf.packing import check_max_seq_length
@@ -80,7 +79,7 @@ class _FinishedRun:
 
     def restore(self, model: Model) -> int:
         """Gives a model the weights that the run is judged with, and returns their step."""
-        checkpoint = checkpoint_saver.latest_checkpoint(judged_folder(self.folder))
+        checkpoint = checkpoint_saver.latest_checkpoint(run_directory.judged_folder(self.folder))
         if checkpoint is None:
             raise InputError(f"--model_dir: {self.folder} holds no checkpoint. Train first.")
         source = checkpoints.open_checkpoint(checkpoint, "--model_dir")
@@ -148,7 +147,7 @@ def _folder_of_best_trial(model_dir: str) -> str:
         return model_dir
     table = TrialTable(model_dir, "")
     folders = [table.folder(row["trial"]) for row in table.rows()]
-    kept = [folder for folder in folders if checkpoint_saver.latest_checkpoint(judged_folder(folder))]
+    kept = [folder for folder in folders if checkpoint_saver.latest_checkpoint(run_directory.judged_folder(folder))]
     if len(kept) != 1:
         raise InputError(
             f"--model_dir: {model_dir} holds trials, of which {len(kept)} have checkpoints, where the best one's are "

@@ -29,14 +29,6 @@ Outputs = Mapping[str, np.ndarray]
 
 # A larger training set is tokenised while it is first gone through, if its examples are independent.
 MOST_TOKENIZED_BEFORE = 20_000
-# The weights that did best on the dev set, in a run's folder.
-BEST_FOLDER = "best"
-
-
-def judged_folder(output_dir: str) -> str:
-    """Where the weights are that a run is judged with: those that did best on the dev set if kept, or else the last."""
-    best = os.path.join(output_dir, BEST_FOLDER)
-    return best if checkpoint_saver.latest_checkpoint(best) else output_dir
 
 
 class FinetuningModel(TrainableModel, Protocol):
@@ -287,7 +279,7 @@ class FinetuningRun:
     @property
     def best_folder(self) -> str:
         """Where the weights that did best on the dev set are kept, if they are."""
-        return os.path.join(self.training_config.output_dir, BEST_FOLDER)
+        return os.path.join(self.training_config.output_dir, run_directory.BEST_FOLDER)
 
     def restore(self) -> int:
         """Gives the model the weights it is judged with, and returns their global step.
@@ -296,7 +288,7 @@ class FinetuningRun:
         2. Otherwise those of the run's newest checkpoint.
         3. Otherwise those of `init_checkpoint`.
         """
-        folder = judged_folder(self.training_config.output_dir)
+        folder = run_directory.judged_folder(self.training_config.output_dir)
         return training.restore_for_evaluation(self.model, folder, self.init_checkpoint)
 
     @functools.cached_property

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf import checkpoint_saver, files, reporting
+from bert_tf import checkpoint_saver, files, reporting, run_directory
 from bert_tf.files import InputError
-from bert_tf.finetuning import BEST_FOLDER
 from bert_tf.finetuning_recipes import Recipe
 from bert_tf.program import say
 
@@ -125,4 +124,4 @@ def _keep_best_checkpoints(table: TrialTable) -> None:
     for row in table.rows():
         if row["trial"] != best:
             checkpoint_saver.remove_checkpoints(table.folder(row["trial"]))
-            checkpoint_saver.remove_checkpoints(os.path.join(table.folder(row["trial"]), BEST_FOLDER))
+            checkpoint_saver.remove_checkpoints(os.path.join(table.folder(row["trial"]), run_directory.BEST_FOLDER))

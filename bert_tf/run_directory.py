@@ -15,6 +15,8 @@ from bert_tf.files import InputError
 CONFIG_FILE = "bert_config.json"
 VOCAB_FILE = "vocab.txt"
 RUN_FILE = "run.json"
+# The weights that did best on the dev set, if they are kept.
+BEST_FOLDER = "best"
 
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tf-models-official", "numpy")
 
@@ -93,10 +95,19 @@ def recorded(checkpoint: str) -> dict[str, Any]:
     """The decisive settings of the run that a checkpoint is of; none where the folder is not that of a run.
 
     Args:
-      checkpoint: a run's folder, or the name of a checkpoint in it.
+      checkpoint: a run's folder, or that of its best weights, or the name of a checkpoint in one of them.
     """
     folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
+    parent, name = os.path.split(folder.rstrip("/"))
+    if name == BEST_FOLDER and not files.exists(os.path.join(folder, RUN_FILE)):
+        folder = parent
     return read(folder).get("decisive", {}) if files.exists(os.path.join(folder, RUN_FILE)) else {}
+
+
+def judged_folder(output_dir: str) -> str:
+    """Where the weights are that a run is judged with: those that did best on the dev set if kept, or else the last."""
+    best = os.path.join(output_dir, BEST_FOLDER)
+    return best if checkpoint_saver.latest_checkpoint(best) else output_dir
 
 
 def is_causal(checkpoint: str | None) -> bool:

@@ -57,3 +57,14 @@ def test_the_vocabulary_may_lie_in_the_run_folder_itself(tmp_path):
 def test_an_output_folder_is_needed():
     with pytest.raises(InputError, match="--output_dir is needed"):
         prepare("", "")
+
+
+def test_the_best_weights_of_a_run_are_of_that_run(tmp_path, write):
+    write("run/run.json", '{"decisive": {"causal": true}}')
+    write("run/best/checkpoint", "")
+    best = tmp_path / "run" / "best"
+    for checkpoint in (best, best / "model.ckpt-5", tmp_path / "run", tmp_path / "run" / "model.ckpt-7"):
+        assert run_directory.is_causal(str(checkpoint))
+    assert not run_directory.is_causal(str(tmp_path / "other" / "best"))
+    write("run/best/run.json", '{"decisive": {"causal": false}}')  # a run of its own
+    assert not run_directory.is_causal(str(best))
