@@ -16,7 +16,7 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences 
 _INIT_CHECKPOINT = flags.DEFINE_string("init_checkpoint", None, "The pre-trained model, in any format.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "True for uncased models, False for cased ones.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Lines that are computed together.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Lines that are computed together.", lower_bound=1)
 _USE_TPU = flags.DEFINE_bool("use_tpu", False, "Run on a TPU.")
 _MASTER = flags.DEFINE_string("master", None, "Name or grpc:// address of the TPU.")
 _NUM_TPU_CORES = flags.DEFINE_integer("num_tpu_cores", 8, "Cores that the TPU must have; 0 for any number.")

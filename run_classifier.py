@@ -38,8 +38,12 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences 
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
 _DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.")
 _DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Predict the test set.")
-_EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples in an evaluation batch, on each device.")
-_PREDICT_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 8, "Examples in a prediction batch, on each device.")
+_EVAL_BATCH_SIZE = flags.DEFINE_integer(
+    "eval_batch_size", 8, "Examples in an evaluation batch, on each device.", lower_bound=1
+)
+_PREDICT_BATCH_SIZE = flags.DEFINE_integer(
+    "predict_batch_size", 8, "Examples in a prediction batch, on each device.", lower_bound=1
+)
 _NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "How often the training set is gone through.")
 _WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of the steps in which the rate rises.")
 _TRAINING = program_flags.TrainingFlags()

@@ -16,6 +16,14 @@ from bert_tf.tasks.tagging_by_features import FeatureBased, FeatureTaggingTask
 CUSTOM, TAGGING = "custom", "ner"
 # Every task has a name of its own; "all", and several names with commas, stand for more than one of GLUE's.
 TASK_NAMES = (*DEFINITIONS, *multiple_choice.FILE_NAMES, CUSTOM, TAGGING)
+# Settings of `DataConfig` that not every task has, with the tasks that have them. GLUE's files have fixed names.
+_TASKS_OF_SETTINGS = {
+    **dict.fromkeys(("train_file", "dev_file", "test_file"), (*multiple_choice.FILE_NAMES, CUSTOM, TAGGING)),
+    "xnli_language": ("xnli",),
+    **dict.fromkeys(("columns", "problem", "class_weights"), (CUSTOM,)),
+    "labels": (CUSTOM, TAGGING),
+    "document_context": (TAGGING,),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +67,12 @@ class DataConfig:
           feature_based: how to tag by features; None to fine-tune.
 
         Raises:
-          InputError: if there is no such task, or its files are not named.
+          InputError: if there is no such task, its files are not named, or it has no use for a setting.
         """
         name = self.task_name.lower()
+        if name not in TASK_NAMES:
+            raise InputError(f"--task_name is {self.task_name!r}, but one of {', '.join(TASK_NAMES)} is expected.")
+        self._check_settings(name)
         if feature_based and name != TAGGING:
             raise InputError(f"--feature_layers: only --task_name={TAGGING} goes by features, not {name}.")
         if name in DEFINITIONS:
@@ -69,6 +80,11 @@ class DataConfig:
                 raise InputError("--data_dir is needed, but it is not given.")
             return GlueTask(name, self.data_dir, self.on_bad_row, self.xnli_language)
         recorded = None if do_train else finetuning_workflow.recorded_labels(output_dir)
+        if self.labels and recorded and list(self.labels) != recorded:
+            raise InputError(
+                f"--labels are {', '.join(self.labels)}, but the run in {output_dir} was trained with "
+                f"{', '.join(recorded)}. Leave them out: they are known."
+            )
         labels = self.labels or recorded
         if name == CUSTOM:
             weights = self.class_weights if do_train else ""  # they are of no account but in training
@@ -77,9 +93,15 @@ class DataConfig:
         if name == TAGGING:
             paths, how = self._paths(tagging.FILE_NAMES), (labels, self.document_context, self.on_bad_row)
             return FeatureTaggingTask(paths, feature_based, *how) if feature_based else TaggingTask(paths, *how)
-        if name in multiple_choice.FILE_NAMES:
-            return MultipleChoiceTask(name, self._paths(multiple_choice.FILE_NAMES[name]), self.on_bad_row)
-        raise InputError(f"--task_name is {self.task_name!r}, but one of {', '.join(TASK_NAMES)} is expected.")
+        return MultipleChoiceTask(name, self._paths(multiple_choice.FILE_NAMES[name]), self.on_bad_row)
+
+    def _check_settings(self, name: str) -> None:
+        """Raises an InputError for a setting that is given, but is not for this task."""
+        not_given = DataConfig(self.task_name, self.data_dir)
+        for setting, tasks in _TASKS_OF_SETTINGS.items():
+            if name not in tasks and getattr(self, setting) != getattr(not_given, setting):
+                flag = "text_column and the other columns" if setting == "columns" else setting
+                raise InputError(f"--{flag}: --task_name={name} has no use for it, only {', '.join(tasks)}.")
 
     def _paths(self, names: dict[str, tuple[str, ...]]) -> dict[str, str]:
         given = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}

@@ -9,7 +9,7 @@ import pytest
 from bert_tf import finetuning_workflow
 from bert_tf.files import InputError
 from bert_tf.task_table import DataConfig
-from bert_tf.tasks.custom import CustomTask
+from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.tagging import TaggingTask
 from tests import programs
@@ -106,3 +106,21 @@ def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
     config = DataConfig("custom", str(tmp_path), class_weights="balanced")
     assert config.build_task(out, do_train=False).labels == ("b", "a")
     assert DataConfig("ner", str(tmp_path)).build_task(out, do_train=False).labels == ("b", "a")
+    with pytest.raises(InputError, match=r"--labels are a, b, but the run in .*out was trained with b, a"):
+        DataConfig("custom", str(tmp_path), labels=["a", "b"]).build_task(out, do_train=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "message"),
+    [
+        ("cola", {"train_file": "own.tsv"}, "--train_file: --task_name=cola has no use for it, only swag, "),
+        ("mnli", {"labels": ["a", "b"]}, "--labels: .*, only custom, ner"),
+        ("mnli", {"xnli_language": "de"}, "--xnli_language: .*, only xnli"),
+        ("ner", {"columns": Columns(text="word")}, "--text_column and the other columns: .*, only custom"),
+        ("swag", {"problem": "regression"}, "--problem: .*, only custom"),
+        ("custom", {"document_context": False}, "--document_context: .*, only ner"),
+    ],
+)
+def test_settings_of_other_tasks_are_refused(tmp_path, name, setting, message):
+    with pytest.raises(InputError, match=message):
+        DataConfig(name, str(tmp_path), **setting).build_task(str(tmp_path), do_train=True)
