@@ -111,6 +111,7 @@ def run_trials(
         scores = train(recipe, table.folder(recipe.name))
         table.add({"trial": recipe.name, "settings": settings, **dataclasses.asdict(recipe), **scores})
         _keep_best_checkpoints(table)
+    _keep_best_checkpoints(table)  # once more, if the last trial's row was the last that a killed run wrote
     shown = ["trial", table.judged_by, "loss"]
     say(reporting.table([{name: row[name] for name in shown} for row in table.rows()]))
     say(reporting.table(table.summary()))

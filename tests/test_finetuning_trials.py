@@ -1,8 +1,9 @@
 import json
 
+import numpy as np
 import pytest
 
-from bert_tf import finetuning_trials
+from bert_tf import checkpoint_saver, finetuning_trials
 from bert_tf.config import BertConfig
 from bert_tf.files import InputError
 from bert_tf.finetuning_recipes import Recipe, count_steps, fresh_top_layers, recipe_grid
@@ -61,6 +62,16 @@ def test_finished_trials_are_not_repeated_after_an_interruption(tmp_path, capsys
     assert summary["mean accuracy"] == pytest.approx(0.65)
     assert summary["deviation"] == pytest.approx(0.1323, abs=1e-4)
     assert "Best trial: batch8_lr0.0001_epochs2_seed2 (accuracy 0.75)" in capsys.readouterr().err
+
+
+def test_checkpoints_that_a_killed_run_left_are_removed(tmp_path):
+    run(tmp_path, (1, 2), [])
+    table = TrialTable(str(tmp_path), "accuracy")
+    folders = [tmp_path / "trials" / row["trial"] for row in table.rows()]
+    for folder in folders:
+        checkpoint_saver.CheckpointSaver(str(folder), 1).save(9, {"global_step": np.int64(9)})
+    run(tmp_path, (1, 2), [])
+    assert [checkpoint_saver.latest_checkpoint(str(folder)) is None for folder in folders] == [True, False]
 
 
 def test_trials_of_other_settings_are_refused(tmp_path):
