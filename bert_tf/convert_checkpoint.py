@@ -9,6 +9,7 @@ from absl import flags
 
 from bert_tf import checkpoint_saver, checkpoints, files, program, run_directory
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
+from bert_tf.files import InputError
 from bert_tf.pretrained import find_config
 
 _FROM = flags.DEFINE_string("from", None, "The checkpoint to read: a folder, a prefix, or a safetensors file.")
@@ -28,9 +29,14 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
       config_file: the model's config; by default the one beside the checkpoint.
 
     Raises:
-      InputError: if the checkpoint or its config can't be read.
+      InputError: if the checkpoint or its config can't be read, or neither format can say what the model is.
     """
     source = checkpoints.open_checkpoint(source_path, "--from")
+    if run_directory.is_causal(source.path):
+        raise InputError(
+            f"--from: {source.path} is a left-to-right model, which neither format can say: whatever reads it would "
+            "look both ways. Load it from its run's folder."
+        )
     folder = source_path if files.is_folder(source_path) else os.path.dirname(source_path)
     config = BertConfig.from_json_file(config_file or find_config(folder, "--from"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--from")

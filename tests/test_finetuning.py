@@ -204,6 +204,8 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
     assert run_directory.recorded(str(tmp_path / "out"))["causal"]
     later = run_of(tmp_path / "out", write)  # to evaluate, without the pre-trained model
     assert later.model.encoder.causal
+    with pytest.raises(InputError, match=r"model\.ckpt-6 is a left-to-right model"):
+        convert_checkpoint.convert(str(tmp_path / "out"), str(tmp_path / "hf"), "hf")
 
 
 def test_a_finished_run_knows_its_bilstm(tmp_path, write):
