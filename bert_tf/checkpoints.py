@@ -1,4 +1,4 @@
-"""Checkpoints: reads the release's, Hugging Face's, Model Garden's and our own; writes the first two.
+"""Checkpoints: reads the release's, Hugging Face's, Model Garden's and our own.
 
 A training run writes the release's format (a TensorFlow bundle whose keys are the variables' released names, with
 `global_step` and the optimizer's slots), so our own checkpoints load in the original code, and a released one is read
@@ -18,7 +18,6 @@ import keras
 import ml_dtypes
 import numpy as np
 import safetensors
-import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf import checkpoint_names, files
@@ -319,44 +318,3 @@ def matching_weights(source: CheckpointSource, config: BertConfig, what: str) ->
     if problems:
         raise _misfit(source, problems, what)
     return {name: source.read(name) for name in weights}
-
-
-# --- Writing ----------------------------------------------------------------------------------------------------------
-
-
-def write_hf(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig) -> None:
-    """Writes `model.safetensors` and `config.json` for Hugging Face, each whole or not at all.
-
-    Args:
-      folder: made if need be.
-      tensors: released name -> array, float32.
-      config: the model's.
-    """
-    stored = {}
-    for name, array in tensors.items():
-        array = array.T if checkpoint_names.hf_is_transposed(name) else array
-        stored[checkpoint_names.released_to_hf(name)] = np.ascontiguousarray(array)
-    if "cls.predictions.bias" in stored:  # what Hugging Face ties, it also looks for by name
-        stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"].copy()
-        stored["cls.predictions.decoder.weight"] = stored["bert.embeddings.word_embeddings.weight"].copy()
-    architecture = next(
-        (
-            architecture
-            for name, architecture in (
-                ("qa_outputs.weight", "BertForQuestionAnswering"),
-                ("classifier.weight", "BertForSequenceClassification"),
-                ("cls.seq_relationship.weight", "BertForPreTraining"),
-                ("cls.predictions.bias", "BertForMaskedLM"),
-            )
-            if name in stored
-        ),
-        "BertModel",
-    )
-    settings = config.to_hf_dict(architecture)
-    if "classifier.weight" in stored:
-        labels = len(stored["classifier.weight"])
-        settings["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
-        settings["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
-    with files.replacing(os.path.join(folder, SAFETENSORS_FILE), "wb") as writer:
-        writer.write(safetensors.numpy.save(stored, metadata={"format": "pt"}))
-    files.write_json(os.path.join(folder, "config.json"), settings)

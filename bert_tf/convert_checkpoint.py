@@ -4,10 +4,13 @@ python -m bert_tf.convert_checkpoint --from=DIR_OR_CHECKPOINT --to=DIR --format=
 """
 
 import os
+from collections.abc import Mapping
 
+import numpy as np
+import safetensors.numpy
 from absl import flags
 
-from bert_tf import checkpoint_saver, checkpoints, files, program, run_directory
+from bert_tf import checkpoint_names, checkpoint_saver, checkpoints, files, program, run_directory
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
 from bert_tf.files import InputError
 from bert_tf.pretrained import find_config
@@ -41,7 +44,7 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     config = BertConfig.from_json_file(config_file or find_config(folder, "--from"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--from")
     if target_format == "hf":
-        checkpoints.write_hf(target_folder, weights, config)
+        write_hf(target_folder, weights, config)
     else:
         checkpoint_saver.write_checkpoint(os.path.join(target_folder, "bert_model.ckpt"), weights)
         with files.replacing(os.path.join(target_folder, run_directory.CONFIG_FILE)) as writer:
@@ -55,6 +58,44 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     if files.exists(vocab_file):
         files.copy(vocab_file, os.path.join(target_folder, run_directory.VOCAB_FILE))
     program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
+
+
+def write_hf(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig) -> None:
+    """Writes `model.safetensors` and `config.json` for Hugging Face, each whole or not at all.
+
+    Args:
+      folder: made if need be.
+      tensors: released name -> array, float32.
+      config: the model's.
+    """
+    stored = {}
+    for name, array in tensors.items():
+        array = array.T if checkpoint_names.hf_is_transposed(name) else array
+        stored[checkpoint_names.released_to_hf(name)] = np.ascontiguousarray(array)
+    if "cls.predictions.bias" in stored:  # what Hugging Face ties, it also looks for by name
+        stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"].copy()
+        stored["cls.predictions.decoder.weight"] = stored["bert.embeddings.word_embeddings.weight"].copy()
+    architecture = next(
+        (
+            architecture
+            for name, architecture in (
+                ("qa_outputs.weight", "BertForQuestionAnswering"),
+                ("classifier.weight", "BertForSequenceClassification"),
+                ("cls.seq_relationship.weight", "BertForPreTraining"),
+                ("cls.predictions.bias", "BertForMaskedLM"),
+            )
+            if name in stored
+        ),
+        "BertModel",
+    )
+    settings = config.to_hf_dict(architecture)
+    if "classifier.weight" in stored:
+        labels = len(stored["classifier.weight"])
+        settings["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
+        settings["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
+    with files.replacing(os.path.join(folder, checkpoints.SAFETENSORS_FILE), "wb") as writer:
+        writer.write(safetensors.numpy.save(stored, metadata={"format": "pt"}))
+    files.write_json(os.path.join(folder, "config.json"), settings)
 
 
 def main() -> None:

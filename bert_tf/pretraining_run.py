@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf import distribution, input_pipeline, run_directory, training
+from bert_tf.batch_evaluation import BatchEvaluator
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
 from bert_tf.dynamic_masking import BatchMasker
@@ -146,9 +147,9 @@ class PretrainingRun:
             )
 
     @functools.cached_property
-    def evaluator(self) -> training.BatchEvaluator:
+    def evaluator(self) -> BatchEvaluator:
         """Compiled once, for all evaluations of the run."""
-        return training.BatchEvaluator(self.model, self.strategy)
+        return BatchEvaluator(self.model, self.strategy)
 
     def record(self, flags: Mapping[str, Any], allow_changes: bool = False) -> None:
         """Writes down what the run is made of; refuses a folder whose run began with something else."""

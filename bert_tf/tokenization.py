@@ -3,6 +3,9 @@
 Every released rule works inside one whitespace-separated word, so a word's pieces never depend on its
 neighbours and can be remembered. The classes keep the release's names, arguments and quirks; what is new is
 `FullTokenizer.encode`, `tokenize_with_offsets`, and `load_tokenizer`, which checks a program's flags first.
+
+All of it is in one file, though a long one, because the release's tokenization.py is: code written for that one imports
+its names from here.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""The outer loop around the training step: restore, train, report, save, evaluate; and evaluation alone.
+"""The outer loop around the training step: restore, train, report, save, evaluate.
 
 The loop itself is `orbit.Controller`; what a step does is in `training_step`.
 """
@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_tf import checkpoint_names, checkpoint_saver, checkpoints, distribution, reporting
 from bert_tf.files import InputError
 from bert_tf.program import say
-from bert_tf.training_step import Batch, MetricMeans, NonFiniteError, TrainableModel, Trainer, TrainingConfig
+from bert_tf.training_step import NonFiniteError, TrainableModel, Trainer, TrainingConfig
 
 
 class Preempted(SystemExit):
@@ -321,47 +321,3 @@ class _Evaluator(orbit.AbstractEvaluator):
 
     def evaluate(self, num_steps: tf.Tensor) -> dict[str, float]:
         return dict(self.scores())
-
-
-class BatchEvaluator:
-    """The means of a model's metrics, and of its loss, over some batches, without dropout; compiled once.
-
-    Args:
-      model: built in the strategy's scope.
-      strategy: where.
-    """
-
-    def __init__(self, model: TrainableModel, strategy: tf.distribute.Strategy) -> None:
-        self.strategy = strategy
-        with strategy.scope():
-            self.means = means = MetricMeans((*model.metric_names, "loss"))
-
-        def replica_step(batch: Batch) -> None:
-            replica = tf.distribute.get_replica_context()
-            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, model.totals(batch))
-            loss, metrics = model.loss(batch, totals, None)
-            loss = replica.all_reduce(tf.distribute.ReduceOp.SUM, loss)
-            means.add({**metrics, "loss": (loss, tf.constant(1.0))})
-
-        @tf.function(autograph=False)
-        def step(iterator: tf.data.Iterator) -> None:
-            strategy.run(replica_step, args=(next(iterator),))
-
-        self._step = step
-
-    def evaluate(
-        self, dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset], steps: int
-    ) -> dict[str, float]:
-        """Evaluates.
-
-        Args:
-          dataset: per-pipeline batches, at least as many as steps.
-          steps: how many batches.
-        """
-        iterator = iter(self.strategy.distribute_datasets_from_function(dataset))
-        shown = distribution.is_chief(self.strategy)
-        with reporting.progress_bar(steps, "eval", unit="batch", shown=shown) as bar:
-            for _ in range(steps):
-                self._step(iterator)
-                bar.update(1)
-        return self.means.take()

@@ -18,7 +18,7 @@ LAYERS = [
         "input_pipeline dynamic_masking layers encoder heads optimization distribution",
         "serving",
         "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask",
-        "bilstm training_step program_flags training",
+        "bilstm training_step program_flags batch_evaluation training",
         "finetuning_models feature_tagger pretraining pretraining_run finetuning sentence_task convert_checkpoint",
         "finetuning_recipes finetuning_reports finetuning_selection finetuning_trials finetuning_workflow",
         "tasks task_table",

@@ -126,7 +126,7 @@ def test_hf_names_of_old_models_and_half_precision(tmp_path):
 def test_hf_model_without_pooler_leaves_it_fresh(tmp_path):
     model = SpanModel(tiny_config())
     tensors = {name: value for name, value in weights(model).items() if "pooler" not in name}
-    checkpoints.write_hf(str(tmp_path), tensors, tiny_config())
+    convert_checkpoint.write_hf(str(tmp_path), tensors, tiny_config())
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertForQuestionAnswering"]
     summary = checkpoints.restore(
         checkpoints.named_variables(model.variables), checkpoints.open_checkpoint(str(tmp_path)), may_be_fresh=""

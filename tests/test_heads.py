@@ -135,10 +135,10 @@ def test_streaming_evaluation_metrics_are_the_releases():
     model = PretrainingModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
     restored(model, folder / "bert_model.ckpt")
 
-    from bert_tf import training
+    from bert_tf.batch_evaluation import BatchEvaluator
     from bert_tf.distribution import DistributionConfig, build_strategy
 
-    evaluator = training.BatchEvaluator(model, build_strategy(DistributionConfig()))
+    evaluator = BatchEvaluator(model, build_strategy(DistributionConfig()))
     means = evaluator.evaluate(lambda context: tf.data.Dataset.from_tensor_slices(batches), 3)
     for name, value in expected["metrics"].items():
         assert_close(means[name], value, 1e-5, name)
