@@ -33,10 +33,16 @@ def signature(function: Signature, **inputs: tf.TensorSpec) -> Signature:
     return tf.function(function, input_signature=specs, autograph=False)
 
 
-# Texts [B]; texts of which each example has several [B, C]; ids [B, T].
+# Texts [B]; texts of which each example has several [B, C].
 TEXTS = tf.TensorSpec([None], tf.string)
 TEXT_LISTS = tf.TensorSpec([None, None], tf.string)
-IDS = tf.TensorSpec([None, None], tf.int32)
+# [B, T] each: what the signature "ids" takes.
+IDS = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids", "input_mask", "segment_ids")}
+
+
+def ids_signature(function: Signature) -> Signature:
+    """A function of `input_ids`, `input_mask` and `segment_ids`, as a SavedModel keeps it."""
+    return signature(function, **IDS)
 
 
 class TextReader(tf.Module):
