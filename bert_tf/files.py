@@ -244,7 +244,7 @@ def temporary_name(path: str) -> str:
     return f"{path}.tmp-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-def write_json(path: str, value: Mapping | list, indent: int | None = 2) -> None:
+def write_json(path: str, value: Mapping | list) -> None:
     """Writes a JSON file, whole or not at all."""
     with replacing(path) as writer:
-        writer.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+        writer.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
