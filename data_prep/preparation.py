@@ -269,4 +269,5 @@ def _summary(
     counts["long_sentences"] = sum(part["long_sentences"] for part in planned)
     for bucket in written:
         counts.update(bucket)
+    del counts["file_size"]
     return dict(counts) | {"left_out": describe_bad_lines(tokenized)}
