@@ -22,8 +22,8 @@ from bert_tf.files import InputError
 _POLL_SECONDS = 0.5
 _JOBS_AHEAD = 4
 # What the programs that use workers import: multiprocessing runs a program's module anew in each worker, and these are
-# there by then.
-_PRELOADED = ("data_prep.preparation_flags", "data_prep.reference_order", "data_prep.word_counts")
+# there by then. None of them defines flags, which would be in the way of another program's.
+_PRELOADED = ("data_prep.preparation", "data_prep.reference_order", "data_prep.word_counts")
 
 
 class Stage(Protocol):

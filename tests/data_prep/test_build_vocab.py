@@ -96,9 +96,11 @@ def test_rare_characters_are_left_out_of_the_alphabet(counts):
 
 def test_program_writes_a_vocabulary_that_the_tokenizer_takes(tmp_path):
     text = write_corpus(tmp_path / "text.txt", documents=40)
+    long_text = tmp_path / "long.txt"  # more than one piece, so that there is work for two processes
+    long_text.write_text(open(text).read() * 150)  # noqa: SIM115
     vocab = str(tmp_path / "vocab.txt")
     output = programs.run(
-        *("-m", "data_prep.build_vocab", f"--input_file={text}", f"--output_file={vocab}", "--vocab_size=120"),
+        *("-m", "data_prep.build_vocab", f"--input_file={long_text}", f"--output_file={vocab}", "--vocab_size=120"),
         *("--reserved_tokens=[E1],[E2]", "--num_unused=3", "--num_workers=2"),
     )
     assert "counts are exact" in output and "120 pieces" in output

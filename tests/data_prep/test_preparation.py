@@ -153,7 +153,7 @@ def test_tasks_share_the_work(text, tmp_path, small_pieces):
     flags = [
         *("-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={tmp_path}/vocab.txt"),
         *("--max_seq_length=24", "--max_predictions_per_seq=4", "--dupe_factor=3", "--random_seed=7"),
-        *(f"--output_file={tmp_path}/out", "--num_shards=3", f"--work_dir={tmp_path}/shared", "--num_workers=1"),
+        *(f"--output_file={tmp_path}/out", "--num_shards=3", f"--work_dir={tmp_path}/shared", "--num_workers=2"),
     ]
     tasks = [programs.start(*flags, "--num_tasks=2", f"--task_index={i}") for i in range(2)]
     outputs = [task.communicate(timeout=100)[0] for task in tasks]
