@@ -96,15 +96,17 @@ def copy(source: str, target: str) -> None:
 
 
 def move(source: str, target: str) -> None:
-    """Moves a local file, to another disk if need be; `target` is whole at any time."""
+    """Moves a local file, to another disk or a URL if need be; `target` is whole at any time."""
     make_folder(os.path.dirname(target))
-    try:
-        rename(source, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        copy(source, target)
-        remove(source)
+    if not is_remote(target):
+        try:
+            rename(source, target)
+            return
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+    copy(source, target)
+    remove(source)
 
 
 def require_file(path: str, what: str, may_be_empty: bool = False) -> str:

@@ -1,11 +1,12 @@
 import collections
+import dataclasses
 import itertools
 import os
 import pathlib
 
 import pytest
 
-from bert_tf import input_pipeline
+from bert_tf import files, input_pipeline
 from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
 from data_prep import instances, stages, workers
@@ -145,6 +146,16 @@ def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
     monkeypatch.setattr(stages.WriteStage, "run", None)
     prepare(made, resources)
     assert contents(made.outputs.paths) == expected
+
+
+def test_shards_are_put_where_a_url_says(text, tmp_path):
+    made = preparation(tmp_path, text, num_shards=2)
+    urls = tuple(f"ram://{tmp_path.name}/shard-{i}" for i in range(2))
+    made = dataclasses.replace(made, outputs=dataclasses.replace(made.outputs, paths=urls))
+    prepare(made, Resources(str(tmp_path / "work"), 1, 400))
+    assert made.outputs.are_finished()
+    expected = contents(make(tmp_path, text, output="local", num_shards=2)[0])
+    assert [files.open_file(url, "rb").read() for url in urls] == expected
 
 
 def test_tasks_share_the_work(text, tmp_path, small_pieces):
