@@ -58,6 +58,15 @@ def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small
     assert contents(one) == [b"".join(divided[0])]
 
 
+def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
+    """Where a chunk of sentences covers them, so that there may be nothing to sort when a part ends."""
+    expected = contents(make(tmp_path, text, output="expected", dupe_factor=1)[0])
+    monkeypatch.setattr(instances, "_SENTENCES_AT_A_TIME", 1)
+    monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (1, 1))
+    paths, _ = make(tmp_path, text, output="small", dupe_factor=1, work_dir="work-small")
+    assert contents(paths) == expected
+
+
 def test_shards_are_read_by_training(text, tmp_path):
     paths, counts = make(tmp_path, text, num_shards=2)
     digest = vocabulary_hash(str(tmp_path / "vocab.txt"))
