@@ -157,6 +157,21 @@ def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
     assert contents(made.outputs.paths) == expected
 
 
+def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
+    made = preparation(tmp_path, text)
+    resources = Resources(str(tmp_path / "work"), 1, 400)
+
+    def begin_again(*_):
+        prepare(made, resources)
+
+    monkeypatch.setattr(stages.WriteStage, "run", begin_again)
+    with pytest.raises(InputError, match=r"another process does the same work in .*work/examples-.* --task_index"):
+        prepare(made, resources)
+    monkeypatch.undo()
+    prepare(made, resources)
+    assert made.outputs.are_finished()
+
+
 def test_shards_are_put_where_a_url_says(text, tmp_path):
     made = preparation(tmp_path, text, num_shards=2)
     urls = tuple(f"ram://{tmp_path.name}/shard-{i}" for i in range(2))
