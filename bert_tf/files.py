@@ -131,6 +131,17 @@ def require_file(path: str, what: str, may_be_empty: bool = False) -> str:
     return path
 
 
+def check_output_file(path: str, what: str) -> None:
+    """Raises an InputError if a file can't be written because a folder has its name; best called before any work.
+
+    Args:
+      path: the file.
+      what: how the user knows it, for example `--output_file`.
+    """
+    if is_folder(path):
+        raise InputError(f"{what}: {path} is a folder, but the name of a file is expected.")
+
+
 def expand_patterns(patterns: str | list[str], what: str) -> list[str]:
     """The files that a comma-separated list of names and globs stands for.
 
