@@ -29,13 +29,12 @@ import time
 import psutil
 from absl import app, flags
 
+from benchmarks.shared_data import BOOKS_FOLDER, VOCAB_FILE
 from bert_tf import reporting
 
-SHARED = os.path.join(os.path.dirname(__file__), "..", "..", "shared")
-
 _PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memory", "masking"], "What to measure.")
-_TEXT = flags.DEFINE_string("text", f"{SHARED}/data/pretrain", "Folder of books, one paragraph a line.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", f"{SHARED}/golden/tokenization/vocab.txt", "Of an uncased model.")
+_TEXT = flags.DEFINE_string("text", BOOKS_FOLDER, "Folder of books, one paragraph a line.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Turns of each contender; medians count.")
 _MEGABYTES = flags.DEFINE_integer("megabytes", 4, "Text of the program part.")
 _WORKERS_MEGABYTES = flags.DEFINE_integer("workers_megabytes", 100, "Text of the workers part.")

@@ -20,6 +20,7 @@ import time
 import tensorflow as tf
 from absl import app, flags
 
+from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
 from bert_tf import distribution, reporting
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
@@ -30,11 +31,10 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training_step import Trainer, TrainingConfig
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SHARED = os.path.join(HERE, "..", "..", "shared")
 WINDOW_STEPS = 16  # batches of all lengths come in so many steps
 
-_DATA_DIR = flags.DEFINE_string("data_dir", f"{SHARED}/data/glue/QNLI", "QNLI's folder.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", f"{SHARED}/golden/tokenization/vocab.txt", "Of an uncased model.")
+_DATA_DIR = flags.DEFINE_string("data_dir", QNLI_FOLDER, "QNLI's folder.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
 _CONFIG_FILE = flags.DEFINE_string("bert_config_file", "", "Another model's size.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut.")
 _BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Sequences in a step.")

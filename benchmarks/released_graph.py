@@ -13,13 +13,14 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.pretraining import PretrainingModel
 
+LEARNING_RATE = 1e-4
+
 
 class ReleasedGraph:
     """One training step over the variables of a `PretrainingModel`."""
 
-    def __init__(self, config: BertConfig, learning_rate: float = 1e-4) -> None:
+    def __init__(self, config: BertConfig) -> None:
         self.config = config
-        self.learning_rate = learning_rate
         self.variables = {v.path: v.value for v in PretrainingModel(config).variables}
         self.slots = {
             n: [tf.Variable(tf.zeros_like(v), trainable=False) for _ in "mv"] for n, v in self.variables.items()
@@ -102,7 +103,7 @@ class ReleasedGraph:
             update = next_m / (tf.sqrt(next_v) + 1e-6)
             if not re.search("LayerNorm|layer_norm|bias", name):
                 update += 0.01 * variable
-            variable.assign(variable - self.learning_rate * update)
+            variable.assign(variable - LEARNING_RATE * update)
             m.assign(next_m)
             v.assign(next_v)
         return loss

@@ -21,10 +21,10 @@ import time
 
 from absl import app, flags
 
-SHARED = os.path.join(os.path.dirname(__file__), "..", "..", "shared")
+from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
 
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", f"{SHARED}/golden/tokenization/vocab.txt", "Of an uncased model.")
-_QNLI_FILE = flags.DEFINE_string("qnli_file", f"{SHARED}/data/glue/QNLI/dev.tsv", "Pairs of mixed length.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
+_QNLI_FILE = flags.DEFINE_string("qnli_file", f"{QNLI_FOLDER}/dev.tsv", "Pairs of mixed length.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Turns of each contender.")
 _CALLS = flags.DEFINE_integer("calls", 20, "Texts in a turn.")
 _BATCHES = flags.DEFINE_integer("batches", 4, "Batches in a turn.")

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 from absl import app, flags
 
+from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
 from bert_tf import checkpoints, pretrained, reporting
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
@@ -29,10 +30,8 @@ from bert_tf.tasks.squad_windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training_step import TrainingConfig
 
-SHARED = os.path.join(os.path.dirname(__file__), "..", "..", "shared")
-
-_SQUAD_FILE = flags.DEFINE_string("squad_file", f"{SHARED}/data/squad/dev-v1.1.json", "Questions to answer.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", f"{SHARED}/golden/tokenization/vocab.txt", "Of an uncased model.")
+_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "Questions to answer.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
 _MODEL = flags.DEFINE_string("model", None, "Folder of a model with a config, pre-trained or fine-tuned.")
 _QUESTIONS = flags.DEFINE_integer("questions", 0, "Answer only the first ones; 0 for all.")
 _BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 16, "Windows in a batch.")

@@ -24,14 +24,13 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
+from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
 from bert_tf import reporting
 from bert_tf.tasks import squad, squad_decoding, squad_predictions
 from bert_tf.tokenization import FullTokenizer
 
-SHARED = os.path.join(os.path.dirname(__file__), "..", "..", "shared")
-
-_SQUAD_FILE = flags.DEFINE_string("squad_file", f"{SHARED}/data/squad/dev-v1.1.json", "Questions to answer.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", f"{SHARED}/golden/tokenization/vocab.txt", "Of an uncased model.")
+_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "Questions to answer.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Turns of each contender.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Length of the windows.")
 _DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Pieces between the starts of two windows.")

@@ -96,15 +96,17 @@ def copy(source: str, target: str) -> None:
 
 
 def move(source: str, target: str) -> None:
-    """Moves a local file, to another disk if need be; `target` is whole at any time."""
+    """Moves a local file, to another disk or a URL if need be; `target` is whole at any time."""
     make_folder(os.path.dirname(target))
-    try:
-        rename(source, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        copy(source, target)
-        remove(source)
+    if not is_remote(target):
+        try:
+            rename(source, target)
+            return
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+    copy(source, target)
+    remove(source)
 
 
 def require_file(path: str, what: str, may_be_empty: bool = False) -> str:
@@ -127,6 +129,17 @@ def require_file(path: str, what: str, may_be_empty: bool = False) -> str:
     if size(path) == 0 and not may_be_empty:
         raise InputError(f"{what}: the file {path!r} is empty.")
     return path
+
+
+def check_output_file(path: str, what: str) -> None:
+    """Raises an InputError if a file can't be written because a folder has its name; best called before any work.
+
+    Args:
+      path: the file.
+      what: how the user knows it, for example `--output_file`.
+    """
+    if is_folder(path):
+        raise InputError(f"{what}: {path} is a folder, but the name of a file is expected.")
 
 
 def expand_patterns(patterns: str | list[str], what: str) -> list[str]:
@@ -244,7 +257,7 @@ def temporary_name(path: str) -> str:
     return f"{path}.tmp-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-def write_json(path: str, value: Mapping | list, indent: int | None = 2) -> None:
+def write_json(path: str, value: Mapping | list) -> None:
     """Writes a JSON file, whole or not at all."""
     with replacing(path) as writer:
-        writer.write(json.dumps(value, indent=indent, ensure_ascii=False) + "\n")
+        writer.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -201,8 +201,8 @@ class Tokenize(beam.DoFn):
         return Document(b"".join(sentences), np.concatenate([[0], np.cumsum(lengths)]))
 
 
-class Plan(beam.DoFn):
-    """Documents to examples; what lacks a random segment goes to "requests", by the document that is to give it.
+class MakeExamples(beam.DoFn):
+    """What makes examples of documents.
 
     Args:
       rules: of the segments.
@@ -212,6 +212,37 @@ class Plan(beam.DoFn):
     def __init__(self, rules: SegmentRules, dtype: str) -> None:
         self._rules = rules
         self._dtype = np.dtype(dtype)
+
+    def cut(
+        self,
+        keys: np.ndarray,
+        ids_a: np.ndarray,
+        a: tuple[np.ndarray, np.ndarray],
+        ids_b: np.ndarray,
+        b: tuple[np.ndarray, np.ndarray],
+        is_random_next: bool,
+    ) -> Iterator[Planned]:
+        """Examples of segments, shortened until they fit.
+
+        Args:
+          keys: [n] of the examples.
+          ids_a: tokens that hold the first segments.
+          a: starts [n] and ends [n] of the first segments there.
+          ids_b: tokens that hold the second segments.
+          b: the same of these.
+          is_random_next: the label of all.
+        """
+        for key, example in zip(keys.tolist(), truncate(keys, a, b, is_random_next, self._rules), strict=True):
+            yield Planned(
+                key,
+                ids_a[example["start_a"] :][: example["length_a"]].tobytes(),
+                ids_b[example["start_b"] :][: example["length_b"]].tobytes(),
+                is_random_next,
+            )
+
+
+class Plan(MakeExamples):
+    """Documents to examples; what lacks a random segment goes to "requests", by the document that is to give it."""
 
     def process(self, numbered: tuple[int, Document], numbering: Mapping[int | str, int]) -> Iterator[Any]:
         """Plans a document's examples."""
@@ -228,20 +259,11 @@ class Plan(beam.DoFn):
             yield beam.pvalue.TaggedOutput("requests", (int(others[row]), request))
         rows = np.flatnonzero(~chunks.is_random_next)
         a, b = (starts[rows], cuts[rows]), (cuts[rows], ends[rows])
-        yield from cut_examples(chunks.keys[rows], ids, a, ids, b, is_random_next=False, rules=self._rules)
+        yield from self.cut(chunks.keys[rows], ids, a, ids, b, is_random_next=False)
 
 
-class TakeSegments(beam.DoFn):
-    """Answers requests: the random segments that a document is asked for, as examples.
-
-    Args:
-      rules: of the segments.
-      dtype: of the tokens.
-    """
-
-    def __init__(self, rules: SegmentRules, dtype: str) -> None:
-        self._rules = rules
-        self._dtype = np.dtype(dtype)
+class TakeSegments(MakeExamples):
+    """Answers requests: the random segments that a document is asked for, as examples."""
 
     def process(self, joined: tuple[int, Mapping[str, Iterable]]) -> Iterator[Planned]:
         """Answers what one document is asked for."""
@@ -260,36 +282,7 @@ class TakeSegments(beam.DoFn):
             ids_a = np.frombuffer(b"".join([request.segment_a for request in batch]), self._dtype)
             ends = np.cumsum([len(request.segment_a) // self._dtype.itemsize for request in batch])
             a = np.concatenate([[0], ends[:-1]]), ends
-            yield from cut_examples(keys, ids_a, a, ids, b, is_random_next=True, rules=self._rules)
-
-
-def cut_examples(
-    keys: np.ndarray,
-    ids_a: np.ndarray,
-    a: tuple[np.ndarray, np.ndarray],
-    ids_b: np.ndarray,
-    b: tuple[np.ndarray, np.ndarray],
-    is_random_next: bool,
-    rules: SegmentRules,
-) -> Iterator[Planned]:
-    """Examples of segments, shortened until they fit.
-
-    Args:
-      keys: [n] of the examples.
-      ids_a: tokens that hold the first segments.
-      a: starts [n] and ends [n] of the first segments there.
-      ids_b: tokens that hold the second segments.
-      b: the same of these.
-      is_random_next: the label of all.
-      rules: the lengths.
-    """
-    for key, example in zip(keys.tolist(), truncate(keys, a, b, is_random_next, rules), strict=True):
-        yield Planned(
-            key,
-            ids_a[example["start_a"] :][: example["length_a"]].tobytes(),
-            ids_b[example["start_b"] :][: example["length_b"]].tobytes(),
-            is_random_next,
-        )
+            yield from self.cut(keys, ids_a, a, ids, b, is_random_next=True)
 
 
 class WriteShard(beam.DoFn):

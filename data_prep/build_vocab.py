@@ -24,16 +24,19 @@ _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30522, "How many pieces, all special ones counted.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case and strip accents: for uncased models.")
 _RESERVED_TOKENS = flags.DEFINE_list("reserved_tokens", [], "More pieces that stand behind the special tokens.")
-_NUM_UNUSED = flags.DEFINE_integer("num_unused", 0, "How many [unusedN] to keep for words of one's own.")
-_MAX_ALPHABET = flags.DEFINE_integer("max_alphabet", 1000, "Most characters; words with rarer ones are left out.")
-_MAX_WORDS = flags.DEFINE_integer("max_words", 1_000_000, "Most words that a process counts at a time.")
+_NUM_UNUSED = flags.DEFINE_integer("num_unused", 0, "How many [unusedN] to keep for words of one's own.", lower_bound=0)
+_MAX_ALPHABET = flags.DEFINE_integer(
+    "max_alphabet", 1000, "Most characters; words with rarer ones are left out.", lower_bound=1
+)
+_MAX_WORDS = flags.DEFINE_integer("max_words", 1_000_000, "Most words that a process counts at a time.", lower_bound=1)
 _INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has an object with a text a line.")
 _ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do with lines that aren't plain text.")
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes; 0 takes one a core.")
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes; 0 takes one a core.", lower_bound=0)
 
 
 def main() -> None:
     """Counts, learns, writes."""
+    files.check_output_file(_OUTPUT_FILE.value, "--output_file")
     first = _first_pieces()
     counter = _count_words()
     vocabulary = learn_vocabulary(counter.counts, _VOCAB_SIZE.value, first, _MAX_ALPHABET.value)

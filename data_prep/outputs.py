@@ -34,8 +34,7 @@ def output_paths(output_file: str, num_shards: int = 0) -> tuple[str, ...]:
     if num_shards:
         paths = [f"{paths[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
     for path in paths:
-        if files.is_folder(path):
-            raise InputError(f"--output_file: {path} is a folder, but the name of a file is expected.")
+        files.check_output_file(path, "--output_file")
     return tuple(paths)
 
 

@@ -20,6 +20,7 @@ from bert_tf.example_format import Sidecar
 from bert_tf.files import InputError
 from bert_tf.program import say
 from bert_tf.reporting import progress_bar
+from data_prep.claims import claimed
 from data_prep.corpus import CorpusOptions, describe_bad_lines
 from data_prep.corpus_files import InputFile, corpus_bytes, cut_into_splits
 from data_prep.examples import ExampleOptions
@@ -120,24 +121,29 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
       Counts: documents, sentences, tokens of the corpus, lines that were left out, examples, predictions...
 
     Raises:
-      InputError: if the text can't be used, or a worker ran out of memory.
+      InputError: if the text can't be used, a worker ran out of memory, or another process does the same work.
     """
-    with Workers(resources.num_workers) as workers:
-        return _prepare(preparation, resources, functools.partial(_run, resources, workers))
-
-
-def _prepare(
-    preparation: Preparation, resources: Resources, run: Callable[..., list[dict[str, Any]]]
-) -> dict[str, Any]:
     outputs = preparation.outputs
     splits = cut_into_splits(preparation.inputs, preparation.corpus.documents)
     tokens_name = name_of(splits, preparation.corpus, preparation.tokenizer, outputs.vocab_sha256)
     examples_name = name_of(tokens_name, preparation.rules, preparation.examples, len(outputs.paths))
     folder = os.path.join(resources.work_dir, f"examples-{examples_name}")
-
     tokenize = TokenizeStage(
         os.path.join(resources.work_dir, f"tokens-{tokens_name}"), splits, preparation.corpus, preparation.tokenizer
     )
+    with claimed(folder, resources.task_index), Workers(resources.num_workers) as workers:
+        run = functools.partial(_run, resources, workers)
+        return _prepare(preparation, resources, folder, tokenize, run)
+
+
+def _prepare(
+    preparation: Preparation,
+    resources: Resources,
+    folder: str,
+    tokenize: TokenizeStage,
+    run: Callable[..., list[dict[str, Any]]],
+) -> dict[str, Any]:
+    outputs = preparation.outputs
     tokenized = run(tokenize, "tokens", corpus_bytes(preparation.inputs), "B")
     store = _token_store(tokenize, tokenized)
     plan = PlanStage(os.path.join(folder, "plan"), store, preparation.rules, resources.run_examples)
@@ -269,4 +275,5 @@ def _summary(
     counts["long_sentences"] = sum(part["long_sentences"] for part in planned)
     for bucket in written:
         counts.update(bucket)
+    del counts["file_size"]
     return dict(counts) | {"left_out": describe_bad_lines(tokenized)}

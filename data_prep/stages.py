@@ -149,7 +149,8 @@ class PlanStage:
         waiting: list[Plan] = []
         for plan in plan_part(self.store, job, self.rules):
             long_sentences += plan.long_sentences
-            waiting.append(plan)
+            if len(plan.keys):
+                waiting.append(plan)
             if sum(len(p.keys) for p in waiting) >= self.run_examples:
                 runs.append(self._write_run(job, len(runs), waiting))
             advance(plan.sentences)

@@ -161,11 +161,12 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
       Lines that count what was made, and count and name the questions that no document answers.
 
     Raises:
-      InputError: if the questions haven't TriviaQA's layout, a document is missing or not UTF-8, or no question can be
-        used.
+      InputError: if the questions haven't TriviaQA's layout, a document is missing or not UTF-8, no question can be
+        used, or the output's name is a folder's.
     """
     if max_num_tokens < 1:
         raise InputError(f"--max_num_tokens is {max_num_tokens}, but at least 1 is needed.")
+    files.check_output_file(output_file, "--output_file")
     questions, questions_of = read_triviaqa(triviaqa_file)
     unanswered = {question.question_id for question in questions}
     num_documents = num_pairs = 0

@@ -22,8 +22,8 @@ from bert_tf.files import InputError
 _POLL_SECONDS = 0.5
 _JOBS_AHEAD = 4
 # What the programs that use workers import: multiprocessing runs a program's module anew in each worker, and these are
-# there by then.
-_PRELOADED = ("data_prep.preparation_flags", "data_prep.reference_order", "data_prep.word_counts")
+# there by then. None of them defines flags, which would be in the way of another program's.
+_PRELOADED = ("data_prep.preparation", "data_prep.reference_order", "data_prep.word_counts")
 
 
 class Stage(Protocol):
@@ -57,6 +57,8 @@ def result_file(stage: Stage, job: int) -> str:
 class Workers:
     """Does the jobs of one stage after another, in processes that start when they are first needed and stay.
 
+    When the block ends, by an error or Ctrl-C too, jobs that still run are given up.
+
     Args:
       num_workers: how many processes; with 1, this one does the work.
     """
@@ -70,6 +72,7 @@ class Workers:
 
     def __exit__(self, *error: object) -> None:
         if "_pool" in self.__dict__:
+            self._is_over.value = True
             self._pool.shutdown(cancel_futures=True)
 
     @functools.cached_property
@@ -78,7 +81,9 @@ class Workers:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(_PRELOADED))
         self._progress = context.Value("q", 0)
-        return concurrent.futures.ProcessPoolExecutor(self._num_workers, context, _start_worker, (self._progress,))
+        self._is_over = context.RawValue("b", False)
+        shared = self._progress, self._is_over
+        return concurrent.futures.ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
 
     def run(
         self, stage: Stage, advance: Callable[[int], None], jobs: Sequence[int] | None = None
@@ -120,7 +125,8 @@ class Workers:
         pickled = pickle.dumps(stage)
         running: dict[concurrent.futures.Future, int] = {}
         try:
-            pool, progress = self._pool, self._progress
+            pool = self._pool
+            progress = self._progress.get_obj()  # read without the lock, which a worker that was killed may still hold
             shown = progress.value
             while jobs or running:
                 while jobs and len(running) < self._num_workers * _JOBS_AHEAD:
@@ -151,8 +157,14 @@ _stage_number = 0
 _advance: Callable[[int], None]
 
 
-def _start_worker(progress: Any) -> None:
+class _IsOver(Exception):
+    """What ends a job whose results nobody waits for any more, for the owner was interrupted or met an error."""
+
+
+def _start_worker(progress: Any, is_over: Any) -> None:
     def advance(amount: int) -> None:
+        if is_over.value:
+            raise _IsOver
         with progress.get_lock():
             progress.value += amount
 
@@ -163,10 +175,8 @@ def _start_worker(progress: Any) -> None:
 
 
 def _end_with_owner() -> None:
-    """Ends this process when the server that it came from is gone, which goes when its owner does."""
-    server = os.getppid()
-    while os.getppid() == server:
-        time.sleep(1)
+    """Ends this process when its owner is gone, even if it went before this process had started."""
+    multiprocessing.parent_process().join()
     os._exit(1)
 
 

@@ -20,6 +20,7 @@ from bert_tf.serving.classifier import ServedChooser, ServedClassifier
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.serving.tagger import ServedTagger
+from bert_tf.serving.texts import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.tasks.squad_answerer import describe_model
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE
 from tests import programs
@@ -123,6 +124,33 @@ def test_lines_are_answered_though_others_can_not_be(model):
     assert answers[3]["label"] in ("x", "ý", "z")
 
 
+def test_ids_are_answered_though_the_model_refuses_others(exported):
+    def line(number, ids, mask=(1, 1), segments=(0, 0)):
+        fields = {"id": number, "input_ids": ids, "input_mask": list(mask), "segment_ids": list(segments)}
+        return json.dumps(fields).encode()
+
+    lines = [
+        line(0, [2, 3]),
+        line(1, [2, 4000]),
+        line(2, [2, 3, 4]),
+        line(3, [2, 3], segments=(0, 7)),
+        line(4, [2, 1 << 40]),
+        line(5, [2, 5]),
+    ]
+    written = io.StringIO()
+    assert line_predictions.answer_lines(loaded(exported, "ids"), lines, written, batch_size=3) == (4, 6)
+    answers = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert [answer["id"] for answer in answers] == list(range(6))
+    expected = [
+        (1, f"input_ids must lie between 0 and {len(PIECES) - 1}."),
+        (2, "the fields 'input_ids', 'input_mask', 'segment_ids' must be of the same length."),
+        (3, "segment_ids must lie between 0 and 1."),
+        (4, "the field 'input_ids' must hold numbers from 0 to 2147483647, not [2, 1099511627776]."),
+    ]
+    assert [(answer["id"], answer["error"]) for answer in answers if "error" in answer] == expected
+    assert all(len(answers[number]["probabilities"]) == 3 for number in (0, 5))
+
+
 def test_the_program_answers_what_comes_in_and_fails_if_it_could_not_use_all(exported, tmp_path):
     typed = '{"text_a": "a", "text_b": "b", "id": 5}\n{"text_a": "a"}\n'
     output_file = tmp_path / "answers.jsonl"
@@ -155,6 +183,46 @@ def post(folder, body):
     # Row format: every output has a row for each instance.
     predictions = [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
     return {"predictions": predictions if len(plain) > 1 else [next(iter(row.values())) for row in predictions]}
+
+
+class Echo(tf.Module):
+    """Gives back its input in the shapes that served models give."""
+
+    def of_ids(self, input_ids):
+        rows = tf.cast(input_ids, tf.float32)
+        return {
+            "start_logits": rows,
+            "sequence_output": rows[:, :, tf.newaxis],
+            "logits": tf.ones([tf.shape(rows)[0], 5]),
+        }
+
+    def of_endings(self, prompt, endings):
+        return {"truncated": endings == "b", "probabilities": tf.zeros(tf.shape(endings)), "choice": prompt}
+
+    def of_texts(self, text_a):
+        lengths = tf.strings.length(text_a)
+        layers = tf.cast(tf.sequence_mask(lengths), tf.float32)[:, tf.newaxis, :, tf.newaxis]
+        return {"all_encoder_layers": tf.repeat(layers, 3, axis=1), "num_tokens": lengths}
+
+
+def test_answers_are_without_padding_whatever_is_answered_beside_them(tmp_path):
+    echo = Echo()
+    signatures = {
+        "ids": signature(echo.of_ids, input_ids=IDS["input_ids"]),
+        "endings": signature(echo.of_endings, prompt=TEXTS, endings=TEXT_LISTS),
+        "all_layers": signature(echo.of_texts, text_a=TEXTS),
+    }
+    tf.saved_model.save(echo, str(tmp_path), signatures=signatures)
+    short, long = saved_model.load(str(tmp_path), "ids").predict([{"input_ids": [7]}, {"input_ids": [1, 2, 3]}])
+    assert short == {"start_logits": [7.0], "sequence_output": [[7.0]], "logits": [1.0] * 5}
+    assert long["start_logits"] == [1.0, 2.0, 3.0] and len(long["logits"]) == 5
+    examples = [{"prompt": "p", "endings": ["a", "b"]}, {"prompt": "q", "endings": ["b"]}]
+    answers = saved_model.load(str(tmp_path), "endings").predict(examples)
+    assert answers[0] == {"truncated": [False, True], "probabilities": [0.0, 0.0], "choice": "p"}
+    assert answers[1] == {"truncated": [True], "probabilities": [0.0], "choice": "q"}
+    one, three = saved_model.load(str(tmp_path), "all_layers").predict(["a", "abc"])
+    assert one["all_encoder_layers"] == [[[1.0]]] * 3
+    assert three["all_encoder_layers"] == [[[1.0]] * 3] * 3
 
 
 def test_tensorflow_serving_s_json(exported, model):

@@ -15,7 +15,8 @@ from bert_tf.encoder import MASKED_SCORE
 from bert_tf.heads import SpanHead
 from bert_tf.serving.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
-from bert_tf.serving.texts import IDS, TEXTS, Signature, check_equally_many, in_parts, read_ids, signature
+from bert_tf.serving.output_layer import OutputLayer
+from bert_tf.serving.texts import TEXTS, Signature, check_equally_many, ids_signature, in_parts, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
 
 # Odds for no answer that are as high as a threshold are not above it, though summed in another order they may seem so.
@@ -85,8 +86,7 @@ class ServedAnswerer(tf.Module):
     def __init__(self, encoder: InferenceEncoder, head: SpanHead, tokenizer: FullTokenizer, rules: AnswerRules) -> None:
         super().__init__(name="answerer")
         self._encoder = encoder
-        self._weights = tf.Variable(head.output_weights.numpy(), trainable=False, name="output_weights")
-        self._bias = tf.Variable(head.output_bias.numpy(), trainable=False, name="output_bias")
+        self._output = OutputLayer(head)
         self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
         self._cls, self._sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
         self.rules = rules
@@ -101,7 +101,7 @@ class ServedAnswerer(tf.Module):
         """
         return {
             "serving_default": signature(self._from_texts, question=TEXTS, context=TEXTS),
-            "ids": signature(self._from_ids, input_ids=IDS, input_mask=IDS, segment_ids=IDS),
+            "ids": ids_signature(self._from_ids),
         }
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -121,8 +121,7 @@ class ServedAnswerer(tf.Module):
 
     def _logits(self, batch: TokenBatch) -> tf.Tensor:
         """Sequences -> [n, 2], for start and end."""
-        states = tf.cast(self._encoder.layers(batch)[-1], tf.float32)
-        return tf.matmul(states, self._weights, transpose_b=True) + self._bias
+        return self._output(self._encoder.layers(batch)[-1])
 
     def _cut(self, query: tf.RaggedTensor, context: tf.RaggedTensor) -> _Windows:
         """Ids [B, (pieces)] of questions and contexts -> windows; see `squad_features.cut_windows`."""

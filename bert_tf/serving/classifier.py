@@ -9,7 +9,17 @@ import tensorflow as tf
 
 from bert_tf.heads import ClassificationHead
 from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
-from bert_tf.serving.texts import IDS, TEXT_LISTS, TEXTS, Signature, TextReader, check_equally_many, read_ids, signature
+from bert_tf.serving.output_layer import OutputLayer
+from bert_tf.serving.texts import (
+    TEXT_LISTS,
+    TEXTS,
+    Signature,
+    TextReader,
+    check_equally_many,
+    ids_signature,
+    read_ids,
+    signature,
+)
 
 # From which probability on an example has a label, where it may have several.
 _CHOSEN = 0.5
@@ -21,12 +31,11 @@ class _Scores(tf.Module):
     def __init__(self, encoder: InferenceEncoder, head: ClassificationHead) -> None:
         super().__init__(name="scores")
         self.encoder = encoder
-        self._weights = tf.Variable(head.output_weights.numpy(), trainable=False, name="output_weights")
-        self._bias = tf.Variable(head.output_bias.numpy(), trainable=False, name="output_bias")
+        self._output = OutputLayer(head)
 
     def __call__(self, batch: TokenBatch) -> tf.Tensor:
         """[B] sequences -> logits [B, C], float32."""
-        return tf.matmul(self.encoder.pooled_output(batch), self._weights, transpose_b=True) + self._bias
+        return self._output(self.encoder.pooled_output(batch))
 
 
 class ServedClassifier(tf.Module):
@@ -67,7 +76,7 @@ class ServedClassifier(tf.Module):
         names = ("text_a", "text_b") if self._is_pair else ("text_a",)
         return {
             "serving_default": signature(self._from_texts, **dict.fromkeys(names, TEXTS)),
-            "ids": signature(self._from_ids, input_ids=IDS, input_mask=IDS, segment_ids=IDS),
+            "ids": ids_signature(self._from_ids),
         }
 
     def _from_texts(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
@@ -115,7 +124,7 @@ class ServedChooser(tf.Module):
         """
         return {
             "serving_default": signature(self._from_texts, prompt=TEXTS, endings=TEXT_LISTS),
-            "ids": signature(self._from_ids, input_ids=IDS, input_mask=IDS, segment_ids=IDS),
+            "ids": ids_signature(self._from_ids),
         }
 
     def _from_texts(self, prompt: tf.Tensor, endings: tf.Tensor) -> dict[str, tf.Tensor]:

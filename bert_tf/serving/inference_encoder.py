@@ -42,11 +42,6 @@ class TokenBatch(NamedTuple):
     lengths: tf.Tensor
 
     @classmethod
-    def spec(cls) -> "TokenBatch":
-        """What a function of a batch takes."""
-        return cls(*(tf.TensorSpec([None], tf.int32, name) for name in cls._fields))
-
-    @classmethod
     def from_padded(cls, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> "TokenBatch":
         """[B, T] each -> the tokens up to the last one of each row that is not masked; of rows that are masked, all."""
         length = tf.shape(input_ids)[1]

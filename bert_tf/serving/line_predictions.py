@@ -30,11 +30,11 @@ def answer_lines(model: ExportedModel, lines: Iterable[bytes], writer: IO[str], 
     with reporting.progress_bar(None, "predict", unit="line") as bar:
         for some in _available(lines, batch_size * _BATCHES_AT_ONCE):
             rows = [_parsed(model, line) for line in some]
-            answers = iter(model.predict([fields for fields, _ in rows if fields is not None], batch_size))
+            answers = _answers(model, [fields for fields, _ in rows if fields is not None], batch_size)
             for fields, others in rows:
-                answer = others if fields is None else others | next(answers)
-                writer.write(json.dumps(answer, ensure_ascii=False) + "\n")
-                failed += fields is None
+                answer = {} if fields is None else next(answers)
+                writer.write(json.dumps(others | answer, ensure_ascii=False) + "\n")
+                failed += fields is None or answer.keys() == {"error"}
             writer.flush()
             total += len(some)
             bar.update(len(some))
@@ -53,6 +53,18 @@ def _parsed(model: ExportedModel, line: bytes) -> tuple[dict[str, Any] | None, d
         return None, {"error": f"not valid JSON ({error.msg}, column {error.colno})"}
     except InputError as error:
         return None, others | {"error": str(error)}
+
+
+def _answers(model: ExportedModel, examples: list[dict[str, Any]], batch_size: int) -> Iterator[dict[str, Any]]:
+    """The answers, those that the model refuses with what it says."""
+    try:
+        yield from model.predict(examples, batch_size)
+    except InputError:
+        for example in examples:
+            try:
+                yield from model.predict([example])
+            except InputError as error:
+                yield {"error": str(error).removeprefix("example 0: ")}
 
 
 def _available(lines: Iterable[bytes], most: int) -> Iterator[list[bytes]]:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf import files
 from bert_tf.files import InputError
+from bert_tf.serving.texts import IDS
 
 LITE_FILE = "ids_int8.tflite"
 ONNX_FILE = "ids.onnx"
@@ -21,7 +22,7 @@ _OPSET = 17
 # input_ids, input_mask, segment_ids [B, T] -> named outputs.
 PlainFunction = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
-_SPECS = [tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids", "input_mask", "segment_ids")]
+_SPECS = list(IDS.values())
 
 
 def write_lite(function: PlainFunction, path: str) -> None:

@@ -10,7 +10,7 @@ from bert_tf.heads import MaskedLMHead
 from bert_tf.serving.graph_packing import GraphPacker
 from bert_tf.serving.graph_tokenization import GraphTokenizer
 from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch, layer_norm, product
-from bert_tf.serving.texts import IDS, TEXTS, Signature, TextReader, read_ids, signature
+from bert_tf.serving.texts import TEXTS, Signature, TextReader, ids_signature, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
 
 _MASK = "[MASK]"
@@ -53,12 +53,11 @@ class ServedEncoder(tf.Module):
         `all_encoder_layers` [B, L, T, H] with these. `fill_mask` gives the best guesses for each [MASK] of a text, best
         first: `guesses` and `probabilities` [B, M, 5], of which the first `num_masks` [B] are meant.
         """
-        ids = {"input_ids": IDS, "input_mask": IDS, "segment_ids": IDS}
         found = {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "pairs": signature(self._from_texts, text_a=TEXTS, text_b=TEXTS),
             "all_layers": signature(self._all_layers, text_a=TEXTS),
-            "ids": signature(self._from_ids, **ids),
+            "ids": ids_signature(self._from_ids),
         }
         if self._mask_filler is not None:
             found["fill_mask"] = signature(self._mask_filler.fill, text_a=TEXTS)

@@ -1,7 +1,8 @@
 """SavedModels of this project: written whole or not at all, and called with plain Python values."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,20 @@ _COUNTS = {
     "entity_ends": "num_entities",
     "guesses": "num_masks",
     "probabilities": "num_masks",
+    "all_encoder_layers": "num_tokens",
 }
-
+# The axis of a row that is padded, where it isn't the first.
+_PADDED_AXES = {"all_encoder_layers": 1}
+# Outputs, by name and rank, that have as many values for each row as one of its inputs has.
+_AS_LONG_AS = {
+    ("sequence_output", 3): "input_ids",
+    ("logits", 3): "input_ids",
+    ("start_logits", 2): "input_ids",
+    ("end_logits", 2): "input_ids",
+    ("probabilities", 2): "endings",
+    ("truncated", 2): "endings",
+}
+_MOST = np.iinfo(np.int32).max
 
 DTYPES = ("float32", "bfloat16")
 QUANTIZATIONS = ("none", "int8")
@@ -129,6 +142,9 @@ class ExportedModel:
             if name not in fields:
                 raise InputError(f"the field {name!r} is missing; there must be {', '.join(map(repr, self.inputs))}.")
             self._check_field(name, fields[name])
+        ids = [name for name in self.inputs if self._specs[name].dtype != tf.string]
+        if len({len(fields[name]) for name in ids}) > 1:
+            raise InputError(f"the fields {', '.join(map(repr, ids))} must be of the same length.")
         return {name: fields[name] for name in self.inputs}
 
     def _check_field(self, name: str, value: Any) -> None:
@@ -140,6 +156,8 @@ class ExportedModel:
                 raise InputError(f"the field {name!r} must be {wanted}, not {_shown(value)}.")
         elif not isinstance(value, list) or not value or not all(type(part) is kind for part in value):
             raise InputError(f"the field {name!r} must be a list of {wanted}, not {_shown(value)}.")
+        elif kind is int and not all(0 <= part <= _MOST for part in value):
+            raise InputError(f"the field {name!r} must hold numbers from 0 to {_MOST}, not {_shown(value)}.")
 
     def predict(self, examples: Sequence[Any], batch_size: int = 32) -> list[dict[str, Any]]:
         """Answers examples in their order, those of similar length together.
@@ -164,15 +182,22 @@ class ExportedModel:
         answers: list[dict[str, Any]] = [{}] * len(checked)
         for begin in range(0, len(order), batch_size):
             numbers = order[begin : begin + batch_size]
-            rows = self._answer([checked[number] for number in numbers])
-            for number, row in zip(numbers, rows, strict=True):
+            for number, row in zip(numbers, self._answer(checked, numbers), strict=True):
                 answers[number] = row
         return answers
 
-    def _answer(self, batch: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        outputs = self(**{name: self._tensor(name, [fields[name] for fields in batch]) for name in self.inputs})
-        for row in range(len(batch)):
-            yield {name: _plain(values[row], _count(name, outputs, row)) for name, values in sorted(outputs.items())}
+    def _answer(self, examples: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[dict[str, Any]]:
+        batch = [examples[number] for number in numbers]
+        try:
+            outputs = self(**{name: self._tensor(name, [fields[name] for fields in batch]) for name in self.inputs})
+        except tf.errors.InvalidArgumentError as error:  # what a signature asserts of its inputs
+            if len(numbers) == 1:
+                raise InputError(f"example {numbers[0]}: {_assertion(error)}") from None
+            return [row for number in numbers for row in self._answer(examples, [number])]
+        return [
+            {name: _plain(name, outputs[name][row], _count(name, outputs, row, fields)) for name in sorted(outputs)}
+            for row, fields in enumerate(batch)
+        ]
 
     def _tensor(self, name: str, column: list) -> tf.Tensor:
         spec = self._specs[name]
@@ -205,14 +230,24 @@ def _size(fields: Mapping[str, Any]) -> int:
     return sum(len(part) if isinstance(part, str) else sum(map(len, map(str, part))) for part in fields.values())
 
 
-def _count(name: str, outputs: Mapping[str, np.ndarray], row: int) -> int | None:
+def _assertion(error: tf.errors.InvalidArgumentError) -> str:
+    """The message of an assertion of the graph, without what TensorFlow puts around it."""
+    found = re.search(r"assertion failed: \[(.*?)\]", error.message)
+    return found.group(1) if found else error.message
+
+
+def _count(name: str, outputs: Mapping[str, np.ndarray], row: int, fields: Mapping[str, Any]) -> int | None:
+    """How many of a row's values are meant; None for all."""
     counts = outputs.get(_COUNTS.get(name, ""))
-    return None if counts is None else int(counts[row])
+    if counts is not None:
+        return int(counts[row])
+    source = fields.get(_AS_LONG_AS.get((name, outputs[name].ndim), ""))
+    return None if source is None else len(source)
 
 
-def _plain(value: np.ndarray | np.generic, count: int | None) -> Any:
+def _plain(name: str, value: np.ndarray | np.generic, count: int | None) -> Any:
     """An output as JSON has it."""
-    kept = value if count is None else value[:count]
+    kept = value if count is None else value[(slice(None),) * _PADDED_AXES.get(name, 0) + (slice(count),)]
     return _decoded(kept.tolist() if isinstance(kept, np.ndarray | np.generic) else kept)
 
 

@@ -16,7 +16,8 @@ import tensorflow_text as tf_text
 from bert_tf.heads import ClassificationHead
 from bert_tf.serving.graph_tokenization import GraphTokenizer, valid_utf8
 from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
-from bert_tf.serving.texts import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
+from bert_tf.serving.output_layer import OutputLayer
+from bert_tf.serving.texts import TEXT_LISTS, TEXTS, Signature, ids_signature, in_parts, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
 
 # What stands at the ends of words without being part of them: marks of sentences, quotes and brackets.
@@ -55,8 +56,7 @@ class ServedTagger(tf.Module):
     ) -> None:
         super().__init__(name="tagger")
         self._encoder = encoder
-        self._weights = tf.Variable(head.output_weights.numpy(), trainable=False, name="output_weights")
-        self._bias = tf.Variable(head.output_bias.numpy(), trainable=False, name="output_bias")
+        self._output = OutputLayer(head)
         self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
         self._types = tf.constant(list(types))
@@ -75,7 +75,7 @@ class ServedTagger(tf.Module):
         return {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "words": signature(self._from_words, words=TEXT_LISTS),
-            "ids": signature(self._from_ids, input_ids=IDS, input_mask=IDS, segment_ids=IDS),
+            "ids": ids_signature(self._from_ids),
         }
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -131,8 +131,7 @@ class ServedTagger(tf.Module):
 
     def _logits(self, batch: TokenBatch) -> tf.Tensor:
         """Sequences -> [n, C]."""
-        states = tf.cast(self._encoder.layers(batch)[-1], tf.float32)
-        return tf.matmul(states, self._weights, transpose_b=True) + self._bias
+        return self._output(self._encoder.layers(batch)[-1])
 
     def _tag_ids(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Words [B, (words)] -> their classes, [B, (words)] int32; the windows are those of `tasks.tagging`."""

@@ -33,10 +33,16 @@ def signature(function: Signature, **inputs: tf.TensorSpec) -> Signature:
     return tf.function(function, input_signature=specs, autograph=False)
 
 
-# Texts [B]; texts of which each example has several [B, C]; ids [B, T].
+# Texts [B]; texts of which each example has several [B, C].
 TEXTS = tf.TensorSpec([None], tf.string)
 TEXT_LISTS = tf.TensorSpec([None, None], tf.string)
-IDS = tf.TensorSpec([None, None], tf.int32)
+# [B, T] each: what the signature "ids" takes.
+IDS = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids", "input_mask", "segment_ids")}
+
+
+def ids_signature(function: Signature) -> Signature:
+    """A function of `input_ids`, `input_mask` and `segment_ids`, as a SavedModel keeps it."""
+    return signature(function, **IDS)
 
 
 class TextReader(tf.Module):
@@ -77,19 +83,21 @@ def check_equally_many(**inputs: tf.Tensor) -> None:
 
 def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> TokenBatch:
     """[B, T] each -> their sequences; stops a signature whose inputs the model can't read."""
+    checks = []
     for name, values in (("input_mask", input_mask), ("segment_ids", segment_ids)):
         message = f"input_ids and {name} must have the same shape."
-        tf.debugging.assert_equal(tf.shape(values), tf.shape(input_ids), message)
+        checks.append(tf.debugging.assert_equal(tf.shape(values), tf.shape(input_ids), message))
     length = tf.shape(input_ids)[1]
     message = f"input_ids must have between 1 and {config.max_position_embeddings} columns."
-    tf.debugging.Assert((length >= 1) & (length <= config.max_position_embeddings), [message, length])
+    checks.append(tf.debugging.Assert((length >= 1) & (length <= config.max_position_embeddings), [message, length]))
     for name, values, size in (
         ("input_ids", input_ids, config.vocab_size),
         ("segment_ids", segment_ids, config.type_vocab_size),
     ):
         message = f"{name} must lie between 0 and {size - 1}."
-        tf.debugging.Assert(tf.reduce_all((values >= 0) & (values < size)), [message])
-    return TokenBatch.from_padded(input_ids, input_mask, segment_ids)
+        checks.append(tf.debugging.Assert(tf.reduce_all((values >= 0) & (values < size)), [message]))
+    with tf.control_dependencies(checks):  # so that nothing else fails first and says less
+        return TokenBatch.from_padded(*map(tf.identity, (input_ids, input_mask, segment_ids)))
 
 
 # Sequences that the encoder sees at once where a text may have any number of them, which bounds the memory.

@@ -94,11 +94,21 @@ def test_rare_characters_are_left_out_of_the_alphabet(counts):
     assert not any("ž" in piece for piece in vocabulary)
 
 
+def test_values_that_can_not_be_used_are_named_before_words_are_counted(tmp_path):
+    flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path}"]
+    output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
+    assert "error: --output_file" in output and "is a folder" in output and "words" not in output
+    output = programs.run("-m", "data_prep.build_vocab", *flags, "--max_words=0", expect=1)
+    assert "--max_words=0" in output
+
+
 def test_program_writes_a_vocabulary_that_the_tokenizer_takes(tmp_path):
     text = write_corpus(tmp_path / "text.txt", documents=40)
+    long_text = tmp_path / "long.txt"  # more than one piece, so that there is work for two processes
+    long_text.write_text(open(text).read() * 150)  # noqa: SIM115
     vocab = str(tmp_path / "vocab.txt")
     output = programs.run(
-        *("-m", "data_prep.build_vocab", f"--input_file={text}", f"--output_file={vocab}", "--vocab_size=120"),
+        *("-m", "data_prep.build_vocab", f"--input_file={long_text}", f"--output_file={vocab}", "--vocab_size=120"),
         *("--reserved_tokens=[E1],[E2]", "--num_unused=3", "--num_workers=2"),
     )
     assert "counts are exact" in output and "120 pieces" in output

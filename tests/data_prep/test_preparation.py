@@ -1,11 +1,12 @@
 import collections
+import dataclasses
 import itertools
 import os
 import pathlib
 
 import pytest
 
-from bert_tf import input_pipeline
+from bert_tf import files, input_pipeline
 from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
 from data_prep import instances, stages, workers
@@ -55,6 +56,15 @@ def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small
     assert contents(other) != divided[0]
     one, _ = make(tmp_path, text, output="one.tfrecord")
     assert contents(one) == [b"".join(divided[0])]
+
+
+def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
+    """Where a chunk of sentences covers them, so that there may be nothing to sort when a part ends."""
+    expected = contents(make(tmp_path, text, output="expected", dupe_factor=1)[0])
+    monkeypatch.setattr(instances, "_SENTENCES_AT_A_TIME", 1)
+    monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (1, 1))
+    paths, _ = make(tmp_path, text, output="small", dupe_factor=1, work_dir="work-small")
+    assert contents(paths) == expected
 
 
 def test_shards_are_read_by_training(text, tmp_path):
@@ -147,13 +157,38 @@ def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
     assert contents(made.outputs.paths) == expected
 
 
+def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
+    made = preparation(tmp_path, text)
+    resources = Resources(str(tmp_path / "work"), 1, 400)
+
+    def begin_again(*_):
+        prepare(made, resources)
+
+    monkeypatch.setattr(stages.WriteStage, "run", begin_again)
+    with pytest.raises(InputError, match=r"another process does the same work in .*work/examples-.* --task_index"):
+        prepare(made, resources)
+    monkeypatch.undo()
+    prepare(made, resources)
+    assert made.outputs.are_finished()
+
+
+def test_shards_are_put_where_a_url_says(text, tmp_path):
+    made = preparation(tmp_path, text, num_shards=2)
+    urls = tuple(f"ram://{tmp_path.name}/shard-{i}" for i in range(2))
+    made = dataclasses.replace(made, outputs=dataclasses.replace(made.outputs, paths=urls))
+    prepare(made, Resources(str(tmp_path / "work"), 1, 400))
+    assert made.outputs.are_finished()
+    expected = contents(make(tmp_path, text, output="local", num_shards=2)[0])
+    assert [files.open_file(url, "rb").read() for url in urls] == expected
+
+
 def test_tasks_share_the_work(text, tmp_path, small_pieces):
     expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
     write_vocab(tmp_path)
     flags = [
         *("-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={tmp_path}/vocab.txt"),
         *("--max_seq_length=24", "--max_predictions_per_seq=4", "--dupe_factor=3", "--random_seed=7"),
-        *(f"--output_file={tmp_path}/out", "--num_shards=3", f"--work_dir={tmp_path}/shared", "--num_workers=1"),
+        *(f"--output_file={tmp_path}/out", "--num_shards=3", f"--work_dir={tmp_path}/shared", "--num_workers=2"),
     ]
     tasks = [programs.start(*flags, "--num_tasks=2", f"--task_index={i}") for i in range(2)]
     outputs = [task.communicate(timeout=100)[0] for task in tasks]
@@ -172,6 +207,8 @@ def test_odd_documents_are_counted(tmp_path):
     expected = {"documents": 3, "sentences": 5, "documents_of_one_sentence": 1, "empty_documents": 1}
     expected |= {"long_sentences": 1, "lines_without_tokens": 2}
     assert {name: counts[name] for name in expected} == expected
+    of_records = {"corpus_tokens", "records", "tokens", "random_next", "predictions", "left_out"}
+    assert set(counts) == {*expected, *of_records}
 
 
 @pytest.mark.parametrize(

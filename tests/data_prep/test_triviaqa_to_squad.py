@@ -131,6 +131,8 @@ def test_bad_input_is_named(triviaqa, write):
         triviaqa_to_squad.convert(*inputs, output)
     with pytest.raises(InputError, match="--max_num_tokens is 0"):
         triviaqa_to_squad.convert(*inputs, output, max_num_tokens=0)
+    with pytest.raises(InputError, match=r"--output_file: .*evidence.* is a folder"):
+        triviaqa_to_squad.convert(*inputs, inputs[1])
     with pytest.raises(InputError, match="has no 'Data'"):
         triviaqa_to_squad.convert(write("squad.json", '{"data": []}'), inputs[1], output)
 

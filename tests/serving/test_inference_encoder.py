@@ -38,7 +38,8 @@ def batch():
 
 def served(function):
     """Compiled as it is served: TensorFlow fuses operations, which it doesn't do one by one."""
-    return tf.function(lambda *tokens: function(TokenBatch(*tokens)), input_signature=TokenBatch.spec())
+    specs = [tf.TensorSpec([None], tf.int32, name) for name in TokenBatch._fields]
+    return tf.function(lambda *tokens: function(TokenBatch(*tokens)), input_signature=specs)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,10 @@
+"""Where the benchmarks find their data if no flag says where: in the folder of reference data beside the checkout."""
+
+import os
+
+SHARED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared")
+# Of an uncased model.
+VOCAB_FILE = f"{SHARED}/golden/tokenization/vocab.txt"
+QNLI_FOLDER = f"{SHARED}/data/glue/QNLI"
+SQUAD_FILE = f"{SHARED}/data/squad/dev-v1.1.json"
+BOOKS_FOLDER = f"{SHARED}/data/pretrain"

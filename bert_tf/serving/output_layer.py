@@ -1,0 +1,21 @@
+"""The output layer of a fine-tuned model, for serving."""
+
+import tensorflow as tf
+
+from bert_tf.heads import LinearHead
+
+
+class OutputLayer(tf.Module):
+    """What a `LinearHead` computes with its weights as they are now.
+
+    Args:
+      head: the layer.
+    """
+
+    def __init__(self, head: LinearHead) -> None:
+        super().__init__(name="output")
+        self._weights = tf.Variable(head.output_weights.numpy(), trainable=False, name="output_weights")
+        self._bias = tf.Variable(head.output_bias.numpy(), trainable=False, name="output_bias")
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [N, H] -> [N, C], float32
+        return tf.matmul(tf.cast(x, tf.float32), self._weights, transpose_b=True) + self._bias
