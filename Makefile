@@ -4,6 +4,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+WITH_BEAM := $(VENV)/.installed-with-beam
 
 .PHONY: quickstart test lint format bench clean
 
@@ -11,7 +12,7 @@ quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
 
 # Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
-test: $(INSTALLED)
+test: $(WITH_BEAM)
 	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
 
 lint: $(INSTALLED)
@@ -32,4 +33,8 @@ clean:
 $(INSTALLED): requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	touch $@
+
+$(WITH_BEAM): requirements-beam.txt $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
 	touch $@
