@@ -7,9 +7,12 @@ from absl import app, flags, logging
 
 from bert_tf.files import InputError
 
+# What shells expect of a program that Ctrl-C has ended: 128 and the signal's number.
+_INTERRUPTED = 130
+
 
 def run(main: Callable[..., None], takes_names: bool = False) -> None:
-    """Parses the flags and runs a program; an InputError becomes a message and exit status 1.
+    """Parses the flags and runs a program; an InputError becomes a message and exit status 1, Ctrl-C exit status 130.
 
     Args:
       main: what the program does.
@@ -26,6 +29,9 @@ def run(main: Callable[..., None], takes_names: bool = False) -> None:
         except InputError as error:
             say(f"error: {error}")
             sys.exit(1)
+        except KeyboardInterrupt:
+            say("\nInterrupted.")
+            sys.exit(_INTERRUPTED)
 
     app.run(checked)
 

@@ -22,22 +22,30 @@ from bert_tf.training_step import Batch, MetricMeans, NonFiniteError, TrainableM
 
 
 class Preempted(SystemExit):
-    """The run was asked to stop (SIGTERM) and saved its state first."""
+    """The run was asked to stop (SIGTERM, Ctrl-C) and saved its state first."""
 
 
 class _StopRequested(Exception):
-    """A SIGTERM came; raised between two steps."""
+    """A signal to stop came; raised between two steps."""
 
 
 @contextlib.contextmanager
-def _preemption_flag() -> Iterator[list[int]]:
-    """Collects SIGTERMs instead of dying of them; the list is empty until one comes."""
+def _stop_signals() -> Iterator[list[int]]:
+    """Collects SIGTERMs, and the first Ctrl-C, instead of dying of them; the list is empty until one comes."""
     received: list[int] = []
-    previous = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+
+    def receive(number: int, frame: object) -> None:
+        received.append(number)
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, previous[signal.SIGINT])
+            say("\nStopping after this step. Press Ctrl-C again to stop at once, without saving.")
+
+    previous = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield received
     finally:
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def restore_or_initialize(
@@ -154,7 +162,7 @@ def train(
 
     Raises:
       InputError: if the starting point doesn't fit, the data is damaged, or a loss is not finite.
-      Preempted: after a SIGTERM, when the state was saved.
+      Preempted: after a SIGTERM or Ctrl-C, when the state was saved.
     """
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
@@ -206,7 +214,7 @@ class _Loop:
 
     def run(self) -> dict[str, float]:
         """Trains to the last step and returns the last means."""
-        with self.bar, _preemption_flag() as self.stop_signals, self._translated_errors():
+        with self.bar, _stop_signals() as self.stop_signals, self._translated_errors():
             self._ask_whether_to_stop()
             while self.step < self.end:
                 self._read_from(self.step)

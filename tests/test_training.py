@@ -224,18 +224,20 @@ def test_loss_that_is_not_finite_stops_the_run_and_names_step_and_data(tmp_path)
     assert checkpoint_saver.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-2")
 
 
-def test_sigterm_saves_and_stops(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops(tmp_path, number):
     def change(step, batch):
         if step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         return batch
 
+    before = signal.getsignal(number)
     config = config_for(tmp_path, steps=50, save_checkpoints_steps=50, log_steps=50)
     with pytest.raises(SystemExit, match="which is saved"):
         run(config, data=lambda start, context: dataset_from_step(start, context, change=change))
     saved = checkpoint_saver.latest_checkpoint(str(tmp_path))
     assert 1 <= int(saved.rpartition("-")[2]) < 10
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(number) == before
 
 
 def test_damaged_data_is_named(tmp_path):
