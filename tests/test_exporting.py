@@ -24,7 +24,7 @@ from bert_tf.serving.texts import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.tasks.squad_answerer import describe_model
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE
 from tests import programs
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import PIECES, write_model_files
 
 
@@ -46,7 +46,7 @@ def config():
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):
-    model = ClassifierModel(config(), 3)
+    model = with_large_head(ClassifierModel(config(), 3))
     folder = tmp_path_factory.mktemp("runs") / "own"
     flags = {"text_b_column": "other"}
     return write_run(folder, model, flags, task="custom", problem="classification", labels=["x", "ý", "z"])
@@ -263,7 +263,7 @@ def test_onnx_gives_the_same(run_folder, tmp_path):
             exporting.export_run(run_folder, str(tmp_path / "out"), ExportConfig(onnx=True))
         return
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = ClassifierModel(dataclasses.replace(config(), hidden_act="gelu_erf"), 3)
+    model = with_large_head(ClassifierModel(dataclasses.replace(config(), hidden_act="gelu_erf"), 3))
     plain = exporting.plain_logits(model)
     portable_models.write_onnx(plain, str(tmp_path / "ids.onnx"))
     inputs = {name: np.array([[1, 1, 1, 0]], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
@@ -312,7 +312,7 @@ def test_a_run_s_folder_says_what_it_is(run_folder, tmp_path):
 
 
 def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
-    model = SpanModel(config())
+    model = with_large_head(SpanModel(config()))
     write_model_files(tmp_path)
     (tmp_path / "config.json").write_text(model.config.to_json_string())
     variables = checkpoints.named_variables(model.encoder.variables)
@@ -325,7 +325,7 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
 
 
 def test_answers_have_the_threshold_that_was_tuned_for_the_model(tmp_path):
-    model = SpanModel(config())
+    model = with_large_head(SpanModel(config()))
     settings = {"task": "squad", "version_2_with_negative": True, "doc_stride": 3, "max_query_length": 4}
     folder = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **settings)
     tuned = {"null_score_diff_threshold": -1.5, "best_f1": 50.0, "model": describe_model(7, model)}

@@ -26,7 +26,7 @@ from bert_tf.serving.texts import TextReader
 from bert_tf.tasks import squad
 from bert_tf.tasks.tagging import TaggingTask
 from bert_tf.tokenization import FullTokenizer
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import write_model_files
 
 LENGTH = 14
@@ -50,7 +50,8 @@ def tiny_model(build, tokenizer, *arguments):
     """With weights so large that predictions differ."""
     config = tiny_config(vocab_size=len(tokenizer.vocab), num_hidden_layers=1, initializer_range=0.7)
     tf.keras.utils.set_random_seed(5)
-    return build(config, *arguments)
+    model = build(config, *arguments)
+    return model if build is PretrainingModel else with_large_head(model)
 
 
 def random_text(rng, words):
