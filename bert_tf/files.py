@@ -204,6 +204,8 @@ def read_json(path: str, what: str) -> Any:
         raise InputError(
             f"{what}: {path}, line {error.lineno}, column {error.colno}: not valid JSON ({error.msg})."
         ) from None
+    except RecursionError:
+        raise InputError(f"{what}: {path}: nested thousands deep, which no file that is read here is.") from None
 
 
 @contextlib.contextmanager

@@ -12,10 +12,12 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.layers import BertLayer, Dense, LayerNorm, dropout, matmul, truncated_normal
+from bert_tf.layers import BertLayer, Dense, LayerNorm, dropout, matmul
 
-# Dropout before the classifier is fixed in the release, whatever the config says.
+# Dropout before the classifier and the initializer of the heads of fine-tuning are fixed in the release, whatever the
+# config says.
 CLASSIFIER_DROPOUT = 0.1
+FINETUNING_INITIALIZER_RANGE = 0.02
 
 
 def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -75,9 +77,18 @@ class LinearHead(BertLayer):
       scope: what the release puts before the variables' names: "cls/seq_relationship" for next sentence,
         "cls/squad" for answer spans, nothing for classifiers.
       width: H, where it isn't the config's.
+      initializer_range: standard deviation of the weights' truncated normal initializer.
     """
 
-    def __init__(self, config: BertConfig, outputs: int, scope: str = "", width: int | None = None, **kwargs) -> None:
+    def __init__(
+        self,
+        config: BertConfig,
+        outputs: int,
+        scope: str = "",
+        width: int | None = None,
+        initializer_range: float = FINETUNING_INITIALIZER_RANGE,
+        **kwargs,
+    ) -> None:
         super().__init__(config, **kwargs)
         self.outputs = outputs
         with contextlib.ExitStack() as scopes:
@@ -86,7 +97,7 @@ class LinearHead(BertLayer):
             # Not add_weight, which would put the layer's own name into the path.
             options = {"dtype": "float32", "autocast": False}
             self.output_weights = keras.Variable(
-                truncated_normal(config),
+                keras.initializers.TruncatedNormal(stddev=initializer_range),
                 shape=(outputs, width or config.hidden_size),
                 name="output_weights",
                 **options,
@@ -101,7 +112,7 @@ class LinearHead(BertLayer):
 
 def next_sentence_head(config: BertConfig, **kwargs) -> LinearHead:
     """Is B the sentence after A? pooled_output [B, H] -> logits [B, 2]; label 0 is "next", 1 is "random"."""
-    return LinearHead(config, 2, scope="cls/seq_relationship", **kwargs)
+    return LinearHead(config, 2, "cls/seq_relationship", initializer_range=config.initializer_range, **kwargs)
 
 
 class ClassificationHead(LinearHead):

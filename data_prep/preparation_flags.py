@@ -11,7 +11,7 @@ from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
 from bert_tf.masking_policy import MaskingPolicy
 from bert_tf.program import say
-from bert_tf.tokenization import load_tokenizer
+from bert_tf.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
 from data_prep.corpus import ON_BAD_LINE, CorpusOptions
 from data_prep.corpus_files import DOCUMENTS, INPUT_FORMATS, corpus_bytes, find_input_files
 from data_prep.examples import ExampleOptions
@@ -81,7 +81,7 @@ def preparation(reference_order: bool = False) -> Preparation:
     Raises:
       InputError: if a file or a value can't be used.
     """
-    load_tokenizer(_VOCAB_FILE.value, _DO_LOWER_CASE.value)
+    _check_vocabulary(warn_of_casing=reference_order)
     tokenizer = TokenizerOptions(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _WORD_SEGMENTER.value)
     corpus = CorpusOptions(_DOCUMENTS.value, _SPLIT_SENTENCES.value, _LANGUAGE.value, _ON_BAD_LINE.value)
     rules, examples = _rules(), _examples()
@@ -105,6 +105,17 @@ def preparation(reference_order: bool = False) -> Preparation:
     paths = output_paths(_OUTPUT_FILE.value, _NUM_SHARDS.value)
     outputs = OutputSet(paths, examples.features, vocabulary_hash(_VOCAB_FILE.value), settings)
     return Preparation(inputs, corpus, tokenizer, rules, examples, outputs)
+
+
+def _check_vocabulary(warn_of_casing: bool) -> None:
+    """Checks the vocabulary, and that --do_lower_case fits it; a warning is enough where the release makes examples."""
+    check_vocab_file(_VOCAB_FILE.value)
+    try:
+        validate_case_matches_vocab(_DO_LOWER_CASE.value, load_vocab(_VOCAB_FILE.value))
+    except InputError as error:
+        if not warn_of_casing:
+            raise
+        say(f"warning: {error}")
 
 
 def _rules() -> SegmentRules:

@@ -108,6 +108,13 @@ def assert_close(actual, expected, atol, name=""):
     np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=0, atol=atol, err_msg=name)
 
 
+def with_large_head(model):
+    """The same model; its head's weights become so large that predictions differ."""
+    weights = model.head.output_weights
+    weights.assign(35.0 * weights)
+    return model
+
+
 def restored(model, checkpoint, **options):
     """A model with a checkpoint's weights."""
     from bert_tf import checkpoints

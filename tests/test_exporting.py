@@ -28,7 +28,7 @@ from bert_tf.serving.texts import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.tasks.squad_answerer import describe_model
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE
 from tests import programs
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import PIECES, write_model_files
 
 
@@ -50,7 +50,7 @@ def config():
 
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory):
-    model = ClassifierModel(config(), 3)
+    model = with_large_head(ClassifierModel(config(), 3))
     folder = tmp_path_factory.mktemp("runs") / "own"
     flags = {"text_b_column": "other"}
     return write_run(folder, model, flags, task="custom", problem="classification", labels=["x", "ý", "z"])
@@ -267,7 +267,7 @@ def test_onnx_gives_the_same(run_folder, tmp_path):
             exporting.export_run(run_folder, str(tmp_path / "out"), ExportConfig(onnx=True))
         return
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = ClassifierModel(dataclasses.replace(config(), hidden_act="gelu_erf"), 3)
+    model = with_large_head(ClassifierModel(dataclasses.replace(config(), hidden_act="gelu_erf"), 3))
     plain = exporting.plain_logits(model)
     portable_models.write_onnx(plain, str(tmp_path / "ids.onnx"))
     inputs = {name: np.array([[1, 1, 1, 0]], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
@@ -323,7 +323,7 @@ IDS_OF_TEXTS = {
 
 
 def test_a_bilstm_is_exported_with_the_encoder_below_it(tmp_path):
-    model = SpanModel(config(), bilstm=BILSTM, causal=True)
+    model = with_large_head(SpanModel(config(), bilstm=BILSTM, causal=True))
     settings = {"task": "squad", "version_2_with_negative": False, "causal": True}
     folder = write_run(tmp_path / "run", model, **settings, **BILSTM.decisive())
     ids = exporting.build(folder, ExportConfig()).served.signatures()["ids"]
@@ -338,7 +338,7 @@ def test_a_bilstm_is_exported_with_the_encoder_below_it(tmp_path):
 def feature_run(tmp_path_factory):
     """An encoder, what was trained on its features, and the latter's folder."""
     root = tmp_path_factory.mktemp("features")
-    encoder, model = BertEncoder(config()), FeatureTagger(config(), 2, 5, BiLstmConfig(units=3))
+    encoder, model = BertEncoder(config()), with_large_head(FeatureTagger(config(), 2, 5, BiLstmConfig(units=3)))
     checkpoint = str(root / "bert_model.ckpt")
     checkpoint_saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
     how = {"encoder": checkpoint, "feature_layers": [-1, "embeddings"], "feature_combination": "concat"}
@@ -376,7 +376,7 @@ def test_what_can_not_be_exported_of_a_bilstm_is_named(feature_run, tmp_path):
 
 
 def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
-    model = SpanModel(config())
+    model = with_large_head(SpanModel(config()))
     write_model_files(tmp_path)
     (tmp_path / "config.json").write_text(model.config.to_json_string())
     variables = checkpoints.named_variables(model.encoder.variables)
@@ -389,7 +389,7 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
 
 
 def test_answers_have_the_threshold_that_was_tuned_for_the_model(tmp_path):
-    model = SpanModel(config())
+    model = with_large_head(SpanModel(config()))
     settings = {"task": "squad", "version_2_with_negative": True, "doc_stride": 3, "max_query_length": 4}
     folder = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **settings)
     tuned = {"null_score_diff_threshold": -1.5, "best_f1": 50.0, "model": describe_model(7, model)}

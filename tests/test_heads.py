@@ -56,6 +56,14 @@ def test_loss_is_the_same_in_parts():
     assert_close(sum(parts), whole, 1e-5)
 
 
+def test_only_the_pretraining_heads_are_initialized_as_the_config_says():
+    config = dataclasses.replace(tiny_config(), initializer_range=10.0)
+    pretrained = PretrainingModel(config).next_sentence.output_weights
+    assert np.abs(pretrained.value).max() > 1
+    for head in (ClassifierModel(config, 3).head, SpanModel(config).head):
+        assert 0.001 < np.abs(head.output_weights.value).max() <= 0.04  # cut off at two standard deviations
+
+
 def test_left_to_right_objective_predicts_each_right_neighbour():
     model = PretrainingModel(tiny_config(), objective="ltr")
     ids = np.array([[5, 6, 7, 8, 0, 0], [9, 10, 0, 0, 0, 0]], np.int32)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf import checkpoint_saver, checkpoints, files
-from bert_tf.bilstm import BiLstm, BiLstmConfig
+from bert_tf.bilstm import BiLstmConfig
 from bert_tf.conll import Sentence
 from bert_tf.encoder import BertEncoder
 from bert_tf.feature_sets import FeatureSet
@@ -33,7 +33,7 @@ from bert_tf.tasks import squad
 from bert_tf.tasks.tagging import TaggingTask
 from bert_tf.tasks.tagging_by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tokenization import FullTokenizer
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import write_model_files
 
 LENGTH = 14
@@ -60,13 +60,9 @@ def tiny_model(build, tokenizer, *arguments, **options):
     tf.keras.utils.set_random_seed(5)
     model = build(config, *arguments, **options)
     if getattr(model, "bilstm", None) is not None:
-        enlarge(model.bilstm)
-    return model
-
-
-def enlarge(bilstm: BiLstm):
-    for variable in bilstm.variables:
-        variable.assign(3.0 * variable)
+        for variable in model.bilstm.variables:
+            variable.assign(3.0 * variable)
+    return with_large_head(model) if hasattr(model, "head") else model
 
 
 def served_encoder(model):
