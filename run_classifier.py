@@ -105,7 +105,7 @@ _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though 
 def main() -> None:
     """What was asked for, in turn."""
     names = glue_benchmark.parse_names(_TASK_NAME.value)
-    export_config = _EXPORT.config() if _DO_EXPORT.value else None
+    export_config = make_export_config() if _DO_EXPORT.value else None
     if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:
         fine_tune(names)
     if export_config is not None:
@@ -147,6 +147,14 @@ def export(names: Sequence[str], config: ExportConfig) -> None:
     for name in names:
         folders = (glue_benchmark.task_folder(root, name) for root in (_OUTPUT_DIR.value, _EXPORT.export_dir))
         exporting.export_run(*folders, config)
+
+
+def make_export_config() -> ExportConfig:
+    """How the model is exported; what can't be exported so is refused before it is trained."""
+    config = _EXPORT.config()
+    if _FEATURE_LAYERS.value or _BILSTM.config():
+        config.check_bilstm()
+    return config
 
 
 def make_plan() -> Plan:

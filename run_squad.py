@@ -147,9 +147,12 @@ def make_config() -> SquadConfig:
 def make_export_config() -> ExportConfig:
     """How the model is exported: to answer as --do_predict does with the same flags, and --answer_text=offsets."""
     answers = {flag.name: flag.value for flag in (_DOC_STRIDE, _MAX_QUERY_LENGTH, _N_BEST_SIZE, _MAX_ANSWER_LENGTH)}
-    return _EXPORT.config(
+    config = _EXPORT.config(
         max_seq_length=_MAX_SEQ_LENGTH.value, null_score_diff_threshold=_NULL_THRESHOLD.value, answers=answers
     )
+    if _BILSTM.config():
+        config.check_bilstm()
+    return config
 
 
 def make_run(task: SquadTask) -> FinetuningRun:

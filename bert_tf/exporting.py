@@ -1,8 +1,8 @@
 """A finished run, or a pre-trained model, becomes a SavedModel that takes raw strings.
 
 The tokenizer, the vocabulary and the labels are inside: to serve it, only tensorflow and tensorflow-text are needed.
-What it can be asked is said by the `signatures` of `ServedClassifier`, `ServedChooser`, `ServedTagger`,
-`ServedAnswerer` and `ServedEncoder`.
+What it can be asked is said by the `signatures` of `ServedClassifier`, `ServedChooser`, `ServedTagger` (for taggers by
+features `ServedFeatureTagger`), `ServedAnswerer` and `ServedEncoder`.
 """
 
 import dataclasses
@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf import checkpoint_saver, checkpoints, files, finetuning_workflow, pretrained, run_directory
+from bert_tf.bilstm import BiLstmConfig, recorded_bilstm
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
+from bert_tf.feature_tagger import FeatureTagger
 from bert_tf.files import InputError
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.finetuning_trials import TRIALS_FILE, TrialTable
@@ -22,7 +24,9 @@ from bert_tf.packing import check_max_seq_length
 from bert_tf.program import say
 from bert_tf.serving import portable_models, saved_model
 from bert_tf.serving.answerer import AnswerRules, ServedAnswerer
+from bert_tf.serving.bilstm import RecurrentEncoder
 from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.feature_tagger import ServedFeatureTagger
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.portable_models import PlainFunction
 from bert_tf.serving.pretrained_encoder import ServedEncoder
@@ -44,11 +48,12 @@ class Exportable(NamedTuple):
 
     Attributes:
       served: with its signatures.
-      plain: what `ids` computes, padded, for runtimes that know TensorFlow's common operations only.
+      plain: what `ids` computes, padded, for runtimes that know TensorFlow's common operations only; None for a model
+        with a BiLSTM, which they can't run.
     """
 
     served: ServedModel
-    plain: PlainFunction
+    plain: PlainFunction | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +64,7 @@ class _FinishedRun:
       folder: where its checkpoints are.
       decisive: what it was trained with; see `run_directory`.
       causal: whether each token sees only those before it.
+      bilstm: sizes of the BiLSTM that was fine-tuned with the encoder; None for none.
       flags: of the program that trained.
       labels: the classes; None for regression.
       config: of the encoder.
@@ -70,6 +76,7 @@ class _FinishedRun:
     folder: str
     decisive: Mapping[str, Any]
     causal: bool
+    bilstm: BiLstmConfig | None
     flags: Mapping[str, Any]
     labels: list[str] | None
     config: BertConfig
@@ -77,7 +84,7 @@ class _FinishedRun:
     max_seq_length: int
     export_config: ExportConfig
 
-    def restore(self, model: Model) -> int:
+    def restore(self, model: Model | FeatureTagger) -> int:
         """Gives a model the weights that the run is judged with, and returns their step."""
         checkpoint = checkpoint_saver.latest_checkpoint(run_directory.judged_folder(self.folder))
         if checkpoint is None:
@@ -87,8 +94,14 @@ class _FinishedRun:
         say(str(checkpoints.restore(variables, source, may_be_fresh="", what="--model_dir")))
         return int(source.read("global_step"))
 
-    def encoder(self, model: Model) -> InferenceEncoder:
-        return InferenceEncoder(model.encoder, self.export_config.dtype)
+    @property
+    def encoder_options(self) -> dict[str, Any]:
+        """What models are built with besides the config."""
+        return {"causal": self.causal, "bilstm": self.bilstm}
+
+    def encoder(self, model: Model) -> InferenceEncoder | RecurrentEncoder:
+        encoder = InferenceEncoder(model.encoder, self.export_config.dtype)
+        return encoder if model.bilstm is None else RecurrentEncoder(encoder, model.bilstm)
 
     def texts(self) -> TextReader:
         return TextReader(self.tokenizer, self.max_seq_length)
@@ -127,13 +140,11 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
     if "task" not in run_directory.recorded(folder):
         return _build_encoder(model_dir, config)
     run = _read_run(model_dir, folder, config)
-    task = run.decisive["task"]
-    if "feature_layers" in run.decisive:
-        raise InputError(
-            f"--model_dir: {folder} tags by a frozen encoder's features; only what is fine-tuned is exported."
-        )
-    if "bilstm_layers" in run.decisive:
-        raise InputError(f"--model_dir: {folder} has a BiLSTM on the encoder; only models without one are exported.")
+    task, by_features = run.decisive["task"], "feature_layers" in run.decisive
+    if by_features or run.bilstm is not None:
+        config.check_bilstm()
+    if by_features:
+        return _build_feature_tagger(run)
     if task == SquadTask.name:
         return _build_answerer(run)
     if task == TAGGING:
@@ -167,6 +178,7 @@ def _read_run(model_dir: str, folder: str, config: ExportConfig) -> _FinishedRun
         folder,
         decisive,
         bool(decisive.get("causal")),
+        recorded_bilstm(folder),
         recorded["flags"],
         decisive.get("labels") or finetuning_workflow.recorded_labels(model_dir),
         bert_config,
@@ -183,7 +195,7 @@ def _build_classifier(run: _FinishedRun) -> Exportable:
     else:
         labels, is_pair = run.labels, bool(run.flags.get("text_b_column"))
     problem = run.decisive.get("problem") or ("classification" if labels else "regression")
-    model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
+    model = ClassifierModel(run.config, len(labels) if labels else 1, problem, **run.encoder_options)
     run.restore(model)
     encoder, multi_label = run.encoder(model), problem == "multi_label"
     return Exportable(
@@ -192,20 +204,35 @@ def _build_classifier(run: _FinishedRun) -> Exportable:
 
 
 def _build_chooser(run: _FinishedRun) -> Exportable:
-    model = ClassifierModel(run.config, 1, causal=run.causal)
+    model = ClassifierModel(run.config, 1, **run.encoder_options)
     run.restore(model)
     return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
 
 
 def _build_tagger(run: _FinishedRun) -> Exportable:
-    model = TokenModel(run.config, 2 * len(run.labels) + 1, causal=run.causal)
+    model = TokenModel(run.config, 2 * len(run.labels) + 1, **run.encoder_options)
     run.restore(model)
     served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
     return Exportable(served, plain_logits(model))
 
 
+def _build_feature_tagger(run: _FinishedRun) -> Exportable:
+    settings, layers = run.decisive, run.decisive["feature_layers"]
+    bilstm = BiLstmConfig(units=settings["bilstm_units"])
+    model = FeatureTagger(run.config, len(layers), 2 * len(run.labels) + 1, bilstm, settings["feature_combination"])
+    run.restore(model)
+    what = f"--model_dir: {run.folder} reads features of the model that was --init_checkpoint"
+    encoder, summary = pretrained.restored_encoder(
+        run.config, checkpoints.open_checkpoint(settings["encoder"], what), what
+    )
+    say(str(summary))
+    frozen = InferenceEncoder(encoder, run.export_config.dtype)
+    served = ServedFeatureTagger(frozen, layers, model, run.tokenizer, run.labels, run.max_seq_length)
+    return Exportable(served, None)
+
+
 def _build_answerer(run: _FinishedRun) -> Exportable:
-    model = SpanModel(run.config, causal=run.causal)
+    model = SpanModel(run.config, **run.encoder_options)
     step = run.restore(model)
     given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}
     for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
@@ -219,8 +246,10 @@ def _build_answerer(run: _FinishedRun) -> Exportable:
     return Exportable(ServedAnswerer(run.encoder(model), model.head, run.tokenizer, rules), plain_logits(model))
 
 
-def plain_logits(model: Model) -> PlainFunction:
-    """A fine-tuned model's logits, by name, from padded ids."""
+def plain_logits(model: Model) -> PlainFunction | None:
+    """A fine-tuned model's logits, by name, from padded ids; see `Exportable`."""
+    if model.bilstm is not None:
+        return None
 
     def logits(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         found = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})

@@ -12,11 +12,15 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import checkpoint_saver, checkpoints, exporting, run_directory
+from bert_tf.bilstm import BiLstmConfig
+from bert_tf.encoder import BertEncoder
+from bert_tf.feature_tagger import FeatureTagger
 from bert_tf.files import InputError
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.serving import line_predictions, portable_models, saved_model
 from bert_tf.serving.answerer import ServedAnswerer
 from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.feature_tagger import ServedFeatureTagger
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.serving.tagger import ServedTagger
@@ -33,7 +37,7 @@ def write_run(folder, model, flags=None, **decisive):
     folder.mkdir(parents=True)
     _, vocab_file = write_model_files(folder)
     decisive = {"do_lower_case": True, "max_seq_length": 12, **decisive}
-    run_directory.prepare(str(folder), model.config, vocab_file, flags or {}, decisive)
+    run_directory.prepare(str(folder), config(), vocab_file, flags or {}, decisive)
     tensors = checkpoints.named_variables(model.variables) | {"global_step": np.int64(7)}
     checkpoint_saver.write_checkpoint(str(folder / "model.ckpt-7"), tensors)
     (folder / "checkpoint").write_text('all_model_checkpoint_paths: "model.ckpt-7"\n')
@@ -307,8 +311,68 @@ def test_a_run_s_folder_says_what_it_is(run_folder, tmp_path):
     assert score.signatures()["ids"].get_concrete_function().structured_outputs.keys() == {"score"}
     assert isinstance(built("swag", ClassifierModel(config(), 1), task="swag", labels=["0", "1"]), ServedChooser)
     assert isinstance(built("ner", TokenModel(config(), 5), task="ner", labels=["L", "P"]), ServedTagger)
-    with pytest.raises(InputError, match="features tags by a frozen encoder's features"):
-        built("features", TokenModel(config(), 5), task="ner", labels=["L", "P"], feature_layers=[-1])
+
+
+BILSTM = BiLstmConfig(layers=1, units=3)
+TAGGING = {"task": "ner", "labels": ["L", "P"]}
+IDS_OF_TEXTS = {
+    "input_ids": np.array([[2, 5, 6, 31, 7, 3], [2, 9, 3, 0, 0, 0]], np.int32),
+    "input_mask": np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], np.int32),
+    "segment_ids": np.zeros([2, 6], np.int32),
+}
+
+
+def test_a_bilstm_is_exported_with_the_encoder_below_it(tmp_path):
+    model = with_large_head(SpanModel(config(), bilstm=BILSTM, causal=True))
+    settings = {"task": "squad", "version_2_with_negative": False, "causal": True}
+    folder = write_run(tmp_path / "run", model, **settings, **BILSTM.decisive())
+    ids = exporting.build(folder, ExportConfig()).served.signatures()["ids"]
+    found = ids(**{name: tf.constant(values) for name, values in IDS_OF_TEXTS.items()})
+    expected = dict(zip(("start_logits", "end_logits"), model.logits(IDS_OF_TEXTS), strict=True))
+    for name, logits in expected.items():
+        assert_close(found[name][0], logits[0], 1e-5)
+        assert_close(found[name][1, :3], logits[1, :3], 1e-5)
+
+
+@pytest.fixture(scope="module")
+def feature_run(tmp_path_factory):
+    """An encoder, what was trained on its features, and the latter's folder."""
+    root = tmp_path_factory.mktemp("features")
+    encoder, model = BertEncoder(config()), with_large_head(FeatureTagger(config(), 2, 5, BiLstmConfig(units=3)))
+    checkpoint = str(root / "bert_model.ckpt")
+    checkpoint_saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
+    how = {"encoder": checkpoint, "feature_layers": [-1, "embeddings"], "feature_combination": "concat"}
+    return encoder, model, write_run(root / "run", model, **TAGGING, **how, bilstm_units=3)
+
+
+def test_a_tagger_by_features_is_exported_with_the_encoder_that_it_reads(feature_run, tmp_path):
+    encoder, model, folder = feature_run
+    first_pieces = np.array([[0, 1, 1, 0, 1, 0], [0, 1, 0, 0, 0, 0]], np.int32)
+    exporting.export_run(folder, str(tmp_path / "ids"), ExportConfig(text=False))
+    ids = saved_model.load(str(tmp_path / "ids"), "ids")
+    found = ids(**{name: tf.constant(v) for name, v in (IDS_OF_TEXTS | {"first_pieces": first_pieces}).items()})
+    output = encoder(*IDS_OF_TEXTS.values())
+    states = np.stack([output.sequence_output, output.embedding_output], axis=2)
+    for row in range(2):
+        words = np.flatnonzero(first_pieces[row])
+        batch = {"activations": states[row : row + 1, words], "input_mask": np.ones([1, len(words)], np.int32)}
+        assert_close(found["logits"][row, words], model.logits(batch)[0], 1e-5)
+        assert not np.any(np.delete(found["logits"][row], words, axis=0))
+
+
+def test_what_can_not_be_exported_of_a_bilstm_is_named(feature_run, tmp_path):
+    _, model, folder = feature_run
+    for config_of_export, flag in (
+        (ExportConfig(quantize="int8"), "export_quantize=int8"),
+        (ExportConfig(onnx=True), "export_onnx"),
+    ):
+        with pytest.raises(InputError, match=f"--{flag}: a model with a BiLSTM is exported as a SavedModel only"):
+            exporting.build(folder, config_of_export)
+    assert isinstance(exporting.build(folder, ExportConfig(dtype="bfloat16")).served, ServedFeatureTagger)
+    lost = {"encoder": "gone.ckpt", "feature_layers": [-1], "feature_combination": "weighted_sum", "bilstm_units": 3}
+    model = FeatureTagger(config(), 1, 5, BiLstmConfig(units=3), "weighted_sum")
+    with pytest.raises(InputError, match=r"lost reads features of the model .*: there is no checkpoint 'gone\.ckpt'"):
+        exporting.build(write_run(tmp_path / "lost", model, **TAGGING, **lost), ExportConfig())
 
 
 def test_pre_trained_models_are_exported_from_any_folder(tmp_path):

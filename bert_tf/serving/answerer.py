@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf.encoder import MASKED_SCORE
 from bert_tf.heads import SpanHead
+from bert_tf.serving.bilstm import RecurrentEncoder
 from bert_tf.serving.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
 from bert_tf.serving.output_layer import OutputLayer
@@ -83,7 +84,13 @@ class ServedAnswerer(tf.Module):
       rules: how answers are found.
     """
 
-    def __init__(self, encoder: InferenceEncoder, head: SpanHead, tokenizer: FullTokenizer, rules: AnswerRules) -> None:
+    def __init__(
+        self,
+        encoder: InferenceEncoder | RecurrentEncoder,
+        head: SpanHead,
+        tokenizer: FullTokenizer,
+        rules: AnswerRules,
+    ) -> None:
         super().__init__(name="answerer")
         self._encoder = encoder
         self._output = OutputLayer(head)
@@ -121,7 +128,7 @@ class ServedAnswerer(tf.Module):
 
     def _logits(self, batch: TokenBatch) -> tf.Tensor:
         """Sequences -> [n, 2], for start and end."""
-        return self._output(self._encoder.layers(batch)[-1])
+        return self._output(self._encoder.token_states(batch))
 
     def _cut(self, query: tf.RaggedTensor, context: tf.RaggedTensor) -> _Windows:
         """Ids [B, (pieces)] of questions and contexts -> windows; see `squad_features.cut_windows`."""

@@ -127,13 +127,21 @@ class InferenceEncoder(tf.Module):
         """The word embeddings [V, H], in the compute dtype."""
         return self._matrices["embeddings/word_embeddings"]
 
-    def layers(self, batch: TokenBatch) -> list[tf.Tensor]:
-        """The last hidden states [n, H] of each block, first block first, in the compute dtype."""
+    def states(self, batch: TokenBatch) -> list[tf.Tensor]:
+        """The hidden states [n, H] that the first block reads, then those of each block, in the compute dtype."""
         rows = self._rows(batch)
         states = [self._embed(batch)]
         for i in range(self.config.num_hidden_layers):
             states.append(self._block(i, states[-1], rows))
-        return states[1:]
+        return states
+
+    def layers(self, batch: TokenBatch) -> list[tf.Tensor]:
+        """The last hidden states [n, H] of each block, first block first, in the compute dtype."""
+        return self.states(batch)[1:]
+
+    def token_states(self, batch: TokenBatch) -> tf.Tensor:
+        """The last hidden states [n, H], in the compute dtype."""
+        return self.states(batch)[-1]
 
     def pooled_output(self, batch: TokenBatch) -> tf.Tensor:
         """The pooler's output [B, H], float32; of the last block only the states that it reads are computed."""

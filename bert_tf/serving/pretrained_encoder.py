@@ -77,7 +77,7 @@ class ServedEncoder(tf.Module):
         return {"all_encoder_layers": tf.stack(layers, axis=1), "truncated": truncated} | self._tokens(batch)
 
     def _outputs(self, batch: TokenBatch, length: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        last = self._encoder.layers(batch)[-1]
+        last = self._encoder.token_states(batch)
         return {
             "sequence_output": tf.cast(batch.padded(last, length=length), tf.float32),
             "pooled_output": self._encoder.pool(batch, last),
@@ -121,7 +121,7 @@ class _MaskFiller(tf.Module):
         kept = self._packer.fit(pieces, none)
         batch = self._packer.pack(pieces, none, kept)
         is_mask = batch.ids == self._mask
-        states = tf.boolean_mask(self._encoder.layers(batch)[-1], is_mask)
+        states = tf.boolean_mask(self._encoder.token_states(batch), is_mask)
         probabilities, guesses = tf.math.top_k(tf.nn.softmax(self._logits(states)), min(_TOP, self._pieces.shape[0]))
         counts = tf.reduce_sum(batch.ragged(tf.cast(is_mask, tf.int64)), axis=1)
 

@@ -79,6 +79,12 @@ class ExportConfig:
             if value not in expected:
                 raise InputError(f"--export_{name} is {value!r}, but one of {', '.join(expected)} is expected.")
 
+    def check_bilstm(self) -> None:
+        """Raises an InputError if a BiLSTM, whose loop over tokens LiteRT has no operations for, is to be converted."""
+        for flag, is_given in (("--export_quantize=int8", self.quantize == "int8"), ("--export_onnx", self.onnx)):
+            if is_given:
+                raise InputError(f"{flag}: a model with a BiLSTM is exported as a SavedModel only. Leave the flag out.")
+
 
 def check_export_dir(export_dir: str) -> None:
     """Raises an InputError if a folder can't be exported to; best called before anything is trained."""

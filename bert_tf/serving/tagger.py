@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.heads import ClassificationHead
+from bert_tf.serving.bilstm import RecurrentEncoder
 from bert_tf.serving.graph_tokenization import GraphTokenizer, valid_utf8
 from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
 from bert_tf.serving.output_layer import OutputLayer
@@ -48,7 +49,7 @@ class ServedTagger(tf.Module):
 
     def __init__(
         self,
-        encoder: InferenceEncoder,
+        encoder: InferenceEncoder | RecurrentEncoder,
         head: ClassificationHead,
         tokenizer: FullTokenizer,
         types: Sequence[str],
@@ -61,6 +62,7 @@ class ServedTagger(tf.Module):
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
         self._types = tf.constant(list(types))
         self._tags = tf.constant(["O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")])
+        self._value_width = self._tags.shape[0]
         self._room = max_seq_length - 2
 
     def signatures(self) -> dict[str, Signature]:
@@ -75,12 +77,15 @@ class ServedTagger(tf.Module):
         return {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "words": signature(self._from_words, words=TEXT_LISTS),
-            "ids": ids_signature(self._from_ids),
+            "ids": self._ids_signature(),
         }
+
+    def _ids_signature(self) -> Signature:
+        return ids_signature(self._from_ids)
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
-        return {"logits": batch.padded(self._logits(batch), 0, tf.shape(input_ids)[1])}
+        return {"logits": batch.padded(self._token_values(batch), 0, tf.shape(input_ids)[1])}
 
     def _from_words(self, words: tf.Tensor) -> dict[str, tf.Tensor]:
         lengths = tf.reduce_sum(tf.cast(tf.strings.length(words) > 0, tf.int64), axis=1)
@@ -129,9 +134,13 @@ class ServedTagger(tf.Module):
     def _names(self, tag_ids: tf.RaggedTensor) -> tf.RaggedTensor:
         return tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
 
-    def _logits(self, batch: TokenBatch) -> tf.Tensor:
-        """Sequences -> [n, C]."""
-        return self._output(self._encoder.layers(batch)[-1])
+    def _token_values(self, batch: TokenBatch) -> tf.Tensor:
+        """Sequences -> what words are judged by, [n, `_value_width`]: the logits [n, C]."""
+        return self._output(self._encoder.token_states(batch))
+
+    def _word_logits(self, values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """The words' values [W, `_value_width`], and how many words each text has [B] -> the logits [W, C]."""
+        return values
 
     def _tag_ids(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
         """Words [B, (words)] -> their classes, [B, (words)] int32; the windows are those of `tasks.tagging`."""
@@ -161,14 +170,14 @@ class ServedTagger(tf.Module):
         ids = tf.concat([cls, text, sep], axis=1)
         zeros = tf.zeros_like(ids.flat_values)
         batch = TokenBatch(ids.flat_values, zeros, zeros + 1, tf.cast(ids.row_lengths(), tf.int32))
-        logits = in_parts(self._logits, batch, width=self._tags.shape[0])
-
         place = pieces.row_starts() - tf.gather(begins, words.value_rowids())  # [W] in the word's text
         window = place // tf.gather(step, words.value_rowids())
         window += tf.gather(tf.cumsum(windows, exclusive=True), words.value_rowids())
-        token = tf.gather(ids.row_starts(), window) + 1 + place - tf.gather(begin, window)
-        tag_ids = tf.argmax(tf.gather(logits, token), axis=-1, output_type=tf.int32)
-        return words.with_flat_values(tag_ids)
+        token = tf.gather(ids.row_starts(), window) + 1 + place - tf.gather(begin, window)  # in ascending order
+        is_word = tf.scatter_nd(token[:, tf.newaxis], tf.ones_like(token, tf.bool), tf.shape(zeros, token.dtype))
+        values = in_parts(self._token_values, batch, self._value_width, is_word)
+        logits = self._word_logits(values, words.row_lengths())
+        return words.with_flat_values(tf.argmax(logits, axis=-1, output_type=tf.int32))
 
     def _entities(self, tag_ids: tf.RaggedTensor) -> _Entities:
         """Classes [B, (words)] -> entities; as seqeval reads IOB2, I- without anything to continue begins one."""

@@ -104,8 +104,20 @@ def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, se
 _SEQUENCES_AT_ONCE = 32
 
 
-def in_parts(function: Callable[[TokenBatch], tf.Tensor], batch: TokenBatch, width: int) -> tf.Tensor:
-    """Applies a function of a batch [n] -> [n, width], float32, to some sequences at a time."""
+def in_parts(
+    function: Callable[[TokenBatch], tf.Tensor], batch: TokenBatch, width: int, kept: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Applies a function of a batch [n] -> [n, width], float32, to some sequences at a time.
+
+    Args:
+      function: what is applied.
+      batch: the sequences.
+      width: of what it gives.
+      kept: [n], the tokens whose results are wanted; None for all.
+
+    Returns:
+      [n, width], or of the tokens that are kept.
+    """
     total = tf.size(batch.lengths)
     behind = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)
 
@@ -113,7 +125,8 @@ def in_parts(function: Callable[[TokenBatch], tf.Tensor], batch: TokenBatch, wid
         end = tf.minimum(begin + _SEQUENCES_AT_ONCE, total)
         tokens = slice(behind[begin], behind[end])
         part = TokenBatch(batch.ids[tokens], batch.segments[tokens], batch.visible[tokens], batch.lengths[begin:end])
-        return end, results.write(begin // _SEQUENCES_AT_ONCE, function(part))
+        found = function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
+        return end, results.write(begin // _SEQUENCES_AT_ONCE, found)
 
     results = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[None, width], infer_shape=False)
     empty = results.write(0, tf.zeros([0, width]))

@@ -11,26 +11,34 @@ import tensorflow as tf
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf import checkpoint_saver, checkpoints, files
+from bert_tf.bilstm import BiLstmConfig
 from bert_tf.conll import Sentence
+from bert_tf.encoder import BertEncoder
 from bert_tf.feature_sets import FeatureSet
+from bert_tf.feature_tagger import COMBINATIONS, FeatureTagger
+from bert_tf.features import FrozenEncoder
 from bert_tf.fill_mask import MaskFiller
 from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining import PretrainingModel
 from bert_tf.sentence_features import InputExample, pack_example
 from bert_tf.serving.answerer import AnswerRules, ServedAnswerer
+from bert_tf.serving.bilstm import RecurrentEncoder
 from bert_tf.serving.classifier import ServedChooser, ServedClassifier
+from bert_tf.serving.feature_tagger import ServedFeatureTagger
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.tagger import ServedTagger
 from bert_tf.serving.texts import TextReader
 from bert_tf.tasks import squad
 from bert_tf.tasks.tagging import TaggingTask
+from bert_tf.tasks.tagging_by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import write_model_files
 
 LENGTH = 14
 INVALID = b"a \xffb\xc3"
+BILSTM = BiLstmConfig(layers=1, units=3)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,12 +54,20 @@ def tokenizer(tmp_path_factory):
     return FullTokenizer(vocab_file)
 
 
-def tiny_model(build, tokenizer, *arguments):
+def tiny_model(build, tokenizer, *arguments, **options):
     """With weights so large that predictions differ."""
     config = tiny_config(vocab_size=len(tokenizer.vocab), num_hidden_layers=1, initializer_range=0.7)
     tf.keras.utils.set_random_seed(5)
-    model = build(config, *arguments)
-    return model if build is PretrainingModel else with_large_head(model)
+    model = build(config, *arguments, **options)
+    if getattr(model, "bilstm", None) is not None:
+        for variable in model.bilstm.variables:
+            variable.assign(3.0 * variable)
+    return with_large_head(model) if hasattr(model, "head") else model
+
+
+def served_encoder(model):
+    encoder = InferenceEncoder(model.encoder)
+    return RecurrentEncoder(encoder, model.bilstm) if model.bilstm else encoder
 
 
 def random_text(rng, words):
@@ -72,13 +88,16 @@ def pairs():
     return [*texts, ("", ""), ("a", ""), ("\0", "\0")]
 
 
-@pytest.mark.parametrize("problem", ["classification", "multi_label", "regression"])
-def test_classifiers(tokenizer, pairs, problem):
+@pytest.mark.parametrize(
+    ("problem", "bilstm"),
+    [("classification", None), ("multi_label", None), ("regression", None), ("classification", BILSTM)],
+)
+def test_classifiers(tokenizer, pairs, problem, bilstm):
     labels = None if problem == "regression" else ["x", "y", "ž"]
-    model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem)
+    model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem, bilstm=bilstm, causal=bool(bilstm))
     is_pair = problem != "multi_label"
     served = ServedClassifier(
-        InferenceEncoder(model.encoder), model.head, TextReader(tokenizer, LENGTH), labels, not is_pair, is_pair
+        served_encoder(model), model.head, TextReader(tokenizer, LENGTH), labels, not is_pair, is_pair
     )
     sequences = [pack_example(InputExample("", a, b if is_pair else None), LENGTH, tokenizer) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
@@ -152,10 +171,17 @@ def test_choices(tokenizer, pairs):
     assert not np.any(found["probabilities"][-1])
 
 
-@pytest.mark.parametrize("rules", [AnswerRules(LENGTH, 3, 4, 6, 5), AnswerRules(12, 99, 5, 1, 2, 0.3)])
-def test_answers(tokenizer, rules):
-    model = tiny_model(SpanModel, tokenizer)
-    served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, rules)
+@pytest.mark.parametrize(
+    ("rules", "bilstm"),
+    [
+        (AnswerRules(LENGTH, 3, 4, 6, 5), None),
+        (AnswerRules(12, 99, 5, 1, 2, 0.3), None),
+        (AnswerRules(LENGTH, 3, 4, 6, 5), BILSTM),
+    ],
+)
+def test_answers(tokenizer, rules, bilstm):
+    model = tiny_model(SpanModel, tokenizer, bilstm=bilstm)
+    served = ServedAnswerer(served_encoder(model), model.head, tokenizer, rules)
     rng = random.Random(3)
     texts = [(random_text(rng, rng.randint(0, 5)), random_text(rng, rng.randint(1, 30))) for _ in range(40)]
     texts += [("a", ""), ("", "a"), ("a", " \n\u200b")]
@@ -210,10 +236,33 @@ def test_answers_that_do_not_need_saying(tokenizer):
     assert logits.shape == [1, 5]
 
 
-def test_tags(tokenizer):
-    types = ["LOC", "PER"]
-    model = tiny_model(TokenModel, tokenizer, 5)
-    served = ServedTagger(InferenceEncoder(model.encoder), model.head, tokenizer, types, LENGTH)
+TYPES = ["LOC", "PER"]
+
+
+def fine_tuned_tagger(tokenizer, bilstm):
+    """A task, its model, and that model served."""
+    model = tiny_model(TokenModel, tokenizer, 5, bilstm=bilstm)
+    return TaggingTask({}, TYPES), model, ServedTagger(served_encoder(model), model.head, tokenizer, TYPES, LENGTH)
+
+
+def feature_tagger(tokenizer, folder, combination):
+    encoder = tiny_model(BertEncoder, tokenizer)
+    checkpoint = str(folder / "bert_model.ckpt")
+    checkpoint_saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
+    frozen = FrozenEncoder(encoder.config, checkpoint, "-1,embeddings", "--feature_layers")
+    model = tiny_model(FeatureTagger, tokenizer, 2, 5, BILSTM, combination)
+    if combination == "weighted_sum":
+        model.layer_scores.assign([0.9, -0.4])
+    served = ServedFeatureTagger(InferenceEncoder(encoder), frozen.layers, model, tokenizer, TYPES, LENGTH)
+    return FeatureTaggingTask({}, FeatureBased(frozen, combination), TYPES), model, served
+
+
+@pytest.mark.parametrize("kind", ["encoder", "bilstm", "weighted_sum"])
+def test_tags(tokenizer, kind, tmp_path):
+    if kind in COMBINATIONS:
+        task, model, served = feature_tagger(tokenizer, tmp_path, kind)
+    else:
+        task, model, served = fine_tuned_tagger(tokenizer, BILSTM if kind == "bilstm" else None)
     rng = random.Random(2)
     texts = ["", " ", "“Ab” (b,a)... c!d d.", "\u200b a"] + [random_text(rng, rng.randint(1, 40)) for _ in range(20)]
     found = {k: v.numpy() for k, v in served.signatures()["serving_default"](text_a=tf.constant(texts)).items()}
@@ -224,9 +273,8 @@ def test_tags(tokenizer):
     tokens = [row("tokens", found["num_tokens"][i], i) for i in range(len(texts))]
     assert tokens[:3] == [[], [], ["“", "Ab", "”", "(", "b,a", ")", ".", ".", ".", "c!d", "d", "."]]
     sentences = [Sentence("", tuple(words), None, (), None, "", 0) for words in tokens if words]
-    task = TaggingTask({}, types)
     features = task.featurize(sentences, tokenizer, LENGTH)
-    batch = features.batch(np.arange(len(features)), 20)
+    batch = features.batch(np.arange(len(features)), max(20, features.max_length))
     tag_ids = features.of_words(model.predict(batch)["tags"].numpy())
     expected = features.by_sentence([task.tags[i] for i in tag_ids])
     tags = [row("tags", len(words), i) for i, words in enumerate(tokens)]

@@ -1,0 +1,107 @@
+"""The BiLSTM for serving: what `bilstm.BiLstm` computes, without Keras and over real tokens only.
+
+Axis letters: B sequences, T tokens or words of the longest, n tokens or words of all sequences, U units.
+"""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.bilstm import BiLstm
+from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch, product
+
+
+class _Lstm(tf.Module):
+    """One direction of one layer, with its weights as they are now; Keras has its gates in the order i, f, g, o."""
+
+    def __init__(self, layer: keras.layers.LSTM, backward: bool) -> None:
+        super().__init__(name="backward" if backward else "forward")
+        self._backward = backward
+        self._units = layer.units
+        cell = layer.cell
+        self._kernel = tf.Variable(cell.kernel.numpy(), trainable=False, name="kernel")
+        self._recurrent_kernel = tf.Variable(cell.recurrent_kernel.numpy(), trainable=False, name="recurrent_kernel")
+        self._bias = tf.Variable(cell.bias.numpy(), trainable=False, name="bias")
+
+    def __call__(self, x: tf.Tensor, visible: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """x [n, width], visible [n] bool, lengths [B] -> [n, U]; at what isn't visible the state stays as it was."""
+        # The loop needs steps; what reads the inputs alone is one product, of which nothing is padding.
+        length = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
+
+        def steps(values: tf.Tensor) -> tf.Tensor:  # [n, ...] -> [T, B, ...]
+            rows = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+            padded = rows.to_tensor(shape=tf.stack([-1, length, *values.shape[1:]]))
+            return tf.transpose(padded, [1, 0, *range(2, values.shape.rank + 1)])
+
+        inputs = product(x, self._kernel, self._bias)
+        nothing = tf.zeros([tf.size(lengths), self._units])
+        states, _ = tf.scan(
+            self._step, (steps(inputs), steps(visible[:, tf.newaxis])), (nothing, nothing), reverse=self._backward
+        )
+        return tf.boolean_mask(tf.transpose(states, [1, 0, 2]), tf.sequence_mask(lengths, length))
+
+    def _step(
+        self, carried: tuple[tf.Tensor, tf.Tensor], token: tuple[tf.Tensor, tf.Tensor]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """State and cell [B, U]; inputs [B, 4U] and whether they count [B, 1] -> the next state and cell."""
+        (state, cell), (inputs, visible) = carried, token
+        gates = inputs + tf.matmul(state, self._recurrent_kernel)
+        write, keep, new, show = tf.split(gates, 4, axis=-1)
+        next_cell = tf.sigmoid(keep) * cell + tf.sigmoid(write) * tf.tanh(new)
+        next_state = tf.sigmoid(show) * tf.tanh(next_cell)
+        return tf.where(visible, next_state, state), tf.where(visible, next_cell, cell)
+
+
+class InferenceBiLstm(tf.Module):
+    """What a `BiLstm` computes, float32 like it.
+
+    Args:
+      bilstm: the layers, whose weights are taken as they are now.
+    """
+
+    def __init__(self, bilstm: BiLstm) -> None:
+        super().__init__(name="bilstm")
+        self._layers = [
+            (_Lstm(layer.forward_layer, backward=False), _Lstm(layer.backward_layer, backward=True))
+            for layer in bilstm.layers
+        ]
+
+    def __call__(self, x: tf.Tensor, visible: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        """What each token is read as.
+
+        Args:
+          x: [n, width], the sequences end to end.
+          visible: [n], 0 for tokens that are passed over.
+          lengths: [B] int32, how many tokens each sequence has.
+
+        Returns:
+          [n, 2U], forward states before backward ones; zeros for tokens that are passed over.
+        """
+        x, is_visible = tf.cast(x, tf.float32), visible > 0
+        for directions in self._layers:
+            x = tf.concat([direction(x, is_visible, lengths) for direction in directions], axis=-1)
+        return tf.where(is_visible[:, tf.newaxis], x, 0.0)
+
+
+class RecurrentEncoder(tf.Module):
+    """An encoder with a BiLSTM on it, where an `InferenceEncoder` would be; see `finetuning_models.EncoderModel`.
+
+    Args:
+      encoder: what the BiLSTM reads.
+      bilstm: the BiLSTM.
+    """
+
+    def __init__(self, encoder: InferenceEncoder, bilstm: BiLstm) -> None:
+        super().__init__(name="recurrent_encoder")
+        self.config = encoder.config
+        self._encoder = encoder
+        self._bilstm = InferenceBiLstm(bilstm)
+
+    def token_states(self, batch: TokenBatch) -> tf.Tensor:
+        """The BiLSTM's states [n, 2U], float32."""
+        return self._bilstm(self._encoder.token_states(batch), batch.visible, batch.lengths)
+
+    def pooled_output(self, batch: TokenBatch) -> tf.Tensor:
+        """What both directions end with, [B, 2U], which is read in place of the pooler's output; float32."""
+        forward, backward = tf.split(self.token_states(batch), 2, axis=-1)
+        last = tf.cumsum(batch.lengths) - 1  # a batch's sequences end with a visible token, if they have one
+        return tf.concat([tf.gather(forward, last), batch.first(backward)], axis=-1)
