@@ -29,12 +29,15 @@ bench: $(INSTALLED)
 clean:
 	rm -rf build .pytest_cache .ruff_cache
 
-# The stamp makes the second run quick: pip is asked again only when the pins change.
+# The stamps make the second run quick: pip is asked again only when the pins change. Compiling what is installed would
+# take half of pip's time, and Python compiles what it imports anyway, which is a small part of it.
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+
 $(INSTALLED): requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(INSTALL) -r requirements.txt
 	touch $@
 
 $(WITH_BEAM): requirements-beam.txt $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-beam.txt
+	$(INSTALL) -r requirements-beam.txt
 	touch $@
