@@ -24,7 +24,7 @@ from bert_tf.packing import check_max_seq_length
 from bert_tf.program import say
 from bert_tf.serving import portable_models, saved_model
 from bert_tf.serving.answerer import AnswerRules, ServedAnswerer
-from bert_tf.serving.bilstm import RecurrentEncoder
+from bert_tf.serving.bilstm import RecurrentEncoder, TextEncoder
 from bert_tf.serving.classifier import ServedChooser, ServedClassifier
 from bert_tf.serving.feature_tagger import ServedFeatureTagger
 from bert_tf.serving.inference_encoder import InferenceEncoder
@@ -99,7 +99,7 @@ class _FinishedRun:
         """What models are built with besides the config."""
         return {"causal": self.causal, "bilstm": self.bilstm}
 
-    def encoder(self, model: Model) -> InferenceEncoder | RecurrentEncoder:
+    def encoder(self, model: Model) -> TextEncoder:
         encoder = InferenceEncoder(model.encoder, self.export_config.dtype)
         return encoder if model.bilstm is None else RecurrentEncoder(encoder, model.bilstm)
 

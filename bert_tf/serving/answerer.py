@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from bert_tf.encoder import MASKED_SCORE
 from bert_tf.heads import SpanHead
-from bert_tf.serving.bilstm import RecurrentEncoder
+from bert_tf.serving.bilstm import TextEncoder
 from bert_tf.serving.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
-from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
+from bert_tf.serving.inference_encoder import TokenBatch
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.texts import TEXTS, Signature, check_equally_many, ids_signature, in_parts, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
@@ -86,7 +86,7 @@ class ServedAnswerer(tf.Module):
 
     def __init__(
         self,
-        encoder: InferenceEncoder | RecurrentEncoder,
+        encoder: TextEncoder,
         head: SpanHead,
         tokenizer: FullTokenizer,
         rules: AnswerRules,

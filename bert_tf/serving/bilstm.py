@@ -105,3 +105,7 @@ class RecurrentEncoder(tf.Module):
         forward, backward = tf.split(self.token_states(batch), 2, axis=-1)
         last = tf.cumsum(batch.lengths) - 1  # a batch's sequences end with a visible token, if they have one
         return tf.concat([tf.gather(forward, last), batch.first(backward)], axis=-1)
+
+
+# What served models read texts with.
+TextEncoder = InferenceEncoder | RecurrentEncoder

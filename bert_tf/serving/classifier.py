@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from bert_tf.heads import ClassificationHead
-from bert_tf.serving.bilstm import RecurrentEncoder
-from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
+from bert_tf.serving.bilstm import TextEncoder
+from bert_tf.serving.inference_encoder import TokenBatch
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.texts import (
     TEXT_LISTS,
@@ -29,7 +29,7 @@ _CHOSEN = 0.5
 class _Scores(tf.Module):
     """The encoder with a classifier's output layer."""
 
-    def __init__(self, encoder: InferenceEncoder | RecurrentEncoder, head: ClassificationHead) -> None:
+    def __init__(self, encoder: TextEncoder, head: ClassificationHead) -> None:
         super().__init__(name="scores")
         self.encoder = encoder
         self._output = OutputLayer(head)
@@ -53,7 +53,7 @@ class ServedClassifier(tf.Module):
 
     def __init__(
         self,
-        encoder: InferenceEncoder | RecurrentEncoder,
+        encoder: TextEncoder,
         head: ClassificationHead,
         texts: TextReader,
         labels: Sequence[str] | None,
@@ -110,9 +110,7 @@ class ServedChooser(tf.Module):
       texts: what reads its texts.
     """
 
-    def __init__(
-        self, encoder: InferenceEncoder | RecurrentEncoder, head: ClassificationHead, texts: TextReader
-    ) -> None:
+    def __init__(self, encoder: TextEncoder, head: ClassificationHead, texts: TextReader) -> None:
         super().__init__(name="chooser")
         self._scores = _Scores(encoder, head)
         self._texts = texts

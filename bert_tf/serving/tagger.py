@@ -14,9 +14,9 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.heads import ClassificationHead
-from bert_tf.serving.bilstm import RecurrentEncoder
+from bert_tf.serving.bilstm import TextEncoder
 from bert_tf.serving.graph_tokenization import GraphTokenizer, valid_utf8
-from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
+from bert_tf.serving.inference_encoder import TokenBatch
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.texts import TEXT_LISTS, TEXTS, Signature, ids_signature, in_parts, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
@@ -49,7 +49,7 @@ class ServedTagger(tf.Module):
 
     def __init__(
         self,
-        encoder: InferenceEncoder | RecurrentEncoder,
+        encoder: TextEncoder,
         head: ClassificationHead,
         tokenizer: FullTokenizer,
         types: Sequence[str],
