@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import files
-from bert_tf.example_format import Sidecar
 from bert_tf.files import InputError
 from bert_tf.program import say
 from bert_tf.reporting import progress_bar
@@ -26,7 +24,7 @@ from data_prep.corpus_files import InputFile, corpus_bytes, cut_into_splits
 from data_prep.examples import ExampleOptions
 from data_prep.instances import EXAMPLE, SegmentRules
 from data_prep.outputs import OutputSet, name_of
-from data_prep.shards import GrowingShard
+from data_prep.shards import OwnShards, add_up
 from data_prep.stages import (
     PlanStage,
     Run,
@@ -159,50 +157,13 @@ def _prepare(
     write = WriteStage(
         os.path.join(folder, "buckets"), store, runs, buckets, preparation.examples, preparation.tokenizer.vocab
     )
-    shards = _Shards(folder, write, outputs, resources)
+    shards = OwnShards(folder, write, outputs, resources.own(len(outputs.paths)))
     written = run(write, "examples", examples, "example", shards.add)
     shards.finish(written)
     store.close()
     if resources.num_tasks == 1:
         shutil.rmtree(folder)
     return _summary(tokenized, planned, written)
-
-
-class _Shards:
-    """The shards that this task joins and puts in their places."""
-
-    def __init__(self, folder: str, write: WriteStage, outputs: OutputSet, resources: Resources) -> None:
-        self._outputs = outputs
-        self._buckets = write.buckets
-        self._jobs = [[] for _ in outputs.paths]
-        for job, bucket in enumerate(write.buckets):
-            self._jobs[bucket.shard].append(job)
-        self._paths = [os.path.join(folder, f"shard-{shard:05d}") for shard in range(len(outputs.paths))]
-        self._growing = {
-            shard: GrowingShard(self._paths[shard], [write.path(job) for job in self._jobs[shard]])
-            for shard in resources.own(len(outputs.paths))
-            # A run before may have put it in its place already.
-            if files.exists(self._paths[shard]) or not outputs.is_finished(shard)
-        }
-
-    def add(self, job: int, counts: Mapping[str, Any]) -> None:
-        """Takes a bucket that is written."""
-        shard = self._buckets[job].shard
-        if shard in self._growing:
-            self._growing[shard].add(job - self._jobs[shard][0], counts["file_size"])
-
-    def finish(self, written: Sequence[Mapping[str, Any]]) -> None:
-        """Takes the other tasks' buckets too, and puts the shards in their places."""
-        with progress_bar(len(self._growing), "shards", unit="shard") as bar:
-            for shard, growing in self._growing.items():
-                counts: collections.Counter[str] = collections.Counter()
-                for job in self._jobs[shard]:
-                    self.add(job, written[job])
-                    counts.update(written[job])
-                del counts["file_size"]
-                sidecar = self._outputs.sidecar(shard, growing.size, counts)
-                _publish(self._paths[shard], self._outputs.paths[shard], sidecar)
-                bar.update()
 
 
 def _run(
@@ -255,15 +216,6 @@ def check_documents(documents: int) -> None:
         )
 
 
-def _publish(source: str, target: str, sidecar: Sidecar) -> None:
-    """Moves a shard to its place.
-
-    The sidecar goes first: until the shard stands beside it, it fits no file that may be there.
-    """
-    sidecar.write(target)
-    files.move(source, target)
-
-
 def _summary(
     tokenized: Sequence[Mapping[str, Any]], planned: Sequence[Mapping[str, Any]], written: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
@@ -273,7 +225,5 @@ def _summary(
         counts.update({name: part.get(name, 0) for name in names})
         counts["corpus_tokens"] += part["tokens"]
     counts["long_sentences"] = sum(part["long_sentences"] for part in planned)
-    for bucket in written:
-        counts.update(bucket)
-    del counts["file_size"]
+    counts.update(add_up(written))
     return dict(counts) | {"left_out": describe_bad_lines(tokenized)}

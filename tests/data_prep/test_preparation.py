@@ -11,6 +11,7 @@ from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
 from data_prep import instances, stages, workers
 from data_prep import preparation as preparing
+from data_prep import shards as joining
 from data_prep.preparation import Resources, prepare
 from tests import programs
 from tests.data_prep.corpora import PIECES, features, make, preparation, records, write_corpus, write_vocab
@@ -140,14 +141,14 @@ def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
     expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
     made = preparation(tmp_path, text, num_shards=3)
     resources = Resources(str(tmp_path / "crashed"), 1, 400)
-    publish = preparing._publish
+    publish = joining._publish
 
     def crash_at_second(source, target, sidecar):
         if "00001" in target:
             raise KeyboardInterrupt
         publish(source, target, sidecar)
 
-    monkeypatch.setattr(preparing, "_publish", crash_at_second)
+    monkeypatch.setattr(joining, "_publish", crash_at_second)
     with pytest.raises(KeyboardInterrupt):
         prepare(made, resources)
     assert not made.outputs.are_finished()
