@@ -216,7 +216,7 @@ def measure_memory(documents, folder):
 def measure_masking(documents, folder):
     """Rows: static and dynamic data, read and trained on."""
     from benchmarks.pretraining_step import step_on
-    from bert_tf import input_pipeline
+    from bert_tf import input_pipeline, record_shards
     from bert_tf.config import BertConfig
     from bert_tf.dynamic_masking import BatchMasker
     from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
@@ -232,11 +232,11 @@ def measure_masking(documents, folder):
         path = f"{folder}/{name.replace(', ', '-').replace(' ', '-')}"
         run(preparation(text, path, num_workers=1, **options))
         megabytes[name] = os.path.getsize(path) / 1e6
-        shards = input_pipeline.find_shards(path, LENGTH, PREDICTIONS, 30522)
-        features = input_pipeline.record_features(shards, LENGTH, PREDICTIONS)
+        shards = record_shards.find_shards(path, LENGTH, PREDICTIONS, 30522)
+        features = record_shards.record_features(shards, LENGTH, PREDICTIONS)
         masker = None
         if name != "static":
-            policy = MaskingPolicy(**input_pipeline.masking_settings(shards[0]))
+            policy = MaskingPolicy(**record_shards.masking_settings(shards[0]))
             masker = BatchMasker(policy, MaskingVocabulary.of(load_vocab(_VOCAB_FILE.value)), PREDICTIONS, seed=1)
         dataset = input_pipeline.training_batches(shards, features, BATCH, 1, 0, masker=masker)
         iterator = iter(dataset)

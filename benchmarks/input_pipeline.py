@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from bert_tf import example_format, input_pipeline, reporting
+from bert_tf import example_format, input_pipeline, record_shards, reporting
 
 _RECORDS = flags.DEFINE_integer("records", 40000, "Examples that are written first, in four files.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "How often each way is timed; the median counts.")
@@ -73,7 +73,7 @@ def main(_):
     features = example_format.pretraining_features(LENGTH, PREDICTIONS)
     with tempfile.TemporaryDirectory() as folder:
         paths = write_files(folder, features)
-        shards = input_pipeline.find_shards(",".join(paths), LENGTH, PREDICTIONS, VOCAB_SIZE)
+        shards = record_shards.find_shards(",".join(paths), LENGTH, PREDICTIONS, VOCAB_SIZE)
         ways = {
             "released input_fn": released_way(paths, features),
             "ours": input_pipeline.training_batches(shards, features, _BATCH.value, seed=1, start_step=0),

@@ -9,17 +9,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf import distribution, input_pipeline, run_directory, training
+from bert_tf import distribution, input_pipeline, record_shards, run_directory, training
 from bert_tf.batch_evaluation import BatchEvaluator
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
 from bert_tf.dynamic_masking import BatchMasker
 from bert_tf.example_format import Feature, pretraining_features, vocabulary_hash
 from bert_tf.files import InputError
-from bert_tf.input_pipeline import Shard
 from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
 from bert_tf.pretraining import PretrainingModel
 from bert_tf.program import say
+from bert_tf.record_shards import Shard
 from bert_tf.training_step import DTYPES, TrainingConfig
 from bert_tf.vocabulary import check_vocab_file, load_vocab
 
@@ -111,10 +111,10 @@ class PretrainingRun:
         """Some data's shards, checked, what their records hold, and what masks them (see `Phase`)."""
         self.config.check_sequence_length(data.max_seq_length)
         lengths = (data.max_seq_length, data.max_predictions_per_seq)
-        shards = input_pipeline.find_shards(
+        shards = record_shards.find_shards(
             data.input_file, *lengths, self.config.vocab_size, self.vocab_sha256, data.what
         )
-        features = input_pipeline.record_features(shards, *lengths, data.what)
+        features = record_shards.record_features(shards, *lengths, data.what)
         if features == pretraining_features(*lengths) or self.objective == "ltr":
             return shards, features, None
         for shard in shards:
@@ -128,7 +128,7 @@ class PretrainingRun:
                 f"{data.what}: {data.input_file} is unmasked data, to be masked while it is read, which needs "
                 "--vocab_file (the one that the data was made with)."
             )
-        policy = MaskingPolicy(**input_pipeline.masking_settings(shards[0]))
+        policy = MaskingPolicy(**record_shards.masking_settings(shards[0]))
         vocabulary = MaskingVocabulary.of(load_vocab(self.vocab_file), policy.ordinary_replacements)
         masker = BatchMasker(policy, vocabulary, data.max_predictions_per_seq, self.training_config.seed)
         return shards, features, masker

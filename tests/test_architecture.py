@@ -15,7 +15,7 @@ LAYERS = [
         "files traced_text vocabulary program",
         "config tokenization packing metrics example_format masking_policy tables conll feature_sets reporting",
         "parallel sentence_features",
-        "input_pipeline dynamic_masking layers encoder heads optimization distribution",
+        "record_shards input_pipeline dynamic_masking layers encoder heads optimization distribution",
         "checkpoint_names checkpoint_saver checkpoints run_directory pretrained features fill_mask",
         "bilstm training_step batch_evaluation training",
         "finetuning_models feature_tagger pretraining pretraining_run finetuning sentence_task convert_checkpoint",

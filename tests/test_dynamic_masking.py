@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import input_pipeline
+from bert_tf import input_pipeline, record_shards
 from bert_tf.distribution import DistributionConfig
 from bert_tf.dynamic_masking import BatchMasker
 from bert_tf.example_format import Sidecar, names, serialize, unmasked_features
@@ -148,8 +148,8 @@ def write_unmasked(path, batch, rows, **settings):
 def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 8)
     write_unmasked(tmp_path / "a.tfrecord", batch, range(20))
-    shards = input_pipeline.find_shards(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB), "abc")
-    features = input_pipeline.record_features(shards, LENGTH, PREDICTIONS)
+    shards = record_shards.find_shards(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB), "abc")
+    features = record_shards.record_features(shards, LENGTH, PREDICTIONS)
     masker = BatchMasker(MaskingPolicy(whole_word=True), MaskingVocabulary.of(VOCAB), PREDICTIONS, seed=5)
 
     def batches(start, count, context=None):
@@ -175,9 +175,9 @@ def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
 def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
     write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
     write_unmasked(tmp_path / "b.tfrecord", batch, range(2), mask=1.0, same=0.0, random=0.0)
-    shards = input_pipeline.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
+    shards = record_shards.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
     with pytest.raises(InputError, match="don't go together"):
-        input_pipeline.record_features(shards, LENGTH, PREDICTIONS)
+        record_shards.record_features(shards, LENGTH, PREDICTIONS)
 
 
 def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from bert_tf import files, input_pipeline
+from bert_tf import files, input_pipeline, record_shards
 from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
 from data_prep import instances, stages, workers
@@ -71,7 +71,7 @@ def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypat
 def test_shards_are_read_by_training(text, tmp_path):
     paths, counts = make(tmp_path, text, num_shards=2)
     digest = vocabulary_hash(str(tmp_path / "vocab.txt"))
-    shards = input_pipeline.find_shards(str(tmp_path / "out.tfrecord-*"), 24, 4, len(PIECES), digest)
+    shards = record_shards.find_shards(str(tmp_path / "out.tfrecord-*"), 24, 4, len(PIECES), digest)
     assert [shard.path for shard in shards] == list(paths)
     assert sum(shard.records for shard in shards) == counts["records"]
     assert sum(shard.sidecar.counts["predictions"] for shard in shards) == counts["predictions"]

@@ -4,7 +4,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from bert_tf import input_pipeline
+from bert_tf import input_pipeline, record_shards
 from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
 from bert_tf.masking_policy import MaskingPolicy
@@ -82,7 +82,7 @@ def test_training_reads_them(tmp_path):
     paths, _ = make(tmp_path, case)
     vocab = str(golden_path("tokenization/vocab.txt"))
     lengths = case["args"]["max_seq_length"], case["args"]["max_predictions_per_seq"]
-    shards = input_pipeline.find_shards(",".join(paths), *lengths, 30522, vocabulary_hash(vocab))
+    shards = record_shards.find_shards(",".join(paths), *lengths, 30522, vocabulary_hash(vocab))
     assert [shard.records for shard in shards] == [o["records"] for o in case["outputs"]]
     batch = next(iter(input_pipeline.evaluation_batches(shards, shards[0].sidecar.record_features(), 4)))
     expected = golden_json(f"pretraining_data/{name}.first40.json.gz")[0][:4]
