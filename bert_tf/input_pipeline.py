@@ -1,17 +1,17 @@
 """From shards of TFRecords to batches: a pure function of (files, seed, step).
 
-Training reads an endless stream: epoch after epoch, each with the shards in an order of its own. The stream is cut
-into windows of some thousand records, and each window is shuffled with a seed of its own. So the batch of any step is
-known without the steps before it; to resume, whole shards are skipped by their counts, then records, and nothing about
-an iterator is ever saved.
+Training reads an endless stream: epoch after epoch, each with the shards in an order of its own. Laid end to end in
+that order, they are cut into lanes of one length, which are read side by side, a record of each in turn, so that files
+of different sources are mixed. The stream is cut into windows of some thousand records, and each window is shuffled
+with a seed of its own. So the batch of any step is known without the steps before it; to resume, whole shards are
+skipped by their counts, then records, and nothing about an iterator is ever saved.
 
 Axis letters: B batch, W window.
 """
 
-import dataclasses
-import os
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.example_format import Feature, parse
@@ -20,37 +20,37 @@ from bert_tf.record_shards import Shard
 # Masks a batch that is read: called with its features, the step, its first row in the global batch and the global size.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, int], dict[str, tf.Tensor]]
 
+# The release reads four files at a time. A lane begins inside a shard, and what is before that must be skipped; where
+# that takes long, no shard gets more lanes than one.
+_LANES, _LARGE_SHARD = 8, 1_000_000
 # A window is the smallest number of whole batches that holds so many records.
 _WINDOW_RECORDS = 8192
 _READ_BUFFER = 8 << 20
 
 
-@dataclasses.dataclass(frozen=True)
-class RecordPosition:
-    """Where in the stream of shards a record lies.
+def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The places of the stream's records.
 
-    Attributes:
-      epoch: how often all shards were read before.
-      shards: the shards of this epoch, in its order.
-      shard: index into `shards`.
-      record: index into that shard.
+    Args:
+      shards: what is read.
+      indices: [n] numbers of records in the stream.
+      seed: of the shards' order; None leaves them in order, one after the other.
+
+    Returns:
+      [n] the index into `shards` of each record's shard, and [n] its number in that shard.
     """
-
-    epoch: int
-    shards: list[Shard]
-    shard: int
-    record: int
-
-
-def locate(shards: Sequence[Shard], index: int, seed: int | None) -> RecordPosition:
-    """The place of the stream's `index`-th record; a `seed` of None leaves the shards in order."""
-    epoch, rest = divmod(index, sum(shard.records for shard in shards))
-    order = _epoch_order(len(shards), epoch, seed).numpy()
-    position = 0
-    while rest >= shards[order[position]].records:
-        rest -= shards[order[position]].records
-        position += 1
-    return RecordPosition(epoch, [shards[i] for i in order], position, rest)
+    total = sum(shard.records for shard in shards)
+    epochs, rows = np.divmod(indices, total)
+    lanes = _lane_count(len(shards), total, seed)
+    found = np.empty_like(indices), np.empty_like(indices)
+    for epoch in np.unique(epochs):
+        here = epochs == epoch
+        order = _epoch_order(len(shards), int(epoch), seed).numpy()
+        starts = np.cumsum([0, *(shards[i].records for i in order)])
+        position = _lane_start(rows[here] % lanes, total, lanes) + rows[here] // lanes
+        shard = np.searchsorted(starts, position, side="right") - 1
+        found[0][here], found[1][here] = order[shard], position - starts[shard]
+    return found
 
 
 def _epoch_order(count: int, epoch: int | tf.Tensor, seed: int | None) -> tf.Tensor:
@@ -66,19 +66,45 @@ def _shuffled_range(count: int, seed: int, number: int | tf.Tensor) -> tf.Tensor
     return tf.random.experimental.index_shuffle(tf.range(count), seed=pair, max_index=count - 1)
 
 
+def _lane_count(shards: int, records: int, seed: int | None) -> int:
+    if seed is None:
+        return 1
+    return _LANES if records <= _LARGE_SHARD * shards else min(_LANES, shards)
+
+
+def _lane_start(lane: np.ndarray | tf.Tensor, total: int, lanes: int) -> np.ndarray | tf.Tensor:
+    """Where a lane begins in an epoch's shards laid end to end; the first ones are longer by what doesn't divide."""
+    extra = total % lanes
+    return lane * (total // lanes) + (np if isinstance(lane, np.ndarray) else tf).minimum(lane, extra)
+
+
 def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.data.Dataset:
     """The endless stream of serialised records, from its `index`-th on."""
-    start = locate(shards, index, seed)
     paths = tf.constant([shard.path for shard in shards])
+    counts = tf.constant([shard.records for shard in shards], tf.int64)
+    total = sum(shard.records for shard in shards)
+    lanes = _lane_count(len(shards), total, seed)
+    first_epoch, first_row = divmod(index, total)
 
-    def paths_of_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.from_tensor_slices(tf.gather(paths, _epoch_order(len(shards), epoch, seed)))
+    def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
+        order = _epoch_order(len(shards), epoch, seed)
+        ordered_paths = tf.gather(paths, order)
+        starts = tf.cumsum(tf.gather(counts, order), exclusive=True)
+        row = tf.where(epoch == first_epoch, tf.constant(first_row, tf.int64), 0)
 
-    first = _read(start.shards[start.shard].path).skip(start.record)
-    rest_of_epoch = [shard.path for shard in start.shards[start.shard + 1 :]]
-    later_epochs = tf.data.Dataset.counter(start.epoch + 1).flat_map(paths_of_epoch)
-    later = tf.data.Dataset.from_tensor_slices(tf.constant(rest_of_epoch, tf.string)).concatenate(later_epochs)
-    return first.concatenate(later.flat_map(_read))
+        def lane_records(lane: tf.Tensor) -> tf.data.Dataset:
+            taken = (row - lane + lanes - 1) // lanes
+            position = _lane_start(lane, total, lanes) + taken
+            shard = tf.searchsorted(starts, position[None], side="right")[0] - 1
+            skips = tf.maximum(position - starts, 0)
+            rest = tf.data.Dataset.from_tensor_slices((ordered_paths[shard:], skips[shard:]))
+            records = rest.flat_map(lambda path, skip: _read(path).skip(skip))
+            return records.take(_lane_start(lane + 1, total, lanes) - position)
+
+        turn = (tf.range(lanes, dtype=tf.int64) + row) % lanes
+        return tf.data.Dataset.from_tensor_slices(turn).interleave(lane_records, cycle_length=lanes, block_length=1)
+
+    return tf.data.Dataset.counter(tf.constant(first_epoch, tf.int64)).flat_map(epoch_records)
 
 
 def _read(path: str | tf.Tensor) -> tf.data.Dataset:
@@ -187,10 +213,20 @@ def _options(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def describe_position(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> str:
-    """Names the shards that the records of a step's batch may come from."""
+def shards_of_step(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> list[str]:
+    """The paths of the shards that the records of a step's batch come from."""
+    window = window_size(global_batch_size)
+    number, row = divmod(step * global_batch_size, window)
+    batch = _shuffled_range(window, seed, number)[row : row + global_batch_size]
+    return _paths(shards, number * window + batch.numpy().astype(np.int64), seed)
+
+
+def shards_of_window(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> list[str]:
+    """The paths of the shards that must be read for a step's batch."""
     window = window_size(global_batch_size)
     first = step * global_batch_size // window * window
-    start, end = locate(shards, first, seed), locate(shards, first + window - 1, seed)
-    names = [os.path.basename(start.shards[start.shard].path), os.path.basename(end.shards[end.shard].path)]
-    return names[0] if names[0] == names[1] else f"{names[0]} to {names[1]}"
+    return _paths(shards, np.arange(first, first + window), seed)
+
+
+def _paths(shards: Sequence[Shard], indices: np.ndarray, seed: int) -> list[str]:
+    return [shards[i].path for i in np.unique(locate(shards, indices, seed)[0])]

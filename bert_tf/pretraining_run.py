@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -199,11 +200,17 @@ class PretrainingRun:
                 phase.masker,
             )
 
-        def describe(step: int) -> str:
+        def describe(step: int, shards_of: Callable[..., list[str]]) -> str:
             phase = self._phase(step)
-            return input_pipeline.describe_position(phase.shards, how.train_batch_size, how.seed, step - phase.start)
+            paths = shards_of(phase.shards, how.train_batch_size, how.seed, step - phase.start)
+            return ", ".join(os.path.basename(path) for path in paths)
 
-        data = training.TrainingData(from_step, tuple(phase.end for phase in self.phases[:-1]), describe)
+        data = training.TrainingData(
+            from_step,
+            tuple(phase.end for phase in self.phases[:-1]),
+            describe=functools.partial(describe, shards_of=input_pipeline.shards_of_step),
+            describe_reading=functools.partial(describe, shards_of=input_pipeline.shards_of_window),
+        )
         return training.train(self.model, how, self.strategy, data, self.init_checkpoint, evaluation)
 
     def _phase(self, step: int) -> Phase:

@@ -109,11 +109,13 @@ class TrainingData:
       from_step: per-pipeline batches without end, from those of a step on.
       boundaries: steps at which the batches change their shape, as between the two phases of pre-training.
       describe: names the data of a step, for messages.
+      describe_reading: names what is read for a step, which may be more than what the step is given.
     """
 
     from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset]
     boundaries: tuple[int, ...] = ()
     describe: Callable[[int], str] = lambda step: "unknown"
+    describe_reading: Callable[[int], str] = lambda step: "unknown"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,7 +318,7 @@ class _Loop:
             else:
                 raise
             raise InputError(
-                f"--input_file: the data after step {self.step} ({self.data.describe(self.step)}) {found}. "
+                f"--input_file: the data after step {self.step} ({self.data.describe_reading(self.step)}) {found}. "
                 "Make the file anew; the last checkpoint is intact."
             ) from None
 

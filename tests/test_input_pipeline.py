@@ -1,4 +1,5 @@
 import itertools
+import os
 
 import numpy as np
 import pytest
@@ -68,19 +69,59 @@ def test_parsed_types_and_shapes(shards):
     }
 
 
-def test_position_names_the_shards_of_a_step(shards):
-    names = input_pipeline.describe_position(shards, 3, 1, 0)
-    assert "part-" in names
+def test_the_shards_of_a_step_and_of_its_window_are_known(shards):
+    def shards_of(numbers):
+        return sorted({f"part-{(number > 6) + (number > 7)}.tfrecord" for number in numbers})
+
+    stream = batches(shards, count=20)
+    for step in (0, 3, 4, 11, 19):
+        found = input_pipeline.shards_of_step(shards, 3, 1, step)
+        assert [os.path.basename(path) for path in found] == shards_of(stream[step])
+        found = input_pipeline.shards_of_window(shards, 3, 1, step)
+        window = step // 4 * 4
+        assert [os.path.basename(path) for path in found] == shards_of(itertools.chain(*stream[window : window + 4]))
 
 
-def test_locate_agrees_with_the_stream(shards):
-    numbers = [record for shard in input_pipeline.locate(shards, 0, 5).shards for record in _numbers(shard)]
-    for index in (0, 6, 7, 8, 19):
-        place = input_pipeline.locate(shards, index, 5)
-        assert _numbers(place.shards[place.shard])[place.record] == numbers[index]
-    assert input_pipeline.locate(shards, 45, 5).epoch == 2
+def test_files_are_mixed_by_their_sizes(tmp_path, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 10)
+    for i, count in enumerate((20, 80)):
+        write_shard(tmp_path / f"part-{i}.tfrecord", range(100 * i, 100 * i + count))
+    stream = list(itertools.chain(*batches(find(tmp_path / "part-*"), size=10, count=10)))
+    assert len(set(stream)) == 100
+    assert [sum(number < 100 for number in stream[part : part + 50]) for part in (0, 50)] == [14, 6]
+
+
+def test_large_shards_are_not_skipped_through_for_lanes(shards, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_LARGE_SHARD", 6)
+    assert input_pipeline._lane_count(3, 20, seed=1) == 3
+    assert input_pipeline._lane_count(3, 18, seed=1) == 8
+    assert sorted(itertools.chain(*batches(shards, size=10, count=2))) == list(range(20))
+
+
+def test_a_late_step_is_found_without_reading_what_is_before_it(shards, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 3)
+    monkeypatch.setattr(input_pipeline, "_LANES", 1)
+    last = shards[2].path
+    step = next(i for i in range(900_000, 900_020) if input_pipeline.shards_of_window(shards, 3, 1, i) == [last])
+    batch = batches(shards, start=step, count=1)
+    for shard in shards[:2]:
+        os.remove(shard.path)
+    assert batches(shards, start=step, count=1) == batch
+
+
+@pytest.mark.parametrize(("lanes", "seed"), [(8, None), (2, 5), (8, 5)])
+def test_locate_agrees_with_the_stream(shards, monkeypatch, lanes, seed):
+    monkeypatch.setattr(input_pipeline, "_LANES", lanes)
+    numbers = [_numbers(shard) for shard in shards]
+    stream = [numbers[s][r] for s, r in zip(*input_pipeline.locate(shards, np.arange(90), seed), strict=True)]
+    for start in (0, 6, 19, 45):
+        records = input_pipeline._records_from(shards, start, seed).take(41).batch(41)
+        assert _first_ids_of(next(iter(records))) == stream[start : start + 41]
 
 
 def _numbers(shard):
-    dataset = tf.data.TFRecordDataset(shard.path).batch(100)
-    return np.concatenate([input_pipeline.parse(FEATURES, x)["input_ids"][:, 0] for x in dataset]).tolist()
+    return _first_ids_of(next(iter(tf.data.TFRecordDataset(shard.path).batch(100))))
+
+
+def _first_ids_of(records):
+    return input_pipeline.parse(FEATURES, records)["input_ids"][:, 0].numpy().tolist()

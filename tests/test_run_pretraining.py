@@ -2,7 +2,6 @@ import json
 import re
 
 import pytest
-import tensorflow as tf
 
 from bert_tf import checkpoints, input_pipeline
 from bert_tf.config import BertConfig
@@ -118,17 +117,6 @@ def test_a_damaged_record_stops_the_run_with_the_names_of_its_shards(files, tmp_
         file.write(b"\xff" * 4)
     with pytest.raises(InputError, match=r"--input_file: the data after step \d \(part-.*\) is damaged"):
         a_run((files[0], files[1], path), tmp_path / "out").train()
-
-
-def test_step_900000_is_found_without_reading_what_is_before_it(files, tmp_path, monkeypatch):
-    run = a_run(files, tmp_path / "out")
-    opened = []
-    monkeypatch.setattr(input_pipeline, "_read", lambda path: opened.append(path) or tf.data.TFRecordDataset(path))
-    dataset = input_pipeline.training_batches(run.phases[0].shards, run.phases[0].features, 8, 1, 900_000)
-    batch = next(iter(dataset))
-    assert batch["input_ids"].shape == (8, LENGTH)
-    position = input_pipeline.locate(run.phases[0].shards, 900_000 * 8 // 8192 * 8192, 1)
-    assert opened[0] == position.shards[position.shard].path
 
 
 def test_usage_errors_name_the_flag(files, tmp_path):
