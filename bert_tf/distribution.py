@@ -106,6 +106,14 @@ def emulates_bfloat16() -> bool:
         return False
 
 
+def compiles_parts() -> bool:
+    """Whether XLA can compile a part of what runs here, in a step that it doesn't compile: on a CPU that isn't shared
+    by replicas, whose logical devices XLA doesn't know."""
+    cpus = len(tf.config.list_logical_devices("CPU"))
+    only_cpus = len(tf.config.list_logical_devices()) == cpus
+    return only_cpus and (cpus == 1 or tf.distribute.get_strategy().num_replicas_in_sync == 1)
+
+
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     """Whether steps should be looped over on the device, and words looked up by products."""
     return isinstance(strategy, tf.distribute.TPUStrategy)

@@ -10,6 +10,7 @@ Randomness is stateless: dropout happens where a seed is given, and the same see
 """
 
 import math
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
@@ -39,6 +40,39 @@ ACTIVATIONS = {
     "tanh": tf.tanh,
     "linear": tf.identity,
 }
+
+
+def _fused(activation: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
+    """An activation whose value and gradient are one pass over memory each, compiled by XLA."""
+
+    def value(x: tf.Tensor) -> tf.Tensor:
+        return tf.cast(activation(tf.cast(x, tf.float32)), x.dtype)
+
+    def slope(x: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = value(x)
+        return tape.gradient(y, x, upstream)
+
+    compiled_value, compiled_slope = (tf.function(f, autograph=False, jit_compile=True) for f in (value, slope))
+
+    @tf.custom_gradient
+    def fused(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        return compiled_value(x), lambda upstream: compiled_slope(x, upstream)
+
+    return fused
+
+
+# These take a dozen passes where TensorFlow runs them one operation after the other, a tenth of a training step.
+_FUSED = {name: _fused(ACTIVATIONS[name]) for name in ("gelu", "gelu_erf")}
+
+
+def activate(x: tf.Tensor, name: str) -> tf.Tensor:
+    """Applies one of `ACTIVATIONS`, compiled where that pays: in a graph on one CPU that is traced for each shape."""
+    in_static_graph = tf.inside_function() and x.shape.is_fully_defined()
+    if name in _FUSED and in_static_graph and distribution.compiles_parts():
+        return _FUSED[name](x)
+    return ACTIVATIONS[name](x)
 
 
 def fold_in(seed: tf.Tensor | None, number: int | tf.Tensor) -> tf.Tensor | None:
@@ -125,7 +159,7 @@ class Dense(BertLayer):
     def __init__(self, config: BertConfig, units: int, activation: str = "linear", **kwargs) -> None:
         super().__init__(config, **kwargs)
         self.units = units
-        self.activation = ACTIVATIONS[activation]
+        self.activation = activation
 
     def build(self, input_shape: tuple) -> None:
         self.kernel = self.add_weight(
@@ -134,7 +168,8 @@ class Dense(BertLayer):
         self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # [..., in] -> [..., units]
-        return self.activation(tf.nn.bias_add(matmul(x, self.compute(self.kernel)), self.compute(self.bias)))
+        product = matmul(x, self.compute(self.kernel))
+        return activate(tf.nn.bias_add(product, self.compute(self.bias)), self.activation)
 
 
 class LayerNorm(BertLayer):
