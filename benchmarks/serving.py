@@ -4,7 +4,8 @@
         [--compare_python=VENV/bin/python]      (transformers and torch there; onnxruntime and onnx if it has them)
 
 A classifier of BERT-base's size with random weights is exported and loaded in a process of its own, as are its
-contenders: Hugging Face's model and tokenizer on PyTorch in float32 and bfloat16, and the same model in ONNX Runtime.
+contenders: its `ids_int8.tflite` in LiteRT behind the Python tokenizer, Hugging Face's model and tokenizer on PyTorch
+in float32 and bfloat16, and that model in ONNX Runtime.
 They take turns, so that whatever else the machine does falls on all of them. Three tables: one text of 128 tokens at a
 time; batches of 32 QNLI pairs against the same batches padded to 128 tokens; and the way from a new process to its
 first answer. All use as many threads as `--threads`; takes about five minutes, and 2 GB of memory for each contender.
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 
+import numpy as np
 from absl import app, flags
 
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
@@ -32,7 +34,7 @@ _THREADS = flags.DEFINE_integer("threads", 2, "Of each contender.")
 _DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of the exported model.")
 _MODEL_SIZE = flags.DEFINE_string("model_size", "base", "One of the release's sizes.")
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "A Python that has transformers and torch.")
-_ROLE = flags.DEFINE_enum("role", "judge", ["judge", "exporter", "worker"], "Used by the program itself.")
+_ROLE = flags.DEFINE_enum("role", "judge", ["judge", "exporter", "worker", "litert"], "Used by the program itself.")
 _FOLDER = flags.DEFINE_string("folder", None, "Used by the program itself: the exported model.")
 
 LENGTH = 128
@@ -43,9 +45,10 @@ def export(folder):
     """The classifier that is measured."""
     import keras
 
+    from bert_tf import exporting
     from bert_tf.config import BertConfig
     from bert_tf.finetuning_models import ClassifierModel
-    from bert_tf.serving import saved_model
+    from bert_tf.serving import portable_models, saved_model
     from bert_tf.serving.classifier import ServedClassifier
     from bert_tf.serving.inference_encoder import InferenceEncoder
     from bert_tf.serving.texts import TextReader
@@ -57,6 +60,7 @@ def export(folder):
     encoder = InferenceEncoder(model.encoder, _DTYPE.value)
     texts = TextReader(tokenizer, LENGTH)
     saved_model.write(ServedClassifier(encoder, model.head, texts, ["yes", "no"], False, True), folder)
+    portable_models.write_lite(exporting.plain_logits(model), os.path.join(folder, portable_models.LITE_FILE))
 
 
 def texts_of_length(pairs, tokenizer):
@@ -99,10 +103,44 @@ def serve(folder):
         row = tf.zeros([len(pairs), LENGTH], tf.int32) + 7
         ids(input_ids=row, input_mask=row // 7, segment_ids=row // 7)
 
+    answer_requests(lambda request: answer_padded if request["padded"] else answer)
+
+
+def serve_litert(folder):
+    """A worker as `serve`, with the model of eight bits."""
+    start = time.perf_counter()
+    from ai_edge_litert.interpreter import Interpreter
+
+    from bert_tf import packing
+    from bert_tf.sentence_features import InputExample, pack_example
+    from bert_tf.serving.portable_models import LITE_FILE
+    from bert_tf.tokenization import FullTokenizer
+
+    imported = time.perf_counter()
+    tokenizer = FullTokenizer(_VOCAB_FILE.value)
+    model = Interpreter(os.path.join(folder, LITE_FILE), num_threads=_THREADS.value).get_signature_runner()
+    loaded = time.perf_counter()
+
+    def answer(pairs):
+        packed = [pack_example(InputExample("", *pair), LENGTH, tokenizer) for pair in pairs]
+        length = max(len(ids) for ids, _ in packed)
+        ids, mask, segments = zip(*(packing.pad(*each, length) for each in packed), strict=True)
+        columns = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+        logits = model(**{name: np.array(rows, np.int32) for name, rows in columns.items()})["logits"]
+        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+    answer([("a", "b")])
+    times = {"import": imported - start, "load": loaded - imported, "first answer": time.perf_counter() - loaded}
+    print(json.dumps(times), flush=True)
+    answer_requests(lambda request: answer)
+
+
+def answer_requests(choose):
+    """Times the function that is chosen for each request of standard input."""
     for line in sys.stdin:
         request = json.loads(line)
-        function = answer_padded if request["padded"] else answer
-        print(json.dumps(time_batches(function, request["batches"])), flush=True)
+        print(json.dumps(time_batches(choose(request), request["batches"])), flush=True)
 
 
 def time_batches(function, batches):
@@ -158,7 +196,7 @@ def take_turns(contenders, batches, per_turn):
 
 def main(_):
     if _ROLE.value != "judge":
-        {"exporter": export, "worker": serve}[_ROLE.value](_FOLDER.value)
+        {"exporter": export, "worker": serve, "litert": serve_litert}[_ROLE.value](_FOLDER.value)
         return
     from bert_tf import reporting
     from bert_tf.config import BertConfig
@@ -176,6 +214,7 @@ def main(_):
         own = [sys.executable, *sys.argv, f"--folder={folder}/model"]
         subprocess.run([*own, "--role=exporter"], env=environment(), check=True)
         contenders = {f"exported {_DTYPE.value}": Contender([*own, "--role=worker"])}
+        contenders["exported int8, LiteRT"] = Contender([*own, "--role=litert"])
         ours = next(iter(contenders.values()))
         if _COMPARE_PYTHON.value:
             peer = os.path.join(os.path.dirname(__file__), "peers", "serving_requests.py")
