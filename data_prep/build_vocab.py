@@ -4,6 +4,7 @@ Words are counted as the tokenizer splits them, so what is learned is what will 
 tokens, then the reserved and unused ones, then the alphabet, then pieces by falling frequency.
 """
 
+import os
 import shutil
 
 from absl import flags
@@ -13,8 +14,9 @@ from bert_tf.files import InputError
 from bert_tf.program import say
 from bert_tf.reporting import progress_bar
 from bert_tf.vocabulary import SPECIAL_TOKENS
+from data_prep.claims import claimed
 from data_prep.corpus import ON_BAD_LINE, CorpusOptions, describe_bad_lines
-from data_prep.corpus_files import INPUT_FORMATS, corpus_bytes, cut_into_splits, find_input_files
+from data_prep.corpus_files import INPUT_FORMATS, InputFile, corpus_bytes, cut_into_splits, find_input_files
 from data_prep.word_counts import BoundedCounter, CountStage
 from data_prep.wordpiece_learner import learn_vocabulary
 from data_prep.workers import Workers, available_cores
@@ -63,14 +65,23 @@ def _count_words() -> BoundedCounter:
     work_dir = f"{_OUTPUT_FILE.value}.work"
     if files.is_remote(work_dir):
         raise InputError(f"--output_file is {_OUTPUT_FILE.value}, but a local file is needed. Copy it from there.")
+    with claimed(work_dir, "vocabulary", "--output_file"):
+        counter = _count(inputs, os.path.join(work_dir, "counts"))
+        shutil.rmtree(work_dir)
+    is_exact = "exact" if counter.error == 0 else f"too low by {counter.error} at the most; rarer words may be missing"
+    say(f"{len(counter.counts)} different words among {sum(counter.counts.values())}; counts are {is_exact}.")
+    return counter
+
+
+def _count(inputs: list[InputFile], folder: str) -> BoundedCounter:
     stage = CountStage(
-        work_dir,
+        folder,
         cut_into_splits(inputs, "record"),
         CorpusOptions(documents="record", on_bad_line=_ON_BAD_LINE.value),
         _DO_LOWER_CASE.value,
         _MAX_WORDS.value,
     )
-    shutil.rmtree(work_dir, ignore_errors=True)  # what a crash left may be of other text
+    shutil.rmtree(folder, ignore_errors=True)  # what a crash left may be of other text
     results: dict[int, dict] = {}
     with (
         progress_bar(corpus_bytes(inputs), "words", unit="B") as bar,
@@ -79,13 +90,9 @@ def _count_words() -> BoundedCounter:
         for job, result in workers.run(stage, bar.update):
             results[job] = result
     ordered = [results[job] for job in sorted(results)]
-    counter = stage.add_up(ordered)
-    shutil.rmtree(work_dir)
     for message in describe_bad_lines(ordered):
         say(message)
-    is_exact = "exact" if counter.error == 0 else f"too low by {counter.error} at the most; rarer words may be missing"
-    say(f"{len(counter.counts)} different words among {sum(counter.counts.values())}; counts are {is_exact}.")
-    return counter
+    return stage.add_up(ordered)
 
 
 if __name__ == "__main__":

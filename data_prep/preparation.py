@@ -129,7 +129,9 @@ def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
     tokenize = TokenizeStage(
         os.path.join(resources.work_dir, f"tokens-{tokens_name}"), splits, preparation.corpus, preparation.tokenizer
     )
-    with claimed(folder, resources.task_index), Workers(resources.num_workers) as workers:
+    advice = "; and if several machines are to share the work, give each its own --task_index"
+    claim = claimed(folder, f"task-{resources.task_index}", "--work_dir", advice)
+    with claim, Workers(resources.num_workers) as workers:
         run = functools.partial(_run, resources, workers)
         return _prepare(preparation, resources, folder, tokenize, run)
 

@@ -7,6 +7,7 @@ from bert_tf.files import InputError
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.vocabulary import SPECIAL_TOKENS, check_vocab_file
 from data_prep import corpus_files
+from data_prep.claims import claimed
 from data_prep.corpus import CorpusOptions
 from data_prep.corpus_files import cut_into_splits, find_input_files
 from data_prep.word_counts import BoundedCounter, CountStage
@@ -100,6 +101,15 @@ def test_values_that_can_not_be_used_are_named_before_words_are_counted(tmp_path
     assert "error: --output_file" in output and "is a folder" in output and "words" not in output
     output = programs.run("-m", "data_prep.build_vocab", *flags, "--max_words=0", expect=1)
     assert "--max_words=0" in output
+
+
+def test_one_process_at_a_time_counts_for_a_vocabulary(tmp_path):
+    flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path / 'vocab.txt'}"]
+    with claimed(str(tmp_path / "vocab.txt.work"), "vocabulary", "--output_file"):
+        output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
+        assert "error: --output_file: another process does the same work in" in output
+    programs.run("-m", "data_prep.build_vocab", *flags, "--num_workers=1")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt", "vocab.txt"]
 
 
 def test_program_writes_a_vocabulary_that_the_tokenizer_takes(tmp_path):
