@@ -107,8 +107,10 @@ def emulates_bfloat16() -> bool:
 
 
 def compiles_parts() -> bool:
-    """Whether XLA can compile a part of what runs here, in a step that it doesn't compile: on a CPU that isn't shared
-    by replicas, whose logical devices XLA doesn't know."""
+    """Whether XLA can compile parts of a step that it doesn't compile whole: on a CPU that no two replicas share.
+
+    Replicas on one CPU have logical devices each, which XLA doesn't know.
+    """
     cpus = len(tf.config.list_logical_devices("CPU"))
     only_cpus = len(tf.config.list_logical_devices()) == cpus
     return only_cpus and (cpus == 1 or tf.distribute.get_strategy().num_replicas_in_sync == 1)

@@ -109,13 +109,13 @@ class TrainingData:
       from_step: per-pipeline batches without end, from those of a step on.
       boundaries: steps at which the batches change their shape, as between the two phases of pre-training.
       describe: names the data of a step, for messages.
-      describe_reading: names what is read for a step, which may be more than what the step is given.
+      describe_reading: names what is read for a step, where that may be more than what the step is given.
     """
 
     from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset]
     boundaries: tuple[int, ...] = ()
     describe: Callable[[int], str] = lambda step: "unknown"
-    describe_reading: Callable[[int], str] = lambda step: "unknown"
+    describe_reading: Callable[[int], str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,8 +317,9 @@ class _Loop:
                 found = f"is damaged: {error.message}"
             else:
                 raise
+            read = (self.data.describe_reading or self.data.describe)(self.step)
             raise InputError(
-                f"--input_file: the data after step {self.step} ({self.data.describe_reading(self.step)}) {found}. "
+                f"--input_file: the data after step {self.step} ({read}) {found}. "
                 "Make the file anew; the last checkpoint is intact."
             ) from None
 

@@ -87,7 +87,7 @@ def test_recomputed_gradients_are_the_same():
 def run(config, bert_config=None, strategy=None, data=dataset_from_step, describe=str, boundaries=(), evaluation=None):
     strategy = strategy or build_strategy(DistributionConfig())
     model = model_for(config, bert_config, strategy)
-    data = TrainingData(data, boundaries, describe, describe_reading=describe)
+    data = TrainingData(data, boundaries, describe)
     result = training.train(model, config, strategy, data, evaluation=evaluation)
     return {variable.path: variable.numpy() for variable in model.variables}, result
 
