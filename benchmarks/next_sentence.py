@@ -1,0 +1,63 @@
+"""How well a pre-trained model tells which sentences follow each other, whatever share of the pairs does.
+
+    python -m benchmarks.next_sentence --model=runs/128 --input_file=darwin128.tfrecord [--examples=5500]
+
+`run_pretraining.py --do_eval` gives the share of right decisions, which depends on how many pairs are random in the
+training data and here. This gives the mean of both classes' accuracies as well, and the area under the ROC curve, which
+doesn't depend on a threshold either; of both, 0.5 is chance. The first examples of the file are read.
+"""
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score
+
+import bert_tf
+from bert_tf import checkpoints, input_pipeline, record_shards, reporting
+from bert_tf.heads import next_sentence_head
+
+_MODEL = flags.DEFINE_string("model", None, "A run's folder, or a checkpoint with a next-sentence head.")
+_INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecords of pre-training examples that it wasn't trained on.")
+_EXAMPLES = flags.DEFINE_integer("examples", 5500, "How many are told.", lower_bound=1)
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Of the examples.")
+_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Of the examples.")
+
+BATCH = 100
+
+
+def main(_):
+    bert = bert_tf.load(_MODEL.value)
+    head = next_sentence_head(bert.config)
+    variables = checkpoints.named_variables([head.output_weights, head.output_bias])
+    checkpoints.restore(variables, bert.source, may_be_fresh="", may_be_ignored=".*", what="--model")
+
+    lengths = (_LENGTH.value, _PREDICTIONS.value)
+    shards = record_shards.find_shards(_INPUT_FILE.value, *lengths, bert.config.vocab_size)
+    features = record_shards.record_features(shards, *lengths)
+
+    @tf.function
+    def score(batch):  # the log odds of "random" against "next" [B]
+        output = bert.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+        logits = head(output.pooled_output)
+        return logits[:, 1] - logits[:, 0]
+
+    scores, labels = [], []
+    examples = min(_EXAMPLES.value, sum(shard.records for shard in shards))
+    for batch in input_pipeline.evaluation_batches(shards, features, BATCH).take(-(-examples // BATCH)):
+        scores += score(batch).numpy().tolist()
+        labels += batch["next_sentence_labels"].numpy().reshape(-1).tolist()
+    scores, labels = np.array(scores[:examples]), np.array(labels[:examples])
+    row = {
+        "examples": examples,
+        "random, %": 100 * labels.mean(),
+        "called random, %": 100 * (scores > 0).mean(),
+        "right, %": 100 * accuracy_score(labels, scores > 0),
+        "mean of both classes, %": 100 * balanced_accuracy_score(labels, scores > 0),
+        "area under the curve": roc_auc_score(labels, scores),
+    }
+    print(reporting.table([row]))
+
+
+if __name__ == "__main__":
+    flags.mark_flags_as_required(["model", "input_file"])
+    app.run(main)
