@@ -97,7 +97,7 @@ _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 @functools.cache
 def emulates_bfloat16() -> bool:
     """Whether the work runs on a CPU without instructions for bfloat16."""
-    if len(tf.config.list_logical_devices()) > len(tf.config.list_logical_devices("CPU")):
+    if not _has_only_cpus():
         return False
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as reader:
@@ -111,9 +111,12 @@ def compiles_parts() -> bool:
 
     Replicas on one CPU have logical devices each, which XLA doesn't know.
     """
-    cpus = len(tf.config.list_logical_devices("CPU"))
-    only_cpus = len(tf.config.list_logical_devices()) == cpus
-    return only_cpus and (cpus == 1 or tf.distribute.get_strategy().num_replicas_in_sync == 1)
+    one_device = len(tf.config.list_logical_devices()) == 1
+    return _has_only_cpus() and (one_device or tf.distribute.get_strategy().num_replicas_in_sync == 1)
+
+
+def _has_only_cpus() -> bool:
+    return len(tf.config.list_logical_devices()) == len(tf.config.list_logical_devices("CPU"))
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:

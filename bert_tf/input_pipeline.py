@@ -47,7 +47,7 @@ def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tu
         here = epochs == epoch
         order = _epoch_order(len(shards), int(epoch), seed).numpy()
         starts = np.cumsum([0, *(shards[i].records for i in order)])
-        position = _lane_start(rows[here] % lanes, total, lanes) + rows[here] // lanes
+        position = _lane_start(rows[here] % lanes, total, lanes).numpy() + rows[here] // lanes
         shard = np.searchsorted(starts, position, side="right") - 1
         found[0][here], found[1][here] = order[shard], position - starts[shard]
     return found
@@ -72,10 +72,9 @@ def _lane_count(shards: int, records: int, seed: int | None) -> int:
     return _LANES if records <= _LARGE_SHARD * shards else min(_LANES, shards)
 
 
-def _lane_start(lane: np.ndarray | tf.Tensor, total: int, lanes: int) -> np.ndarray | tf.Tensor:
+def _lane_start(lane: np.ndarray | tf.Tensor, total: int, lanes: int) -> tf.Tensor:
     """Where a lane begins in an epoch's shards laid end to end; the first ones are longer by what doesn't divide."""
-    extra = total % lanes
-    return lane * (total // lanes) + (np if isinstance(lane, np.ndarray) else tf).minimum(lane, extra)
+    return lane * (total // lanes) + tf.minimum(lane, total % lanes)
 
 
 def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.data.Dataset:
