@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_tf import checkpoint_saver, checkpoints, reporting, training
+from bert_tf import checkpoint_saver, checkpoints, reporting
 from bert_tf.files import InputError
 from bert_tf.finetuning import FinetuningRun
 from bert_tf.program import say
@@ -90,14 +90,6 @@ class DevSelection:
     def _evaluations_since_best(self) -> int:
         scores = [line[self.run.task.judged_by] for line in self.history()]
         return len(scores) - 1 - int(np.argmax(scores)) if scores else 0
-
-    def complete(self) -> None:
-        """Makes up for the last evaluation where the run was killed between it and the last checkpoint."""
-        how, history = self.run.training_config, self.history()
-        if (history and history[-1]["step"] == how.num_train_steps) or self.should_stop():
-            return
-        step = training.restore_for_evaluation(self.run.model, how.output_dir, None)
-        reporting.MetricsLog(how.output_dir, step).write("eval", step, self.evaluate(step))
 
     def history(self) -> list[dict]:
         """The evaluations so far: lines of metrics.jsonl."""

@@ -169,7 +169,6 @@ def _train(run: FinetuningRun, plan: Plan, output_dir: str) -> FinetuningRun:
             return selection
         every = plan.selection.eval_steps(config, len(features))
         trial.train(features, PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False))
-        selection.complete()
         finetuning_reports.report_training(folder, len(features) / config.train_batch_size, task.judged_by)
         return selection
 

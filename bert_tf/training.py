@@ -176,7 +176,6 @@ def train(
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
     if start >= end:
         say(f"The run in {config.output_dir} has reached step {start} of {end} already.")
-        return {}
     return _Loop(trainer, data, evaluation, start).run()
 
 
@@ -191,6 +190,9 @@ class _Loop:
         self.start, self.end = start, trainer.config.num_train_steps
         self.chief = distribution.is_chief(trainer.strategy)
         self.saver = checkpoint_saver.CheckpointSaver(self.config.output_dir, self.config.keep_checkpoint_max)
+        self.was_evaluated = any(
+            line["kind"] == "eval" and line["step"] == start for line in reporting.read_metrics(self.config.output_dir)
+        )
         self.log = reporting.MetricsLog(self.config.output_dir, start) if self.chief else None
         self.bar = reporting.progress_bar(self.end, "train", initial=start, shown=self.chief)
         self.last: dict[str, float] = {}
@@ -216,7 +218,8 @@ class _Loop:
 
     def run(self) -> dict[str, float]:
         """Trains to the last step and returns the last means."""
-        with self.bar, _stop_signals() as self.stop_signals, self._translated_errors():
+        with self.bar, _stop_signals() as self.stop_signals, self._translated_errors(), self._saved_when_stopped():
+            self._make_up_for_evaluation()
             self._ask_whether_to_stop()
             while self.step < self.end:
                 self._read_from(self.step)
@@ -228,8 +231,15 @@ class _Loop:
                         self._ask_whether_to_stop()
         if self.chief and (self.evaluation is None or self.evaluation.table):
             trained = {name: value for name, value in self.last.items() if name not in ("tokens", "teraflops")}
-            say(reporting.table(self.evaluations or [{"step": self.step, **trained}]))
+            rows = self.evaluations or ([{"step": self.step, **trained}] if trained else [])
+            if rows:
+                say(reporting.table(rows))
         return self.last
+
+    def _make_up_for_evaluation(self) -> None:
+        """Evaluates where the run was stopped between its last checkpoint and the evaluation that was due then."""
+        if self.start and self._evaluation_is_due() and not self.was_evaluated:
+            self._evaluate()
 
     def _ask_whether_to_stop(self) -> None:
         if self.evaluation is not None and self.evaluation.should_stop():
@@ -298,15 +308,22 @@ class _Loop:
         self.loop_start = (self.step, time.perf_counter())
 
     @contextlib.contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Saves before stopping, and adds to errors what the user needs to find their cause."""
+    def _saved_when_stopped(self) -> Iterator[None]:
+        """Ends a run that is asked to stop as if its last step had been a loop's: checked, reported and saved."""
         try:
             yield
         except _StopRequested:
+            self._report(self.trainer.take_means())
             self._save()
             raise Preempted(
                 f"Stopped by a signal after step {self.step}, which is saved. Run again to go on."
             ) from None
+
+    @contextlib.contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Adds to errors what the user needs to find their cause."""
+        try:
+            yield
         except NonFiniteError as error:
             raise InputError(f"{error} Data of that step: {self.data.describe(error.step)}.") from None
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:

@@ -184,6 +184,10 @@ class LossScale:
         """The variables to save, by name."""
         return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps} if self.enabled else {}
 
+    def can_shrink(self) -> tf.Tensor:
+        """Whether gradients that overflow may yet become finite."""
+        return self.scale.value() > 1.0
+
     def update(self, finite: tf.Tensor) -> None:
         """Counts a step, in a replica."""
         if not self.enabled:
@@ -263,6 +267,14 @@ class Trainer(orbit.AbstractTrainer):
             for _ in range(int(num_steps)):
                 self._step(self.iterator)
                 self.on_step(1)
+        return self.take_means()
+
+    def take_means(self) -> dict[str, float]:
+        """The means of the metrics since the last call.
+
+        Raises:
+          NonFiniteError: if one of the steps was not finite.
+        """
         bad_step = int(self.first_bad_step.numpy())
         if bad_step >= 0:
             raise NonFiniteError(bad_step)
@@ -285,10 +297,10 @@ class Trainer(orbit.AbstractTrainer):
             gradients = [gradient / self.loss_scale.scale for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
-        # A step that is not finite changes no weight. With loss scaling that is in order; otherwise the run stops.
+        # A step that is not finite changes no weight. The run stops, unless a smaller loss scale may help.
         tf.cond(finite, lambda: self.optimizer.apply(gradients, norm), lambda: tf.constant(0.0))
+        failed = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink()) & (self.first_bad_step < 0)
         self.loss_scale.update(finite)
-        failed = ~finite & (loss != loss if self.loss_scale.enabled else True) & (self.first_bad_step < 0)
         tf.raw_ops.AssignVariableOp(
             resource=self.first_bad_step.handle,
             value=tf.where(failed, step, tf.identity(self.first_bad_step)),

@@ -109,14 +109,14 @@ def test_trials_train_evaluate_and_predict_and_go_on_after_an_interruption(tmp_p
         recipes=[Recipe(4, 1e-3, epochs, 1) for epochs in (2, 3)],
         selection=SelectionConfig(keep_best=True),
     )
-    complete = DevSelection.complete
+    chosen = DevSelection.chosen
 
     def fail_in_the_second(self):
         if self.run.training_config.num_train_steps == 18:
             raise KeyboardInterrupt
-        complete(self)
+        return chosen(self)
 
-    monkeypatch.setattr(DevSelection, "complete", fail_in_the_second)
+    monkeypatch.setattr(DevSelection, "chosen", fail_in_the_second)
     with pytest.raises(KeyboardInterrupt):
         finetuning_workflow.carry_out(run_of(out, write), plan)
     monkeypatch.undo()

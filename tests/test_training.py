@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import functools
 import json
@@ -209,19 +210,58 @@ def test_float16_skips_steps_that_overflow(tmp_path):
     assert int(trainer.global_step.numpy()) == 1
 
 
-def test_loss_that_is_not_finite_stops_the_run_and_names_step_and_data(tmp_path):
+def test_float16_stops_where_no_loss_scale_helps(tmp_path):
+    config = config_for(tmp_path, dtype="float16", steps=5)
+    model = model_for(config)
+    loss = model.loss
+
+    def steep(*args):
+        value, metrics = loss(*args)
+        return value + tf.sqrt(0.0 * tf.reduce_sum(model.trained_variables[0].value)), metrics
+
+    model.loss = steep
+    trainer = Trainer(model, config, build_strategy(DistributionConfig()))
+    trainer.loss_scale.scale.assign(2.0)
+    trainer.iterator = iter(dataset_from_step(0))
+    trainer.train(tf.constant(1))
+    assert float(trainer.loss_scale.scale.numpy()) == 1.0
+    with pytest.raises(InputError, match="gradient of step 1 is not finite"):
+        trainer.train(tf.constant(2))
+
+
+def with_nan_at(bad_step):
     def change(step, batch):
-        if step == 3:
+        if step == bad_step:
             batch["masked_lm_weights"] = batch["masked_lm_weights"] * np.float32("nan")
         return batch
 
+    return functools.partial(dataset_from_step, change=change)
+
+
+def stop_after(monkeypatch, steps):
+    """Has a run believe, when it asks after so many steps, that a signal came."""
+
+    class Signals(list):
+        def __bool__(self):
+            nonlocal steps
+            steps -= 1
+            return steps < 1
+
+    monkeypatch.setattr(training, "_stop_signals", lambda: contextlib.nullcontext(Signals()))
+
+
+def test_loss_that_is_not_finite_stops_the_run_and_names_step_and_data(tmp_path):
     with pytest.raises(InputError, match=r"step 3 is not finite(.|\n)*Data of that step: shard of 3"):
-        run(
-            config_for(tmp_path),
-            data=lambda start, context: dataset_from_step(start, context, change=change),
-            describe=lambda step: f"shard of {step}",
-        )
+        run(config_for(tmp_path), data=with_nan_at(3), describe=lambda step: f"shard of {step}")
     assert checkpoint_saver.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-2")
+
+
+def test_a_signal_saves_no_step_that_was_not_finite(tmp_path, monkeypatch):
+    stop_after(monkeypatch, 4)
+    config = config_for(tmp_path, steps=10, save_checkpoints_steps=10, log_steps=10)
+    with pytest.raises(InputError, match=r"step 2 is not finite"):
+        run(config, data=with_nan_at(2))
+    assert checkpoint_saver.latest_checkpoint(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -238,6 +278,21 @@ def test_a_signal_saves_and_stops(tmp_path, number):
     saved = checkpoint_saver.latest_checkpoint(str(tmp_path))
     assert 1 <= int(saved.rpartition("-")[2]) < 10
     assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("stops_after", [4, 6])
+def test_a_stopped_run_loses_no_line_and_no_evaluation(tmp_path, monkeypatch, stops_after):
+    evaluation = PeriodicEvaluation(lambda step: {"score": float(step)}, every=2)
+    stop_after(monkeypatch, stops_after)
+    with pytest.raises(SystemExit, match=f"after step {stops_after}"):
+        run(config_for(tmp_path, save_checkpoints_steps=3), evaluation=evaluation)
+    monkeypatch.undo()
+    for _ in range(2):  # once more when all is done
+        run(config_for(tmp_path, save_checkpoints_steps=3), evaluation=evaluation)
+        lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+        assert [(line["step"], line["kind"]) for line in lines] == [
+            (step, kind) for step in (2, 4, 6) for kind in ("train", "eval")
+        ]
 
 
 def test_damaged_data_is_named(tmp_path):
