@@ -86,7 +86,8 @@ def main() -> None:
         run.train(evaluation)
     if _DO_EVAL.value:
         results = run.evaluate(_EVAL_BATCH_SIZE.value, _MAX_EVAL_STEPS.value)
-        reporting.report_results(results, os.path.join(_OUTPUT_DIR.value, "eval_results.txt"))
+        if distribution.is_chief(run.strategy):
+            reporting.report_results(results, os.path.join(_OUTPUT_DIR.value, "eval_results.txt"))
     if export_config is not None and distribution.is_chief(run.strategy):
         exporting.export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 

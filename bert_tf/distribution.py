@@ -63,14 +63,17 @@ def _check_tf_config() -> None:
     example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
         parsed = json.loads(text)
-        workers, index = parsed["cluster"]["worker"], parsed["task"]["index"]
-    except (json.JSONDecodeError, KeyError, TypeError):
+        job, index = parsed["task"]["type"], int(parsed["task"]["index"])
+        tasks = list(parsed["cluster"][job]) if job in ("chief", "worker") else None
+    except (ValueError, KeyError, TypeError):
         raise InputError(
             f"--distribution_strategy=multi_worker reads the cluster from TF_CONFIG, which is {text!r}. "
             f"Set it, on each worker with its own index, to something like {example}."
         ) from None
-    if not 0 <= index < len(workers):
-        raise InputError(f"TF_CONFIG: task index {index} is not one of the {len(workers)} workers.")
+    if tasks is None:
+        raise InputError(f"TF_CONFIG: the task's type is {job!r}, but 'worker' or 'chief' is expected.")
+    if not 0 <= index < len(tasks):
+        raise InputError(f"TF_CONFIG: task index {index} is not one of the {len(tasks)} tasks of type {job}.")
 
 
 def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
@@ -124,12 +127,25 @@ def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
+def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
+    """Whether other processes take part in each step."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
+    """Returns when all processes have come here."""
+    if is_multi_worker(strategy):
+        meet = tf.function(lambda: tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, 1.0))
+        strategy.run(meet)
+
+
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Whether this process writes the checkpoints and reports; one process of a cluster does."""
     resolver = strategy.cluster_resolver
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) or resolver is None:
+    if not is_multi_worker(strategy) or resolver is None:
         return True
-    return resolver.task_type in (None, "chief") or (resolver.task_type == "worker" and resolver.task_id == 0)
+    has_own_job = "chief" in resolver.cluster_spec().jobs
+    return resolver.task_type == "chief" or (not has_own_job and resolver.task_id == 0)
 
 
 def per_replica_batch_size(global_batch_size: int, strategy: tf.distribute.Strategy, flag: str) -> int:

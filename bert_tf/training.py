@@ -270,7 +270,7 @@ class _Loop:
 
     def _count_steps(self, count: int) -> None:
         self.bar.update(count)
-        if self.stop_signals:
+        if self.trainer.is_to_stop(bool(self.stop_signals)):
             raise _StopRequested
 
     def _report(self, means: Mapping[str, float]) -> None:
@@ -299,6 +299,8 @@ class _Loop:
     def _save(self) -> None:
         if self.chief:
             self.saver.save(self.step, self.trainer.state())
+        # Whoever goes on to evaluate, or ends, has the checkpoint.
+        distribution.wait_for_workers(self.trainer.strategy)
 
     def _evaluate(self) -> None:
         results = self._quietly(self.controller.evaluate, -1)

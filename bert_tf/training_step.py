@@ -230,6 +230,10 @@ class Trainer(orbit.AbstractTrainer):
         self.first_bad_step = tf.Variable(
             -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
+        # Whether this process was asked to stop, and how many of all were before the last step.
+        self.stop_vote, self.stop_votes = (
+            tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
+        )
         self.iterator = None
         # Without AutoGraph, which would only take time: everything below is written in TensorFlow's terms.
         compiled = functools.partial(tf.function, autograph=False)
@@ -283,10 +287,26 @@ class Trainer(orbit.AbstractTrainer):
         scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
         return {**self.metrics.take(), "learning_rate": rate, **scale}
 
+    def is_to_stop(self, asked: bool) -> bool:
+        """Whether to stop here, after the same step in all processes: where there are others, one step after the vote.
+
+        Args:
+          asked: whether this process was asked to stop.
+        """
+        if not distribution.is_multi_worker(self.strategy):
+            return asked
+        self.stop_vote.assign(float(asked))
+        return self.stop_votes.numpy() > 0
+
     def replica_step(self, batch: Batch) -> None:
         """One step of one replica."""
         replica = tf.distribute.get_replica_context()
-        totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, self.model.totals(batch))
+        totals = self.model.totals(batch)
+        if distribution.is_multi_worker(self.strategy):
+            totals, votes = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_vote)))
+            tf.raw_ops.AssignVariableOp(resource=self.stop_votes.handle, value=votes)
+        else:
+            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
         step = tf.identity(self.global_step)
         seed = tf.random.experimental.stateless_fold_in([self.config.seed, 0], step)
         seed = fold_in(seed, replica.replica_id_in_sync_group)
