@@ -164,10 +164,12 @@ class PretrainingRun:
             flags,
             decisive={
                 "objective": self.objective,
+                "init_checkpoint": self.init_checkpoint,
                 "phases": [
                     {
                         "steps": [phase.start, phase.end],
                         "records": {shard.path: shard.records for shard in phase.shards},
+                        "contents": {shard.path: record_shards.fingerprint(shard.path) for shard in phase.shards},
                         "lengths": {feature.name: feature.length for feature in phase.features},
                         **({"masking": phase.masker.settings()} if phase.masker else {}),
                     }

@@ -50,11 +50,13 @@ class ModelSizeFlags:
     def config(self, config_file: str | None, vocab_file: str | None) -> BertConfig:
         """The config file's, or that of the size (the paper's Table 6 varies layers, width and heads).
 
+        A config file goes before the size of a recipe.
+
         Raises:
           InputError: if both are given, or neither, or the size of the vocabulary isn't known.
         """
         changes = {name: flag.value for name, flag in self._changes.items() if flag.value is not None}
-        if config_file and not (self._size.value or changes):
+        if config_file and not (self._size.present or changes):
             return BertConfig.from_json_file(config_file)
         if config_file or not self._size.value:
             raise InputError("Either --bert_config_file or --model_size (with the flags that change it) must be given.")

@@ -18,6 +18,9 @@ RUN_FILE = "run.json"
 # The weights that did best on the dev set, if they are kept.
 BEST_FOLDER = "best"
 
+# More changes than these are counted only.
+_NAMED_CHANGES = 20
+
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tf-models-official", "numpy")
 
 
@@ -69,17 +72,25 @@ def prepare(
 
 
 def _check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], output_dir: str) -> None:
-    changes = [
-        f"{name} was {before.get(name)!r}, and is {now.get(name)!r} now"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name)
-    ]
+    changes = _differences("", before, now)
     if changes:
+        more = [f"and {len(changes) - _NAMED_CHANGES} more"] if len(changes) > _NAMED_CHANGES else []
         raise InputError(
             f"--output_dir: {output_dir} holds a run that began with other settings:\n  "
-            + "\n  ".join(changes)
+            + "\n  ".join(changes[:_NAMED_CHANGES] + more)
             + "\nUse another folder, go back to those settings, or pass --allow_changes to resume with the new ones."
         )
+
+
+def _differences(name: str, before: Any, now: Any) -> list[str]:
+    """What differs between two values of a setting, named down to the parts that do."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        pairs = [(f"{name}: {key}" if name else key, before.get(key), now.get(key)) for key in {**before, **now}]
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        pairs = [(f"{name} {i + 1}", *values) for i, values in enumerate(zip(before, now, strict=True))]
+    else:
+        return [] if before == now else [f"{name} was {before!r}, and is {now!r} now"]
+    return [change for pair in pairs for change in _differences(*pair)]
 
 
 def read(output_dir: str) -> dict[str, Any]:

@@ -114,13 +114,25 @@ class TrainingConfig:
         """The step at which training ends."""
         return self.optimizer.num_train_steps
 
+    def check_batch(self, strategy: tf.distribute.Strategy) -> None:
+        """Raises an InputError if a batch can't be split evenly into replicas, and their parts into micro-batches."""
+        size = distribution.per_replica_batch_size(self.train_batch_size, strategy, "--train_batch_size")
+        if size % self.gradient_accumulation_steps:
+            raise InputError(
+                f"--train_batch_size={self.train_batch_size} gives each of {strategy.num_replicas_in_sync} replicas "
+                f"{size} examples, which is not a multiple of "
+                f"--gradient_accumulation_steps={self.gradient_accumulation_steps}."
+            )
+
     def decisive(self) -> dict[str, object]:
-        """The settings that change the weights: a run that resumes must have the same."""
+        """The settings that change the weights, be it by other dropout: a run that resumes must have the same."""
         return {
             **dataclasses.asdict(self.optimizer),
             "train_batch_size": self.train_batch_size,
             "seed": self.seed,
             "dtype": self.dtype,
+            "jit_compile": self.jit_compile,
+            "gradient_accumulation_steps": self.gradient_accumulation_steps,
         }
 
 

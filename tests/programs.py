@@ -31,17 +31,17 @@ def write_model_files(folder, **changes):
     return str(config), str(folder / "vocab.txt")
 
 
-def write_pretraining_data(path, records=40, seed=0):
+def write_pretraining_data(path, records=40, seed=0, length=LENGTH):
     """Random pre-training examples."""
     rng = np.random.default_rng(seed)
-    features = pretraining_features(LENGTH, PREDICTIONS)
+    features = pretraining_features(length, PREDICTIONS)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for _ in range(records):
             values = {
-                "input_ids": rng.integers(5, len(PIECES), LENGTH).tolist(),
-                "input_mask": [1] * LENGTH,
-                "segment_ids": [0] * 6 + [1] * 6,
-                "masked_lm_positions": rng.permutation(LENGTH)[:PREDICTIONS].tolist(),
+                "input_ids": rng.integers(5, len(PIECES), length).tolist(),
+                "input_mask": [1] * length,
+                "segment_ids": [0] * 6 + [1] * (length - 6),
+                "masked_lm_positions": rng.permutation(length)[:PREDICTIONS].tolist(),
                 "masked_lm_ids": rng.integers(5, len(PIECES), PREDICTIONS).tolist(),
                 "masked_lm_weights": [1.0, 1.0, float(rng.integers(2))],
                 "next_sentence_labels": [int(rng.integers(2))],

@@ -40,12 +40,24 @@ def test_changed_settings_are_named_and_refused_once_there_is_a_checkpoint(tmp_p
         prepare(folder, vocab, rate=0.3)
     with pytest.raises(InputError, match="vocab_sha256 was"):
         prepare(folder, write("w.txt", "[PAD]\nb\n"), rate=0.2)
-    with pytest.raises(InputError, match="bert_config was"):
+    with pytest.raises(InputError, match="bert_config: vocab_size was 41, and is 43 now"):
         prepare(folder, vocab, rate=0.2, config=tiny_config(vocab_size=43))
     assert (folder / "run.json").read_text() == before
     prepare(folder, vocab, rate=0.3, allow_changes=True)
     assert run_directory.read(str(folder))["decisive"]["learning_rate"] == 0.3
     assert checkpoint_saver.latest_checkpoint(str(folder))
+
+
+def test_long_lists_of_changes_are_cut(tmp_path):
+    def prepare(counts):
+        run_directory.prepare(str(tmp_path), tiny_config(), "", {}, {"phases": [{"records": counts}]})
+
+    prepare({str(i): 1 for i in range(30)})
+    CheckpointSaver(str(tmp_path), 1).save(1, {"x": 1.0})
+    with pytest.raises(InputError, match=r"phases 1: records: 0 was 1, and is 2 now\n(.*\n){19}  and 10 more\n"):
+        prepare({str(i): 2 for i in range(30)})
+    with pytest.raises(InputError, match=r"settings:\n  phases 1: records: 29 was 1, and is None now\nUse"):
+        prepare({str(i): 1 for i in range(29)})
 
 
 def test_the_vocabulary_may_lie_in_the_run_folder_itself(tmp_path):

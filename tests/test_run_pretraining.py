@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from bert_tf import checkpoints, input_pipeline
+from bert_tf import checkpoint_saver, checkpoints, input_pipeline
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
 from bert_tf.files import InputError
@@ -40,10 +40,18 @@ def flags(files, output_dir, **values):
 
 def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     out = tmp_path / "out"
-    held_out = {"eval_input_file": files[2].split(",")[1], "eval_steps": 3, "log_steps": 2, "save_checkpoints_steps": 4}
-    command = ["run_pretraining.py", *flags(files, out, **held_out), "--do_train", "--do_eval"]
+    longer = programs.write_pretraining_data(tmp_path / "longer.tfrecord", length=LENGTH + 2)
+    values = {"eval_input_file": files[2].split(",")[1], "eval_steps": 3, "log_steps": 2, "save_checkpoints_steps": 4}
+    values |= {"second_input_file": longer, "second_max_seq_length": LENGTH + 2, "second_phase_proportion": 1 / 3}
+    values |= {"second_max_predictions_per_seq": PREDICTIONS, "recipe": "bert_base"}
+    given = [flag for flag in flags(files, out, **values) if not flag.startswith("--learning_rate")]
+    command = ["run_pretraining.py", *given, "--do_train", "--do_eval"]
     output = programs.run(*command, "--do_export", f"--export_dir={tmp_path / 'exported'}")
     assert "Traceback" not in output
+    assert f"Steps 4 to 6: sequences of {LENGTH + 2} from 40 examples in 1 files." in output
+    decisive = json.loads((out / "run.json").read_text())["decisive"]
+    assert [phase["steps"] for phase in decisive["phases"]] == [[0, 4], [4, 6]]
+    assert (decisive["learning_rate"], decisive["train_batch_size"]) == (1e-4, 8)  # the recipe's, and what was given
     assert "with the signatures serving_default, pairs, all_layers, ids, fill_mask" in output
     assert (tmp_path / "exported" / "saved_model.pb").exists()
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
@@ -63,9 +71,8 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert int(source.read("global_step")) == 6
     assert {"vocab.txt", "bert_config.json", "run.json"} <= {p.name for p in out.iterdir()}
 
-    command = ["run_pretraining.py", *flags(files, out, learning_rate=2e-3), "--do_train"]
-    output = programs.run(*command, expect=1)
-    assert "learning_rate was 0.001, and is 0.002 now" in output
+    output = programs.run(*command, "--learning_rate=2e-3", expect=1)
+    assert "learning_rate was 0.0001, and is 0.002 now" in output
     assert "Traceback" not in output
 
 
@@ -107,6 +114,18 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(files, tmp_path
         with pytest.raises(InputError, match=message):
             _ = a_run(files, tmp_path / "out", **options).model
     assert not (tmp_path / "out").exists()
+
+
+def test_data_that_was_made_anew_is_refused_where_a_run_goes_on(files, tmp_path):
+    a_run(files, tmp_path / "out").record({})
+    checkpoint_saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"x": 1.0})
+    a_run(files, tmp_path / "out").record({})
+    programs.write_pretraining_data(tmp_path / "part-1.tfrecord", 40, seed=9)
+    with pytest.raises(
+        InputError, match=r"settings:\n  phases 1: contents: .*part-1.tfrecord was '\S+, and is .*\nUse"
+    ):
+        a_run(files, tmp_path / "out").record({})
+    a_run(files, tmp_path / "out").record({}, allow_changes=True)
 
 
 def test_a_damaged_record_stops_the_run_with_the_names_of_its_shards(files, tmp_path, monkeypatch):
