@@ -23,10 +23,10 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the seq
 _MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions, as in the data.")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
 _DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on --input_file, after training if there is any.")
-_EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples in an evaluation batch.")
+_EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples in an evaluation batch.", lower_bound=1)
 _NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 100000, "Steps at the end of training.")
 _NUM_WARMUP_STEPS = flags.DEFINE_integer("num_warmup_steps", 10000, "Steps over which the learning rate rises.")
-_MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.")
+_MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.", lower_bound=1)
 _TRAINING = program_flags.TrainingFlags()
 _DISTRIBUTION = program_flags.DistributionFlags()
 # New ones.
@@ -43,9 +43,13 @@ _SECOND_MAX_SEQ_LENGTH = flags.DEFINE_integer("second_max_seq_length", 512, "Len
 _SECOND_MAX_PREDICTIONS = flags.DEFINE_integer(
     "second_max_predictions_per_seq", 77, "Masked positions of the second phase's sequences."
 )
-_SECOND_PROPORTION = flags.DEFINE_float("second_phase_proportion", 0.1, "Share of the steps in the second phase.")
+_SECOND_PROPORTION = flags.DEFINE_float(
+    "second_phase_proportion", 0.1, "Share of the steps in the second phase.", lower_bound=0.0, upper_bound=1.0
+)
 _EVAL_INPUT_FILE = flags.DEFINE_string("eval_input_file", None, "Held-out TFRecord files, evaluated while training.")
-_EVAL_STEPS = flags.DEFINE_integer("eval_steps", 1000, "Training steps between evaluations on --eval_input_file.")
+_EVAL_STEPS = flags.DEFINE_integer(
+    "eval_steps", 1000, "Training steps between evaluations on --eval_input_file.", lower_bound=1
+)
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings, into --export_dir.")
 _EXPORT = program_flags.ExportFlags()
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")

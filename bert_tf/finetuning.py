@@ -269,7 +269,7 @@ class FinetuningRun:
     def training_data(self, features: FeatureSet | LazyFeatures) -> training.TrainingData:
         """What the training loop reads: the batches of a plan (see `feature_sets.BatchPlan`)."""
         how = self.training_config
-        distribution.per_replica_batch_size(how.train_batch_size, self.strategy, "--train_batch_size")
+        how.check_batch(self.strategy)
         plan = BatchPlan(features, how.train_batch_size, how.seed, self.buckets(features))
         return training.TrainingData(
             lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),

@@ -1,4 +1,4 @@
-"""The released optimizer (Adam with decoupled weight decay and without bias correction), LAMB, and the schedule.
+"""The released optimizer (Adam with decoupled weight decay and without bias correction), LAMB, schedule, loss scale.
 
 Everything works on plain `tf.Variable`s inside a replica, so it runs the same on one device, on several (after the
 gradients are summed over the replicas), and compiled by XLA.
@@ -210,6 +210,42 @@ class Lamb(Optimizer):
         tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=value - rate * step)
         tf.raw_ops.AssignVariableOp(resource=mean.handle, value=next_mean)
         tf.raw_ops.AssignVariableOp(resource=squared_mean.handle, value=next_squared)
+
+
+class LossScale:
+    """Dynamic loss scaling for float16: halved when a gradient overflows, doubled after many that don't.
+
+    Args:
+      enabled: False gives the constant 1.
+    """
+
+    _GROWTH_STEPS = 2000
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+        options = {"trainable": False, "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
+        self.scale = tf.Variable(2.0**15 if enabled else 1.0, **options)
+        self.good_steps = tf.Variable(0, dtype=tf.int64, **options)
+
+    def state(self) -> dict[str, tf.Variable]:
+        """The variables to save, by name."""
+        return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps} if self.enabled else {}
+
+    def can_shrink(self) -> tf.Tensor:
+        """Whether gradients that overflow may yet become finite."""
+        return self.scale.value() > 1.0
+
+    def update(self, finite: tf.Tensor) -> None:
+        """Counts a step, in a replica."""
+        if not self.enabled:
+            return
+        good = tf.where(finite, self.good_steps.value() + 1, tf.constant(0, tf.int64))
+        grown = good >= self._GROWTH_STEPS
+        factor = tf.where(finite, tf.where(grown, 2.0, 1.0), 0.5)
+        scale = tf.clip_by_value(self.scale.value() * factor, 1.0, 2.0**24)
+        tf.raw_ops.AssignVariableOp(resource=self.scale.handle, value=scale)
+        good = tf.where(grown, tf.constant(0, tf.int64), good)
+        tf.raw_ops.AssignVariableOp(resource=self.good_steps.handle, value=good)
 
 
 def build_optimizer(config: OptimizerConfig, variables: Sequence[keras.Variable]) -> Optimizer:

@@ -106,7 +106,7 @@ class PretrainingRun:
         self.phases = [
             Phase(start, end, *self.find_data(part)) for start, end, part in zip(starts, phase_ends, data, strict=True)
         ]
-        distribution.per_replica_batch_size(training_config.train_batch_size, self.strategy, "--train_batch_size")
+        training_config.check_batch(self.strategy)
 
     def find_data(self, data: PretrainingData) -> tuple[list[Shard], tuple[Feature, ...], BatchMasker | None]:
         """Some data's shards, checked, what their records hold, and what masks them (see `Phase`)."""
@@ -230,6 +230,7 @@ class PretrainingRun:
           every: steps between evaluations.
         """
         held_out = Phase(0, 0, *self.find_data(data))
+        distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         batches = sum(shard.records for shard in held_out.shards) // batch_size
         if batches < 1:
             raise InputError(f"{data.what}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}.")

@@ -1,7 +1,9 @@
 """How every program starts and stops: checked arguments, and input errors as one line."""
 
+import contextlib
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from absl import app, flags, logging
 
@@ -39,6 +41,25 @@ def run(main: Callable[..., None], takes_names: bool = False) -> None:
 def say(message: str) -> None:
     """Prints a message for the user to standard error, where it doesn't mix with results."""
     print(message, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """Collects SIGTERMs, and the first Ctrl-C, instead of dying of them; the list is empty until one comes."""
+    received: list[int] = []
+
+    def receive(number: int, frame: object) -> None:
+        received.append(number)
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, previous[signal.SIGINT])
+            say("\nStopping after this step. Press Ctrl-C again to stop at once, without saving.")
+
+    previous = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def flag_values() -> dict[str, object]:

@@ -5,20 +5,23 @@ The loop itself is `orbit.Controller`; what a step does is in `training_step`.
 
 import contextlib
 import dataclasses
+import errno
 import io
 import os
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 
 import orbit
 import tensorflow as tf
 
-from bert_tf import checkpoint_names, checkpoint_saver, checkpoints, distribution, reporting
+from bert_tf import checkpoint_names, checkpoint_saver, checkpoints, distribution, program, reporting
 from bert_tf.files import InputError
 from bert_tf.program import say
 from bert_tf.training_step import NonFiniteError, TrainableModel, Trainer, TrainingConfig
+
+# What stands in the progress bar; the rest is in the logs.
+_SHOWN = re.compile("^loss$|accuracy$|learning_rate|_per_second$|flop_utilisation")
 
 
 class Preempted(SystemExit):
@@ -27,25 +30,6 @@ class Preempted(SystemExit):
 
 class _StopRequested(Exception):
     """A signal to stop came; raised between two steps."""
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """Collects SIGTERMs, and the first Ctrl-C, instead of dying of them; the list is empty until one comes."""
-    received: list[int] = []
-
-    def receive(number: int, frame: object) -> None:
-        received.append(number)
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, previous[signal.SIGINT])
-            say("\nStopping after this step. Press Ctrl-C again to stop at once, without saving.")
-
-    previous = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield received
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def restore_or_initialize(
@@ -218,7 +202,12 @@ class _Loop:
 
     def run(self) -> dict[str, float]:
         """Trains to the last step and returns the last means."""
-        with self.bar, _stop_signals() as self.stop_signals, self._translated_errors(), self._saved_when_stopped():
+        with (
+            self.bar,
+            program.stop_signals() as self.stop_signals,
+            self._translated_errors(),
+            self._saved_when_stopped(),
+        ):
             self._make_up_for_evaluation()
             self._ask_whether_to_stop()
             while self.step < self.end:
@@ -278,8 +267,10 @@ class _Loop:
         steps, seconds = step - self.loop_start[0], now - self.loop_start[1]
         self.loop_start = (step, now)
         self.last = dict(means) | self._speed(seconds / steps, means)
-        shown = ["loss", *(name for name in means if name.endswith("accuracy")), "learning_rate", "tokens_per_second"]
-        self.bar.set_postfix({name: reporting.format_number(self.last[name]) for name in shown}, refresh=False)
+        self.bar.set_postfix(
+            {name: reporting.format_number(value) for name, value in self.last.items() if _SHOWN.search(name)},
+            refresh=False,
+        )
         if self.log and (step % self.config.log_steps == 0 or step == self.end or self._evaluation_is_due()):
             self.log.write("train", step, self.last)
 
@@ -328,6 +319,13 @@ class _Loop:
             yield
         except NonFiniteError as error:
             raise InputError(f"{error} Data of that step: {self.data.describe(error.step)}.") from None
+        except (tf.errors.ResourceExhaustedError, OSError) as error:
+            if os.strerror(errno.ENOSPC) not in str(error):
+                raise
+            raise InputError(
+                f"--output_dir: {self.config.output_dir} can't be written to ({error}). The last checkpoint is intact; "
+                "make room and start again to go on from it."
+            ) from None
         except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
             outside = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
             if outside:

@@ -20,7 +20,7 @@ import tensorflow as tf
 from bert_tf import checkpoints, distribution
 from bert_tf.files import InputError
 from bert_tf.layers import fold_in
-from bert_tf.optimization import OptimizerConfig, build_optimizer, learning_rate
+from bert_tf.optimization import LossScale, OptimizerConfig, build_optimizer, learning_rate
 
 Batch = Mapping[str, tf.Tensor]
 # name -> (sum over examples, sum of their weights); the metric is their quotient, over any number of batches.
@@ -103,11 +103,6 @@ class TrainingConfig:
             raise InputError(f"--keep_checkpoint_max is {self.keep_checkpoint_max}, but at least 0 is expected.")
         if self.dtype not in DTYPES:
             raise InputError(f"--dtype is {self.dtype!r}, but one of {', '.join(DTYPES)} is expected.")
-        if self.train_batch_size % self.gradient_accumulation_steps:
-            raise InputError(
-                f"--train_batch_size ({self.train_batch_size}) is not a multiple of "
-                f"--gradient_accumulation_steps ({self.gradient_accumulation_steps})."
-            )
 
     @property
     def num_train_steps(self) -> int:
@@ -175,42 +170,6 @@ class MetricMeans:
             name: float(total / weight) if weight else 0.0
             for name, (total, weight) in zip(self.names, sums, strict=True)
         }
-
-
-class LossScale:
-    """Dynamic loss scaling for float16: halved when a gradient overflows, doubled after many that don't.
-
-    Args:
-      enabled: False gives the constant 1.
-    """
-
-    _GROWTH_STEPS = 2000
-
-    def __init__(self, enabled: bool) -> None:
-        self.enabled = enabled
-        options = {"trainable": False, "aggregation": tf.VariableAggregation.ONLY_FIRST_REPLICA}
-        self.scale = tf.Variable(2.0**15 if enabled else 1.0, **options)
-        self.good_steps = tf.Variable(0, dtype=tf.int64, **options)
-
-    def state(self) -> dict[str, tf.Variable]:
-        """The variables to save, by name."""
-        return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps} if self.enabled else {}
-
-    def can_shrink(self) -> tf.Tensor:
-        """Whether gradients that overflow may yet become finite."""
-        return self.scale.value() > 1.0
-
-    def update(self, finite: tf.Tensor) -> None:
-        """Counts a step, in a replica."""
-        if not self.enabled:
-            return
-        good = tf.where(finite, self.good_steps.value() + 1, tf.constant(0, tf.int64))
-        grown = good >= self._GROWTH_STEPS
-        factor = tf.where(finite, tf.where(grown, 2.0, 1.0), 0.5)
-        scale = tf.clip_by_value(self.scale.value() * factor, 1.0, 2.0**24)
-        tf.raw_ops.AssignVariableOp(resource=self.scale.handle, value=scale)
-        good = tf.where(grown, tf.constant(0, tf.int64), good)
-        tf.raw_ops.AssignVariableOp(resource=self.good_steps.handle, value=good)
 
 
 class Trainer(orbit.AbstractTrainer):

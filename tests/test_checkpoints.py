@@ -215,6 +215,38 @@ def test_saver_keeps_the_last_and_survives_losses(tmp_path):
     assert checkpoint_saver.latest_checkpoint(str(tmp_path / "nowhere")) is None
 
 
+def test_a_kill_between_any_two_writes_leaves_a_whole_checkpoint(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def dies_before(write, left):
+        def wrapped(*args, **kwargs):
+            if not left:
+                raise Killed
+            left.pop()
+            return write(*args, **kwargs)
+
+        return wrapped
+
+    for writes in range(6):
+        folder = tmp_path / str(writes)
+        saver = CheckpointSaver(str(folder), keep_checkpoint_max=1)
+        saver.save(1, {"x": tf.Variable(1.0)})
+        left = [None] * writes
+        for module, name in ((tf.raw_ops, "SaveV2"), (os, "replace"), (os, "remove")):
+            monkeypatch.setattr(module, name, dies_before(getattr(module, name), left))
+        try:
+            saver.save(2, {"x": tf.Variable(2.0)})
+            is_whole = True
+        except Killed:
+            is_whole = False
+        monkeypatch.undo()
+        assert checkpoints.open_checkpoint(str(folder)).read("x") == (2.0 if writes > 1 else 1.0)
+        saver.save(2, {"x": tf.Variable(2.0)})  # the run goes on, and comes to the same step again
+        assert checkpoints.open_checkpoint(str(folder)).read("x") == 2.0
+    assert is_whole
+
+
 def test_failed_save_keeps_what_was_there(tmp_path, monkeypatch):
     saver = CheckpointSaver(str(tmp_path), keep_checkpoint_max=1)
     saver.save(1, {"x": tf.Variable(1.0)})

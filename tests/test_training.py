@@ -1,5 +1,6 @@
 import contextlib
 import dataclasses
+import errno
 import functools
 import json
 import os
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import checkpoint_saver, checkpoints, training
+from bert_tf import checkpoint_saver, checkpoints, program, reporting, training
 from bert_tf.distribution import DistributionConfig, build_strategy
 from bert_tf.files import InputError
 from bert_tf.optimization import OptimizerConfig
@@ -247,7 +248,7 @@ def stop_after(monkeypatch, steps):
             steps -= 1
             return steps < 1
 
-    monkeypatch.setattr(training, "_stop_signals", lambda: contextlib.nullcontext(Signals()))
+    monkeypatch.setattr(program, "stop_signals", lambda: contextlib.nullcontext(Signals()))
 
 
 def test_loss_that_is_not_finite_stops_the_run_and_names_step_and_data(tmp_path):
@@ -262,6 +263,17 @@ def test_a_signal_saves_no_step_that_was_not_finite(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"step 2 is not finite"):
         run(config, data=with_nan_at(2))
     assert checkpoint_saver.latest_checkpoint(str(tmp_path)) is None
+
+
+def test_a_full_disk_stops_the_run_with_its_checkpoint_intact(tmp_path, monkeypatch):
+    def write(self, kind, step, values):
+        if step == 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(reporting.MetricsLog, "write", write)
+    with pytest.raises(InputError, match=r"can't be written to .*No space left on device.*make room"):
+        run(config_for(tmp_path))
+    assert int(checkpoints.open_checkpoint(str(tmp_path)).read("global_step")) == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -319,14 +331,20 @@ def test_ids_that_the_model_lacks_are_named(tmp_path):
         run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
 
 
-def test_evaluation_during_training_is_logged(tmp_path):
+def test_evaluation_during_training_is_logged(tmp_path, capsys):
     scores = iter([3.0, 2.0, 1.0])
     evaluation = PeriodicEvaluation(lambda step: {"loss": next(scores)}, every=3)
-    run(config_for(tmp_path, steps=7), evaluation=evaluation)
+    run(config_for(tmp_path, steps=7, peak_tflops=1e-3), evaluation=evaluation)
+    bar = capsys.readouterr().err
+    for name in ("loss", "masked_lm_accuracy", "next_sentence_accuracy", "sequences_per_second", "flop_utilisation"):
+        assert f" {name}=" in bar
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     evaluated = [(line["step"], line["loss"]) for line in lines if line["kind"] == "eval"]
     assert evaluated == [(3, 3.0), (6, 2.0), (7, 1.0)]
     assert list((tmp_path / "eval").glob("events*"))
+    events = tf.compat.v1.train.summary_iterator(str(next(tmp_path.glob("events*"))))
+    tags = {value.tag for event in events for value in event.summary.value}
+    assert {"loss", "masked_lm_loss", "next_sentence_accuracy", "learning_rate", "gradient_norm"} <= tags
     assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 3, 4, 6, 7]
 
 
@@ -369,9 +387,18 @@ def test_metric_means():
         ({"dtype": "float8"}, "--dtype"),
         ({"log_steps": 0}, "--log_steps is 0"),
         ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max"),
-        ({"gradient_accumulation_steps": 3}, "not a multiple of --gradient_accumulation_steps"),
     ],
 )
 def test_settings_that_cannot_be_used(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         config_for(tmp_path, **changes)
+
+
+def test_batches_must_be_split_evenly(tmp_path):
+    one, two = (build_strategy(DistributionConfig(name)) for name in ("one_device", "mirrored"))
+    config = config_for(tmp_path, gradient_accumulation_steps=8)
+    config.check_batch(one)
+    with pytest.raises(InputError, match="each of 2 replicas 4 examples, which is not a multiple of --gradient_acc"):
+        config.check_batch(two)
+    with pytest.raises(InputError, match="--train_batch_size is 7, but a multiple of the 2 replicas is expected"):
+        dataclasses.replace(config, train_batch_size=7).check_batch(two)
