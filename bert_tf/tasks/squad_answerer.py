@@ -11,8 +11,9 @@ from bert_tf import checkpoint_saver, files, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
-from bert_tf.finetuning import FinetuningRun, Outputs
+from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_models import SpanModel
+from bert_tf.finetuning_task import Outputs
 from bert_tf.program import say
 from bert_tf.tasks.squad_ensemble import average_distributions
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE, read_null_threshold
