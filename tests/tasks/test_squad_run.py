@@ -222,11 +222,11 @@ def test_answers_of_any_system_are_evaluated(folder, tmp_path):
 def test_typed_questions_are_answered(folder, tmp_path, capsys):
     run = run_on(folder, tmp_path, None, version_2=True, init_checkpoint=str(folder / "run"))
     answerer = Answerer(run, AnswerPlan(null_score_diff_threshold=1e9))
-    squad_interactive.interact(answerer, ["b c", "d x e", "", "a", "a", "", " ", "b\n"])
+    squad_interactive.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
     out = capsys.readouterr().out
-    assert out.count("probability") == 2
+    assert out.count("probability") == 3
     assert out.splitlines()[2].split()[-1] == "x"
-    assert out.count("threshold 1e+09: x") == 2
+    assert out.count("threshold 1e+09: x") == 3
 
 
 def test_what_can_not_be_done_is_refused(folder, tmp_path):
