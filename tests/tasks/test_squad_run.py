@@ -189,6 +189,10 @@ def test_members_of_an_ensemble_must_fit_together(folder, tmp_path):
         Answerer(padded, AnswerPlan(ensemble_dirs=[str(folder / "run")]))
     with pytest.raises(InputError, match="--ensemble_method is 'vote'"):
         AnswerPlan(ensemble_method="vote")
+    with pytest.raises(InputError, match=r"--ensemble_method=nbest .* --ensemble_dirs"):
+        AnswerPlan(ensemble_method="nbest")
+    with pytest.raises(InputError, match=r"--ensemble_method=nbest .* can't answer what is typed"):
+        Answerer(run, AnswerPlan(ensemble_dirs=[str(folder / "run")], ensemble_method="nbest"))
 
 
 def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
