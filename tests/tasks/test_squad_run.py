@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
@@ -120,6 +121,24 @@ def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_p
     squad.write_predictions(examples, features, results, 20, 30, True, *files, "")
     squad_run.predict(run, AnswerPlan())
     assert (tmp_path / "nbest_predictions.json").read_text() == (tmp_path / "released_nbest.json").read_text()
+
+
+def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder, tmp_path, capsys):
+    def train_on_both(output_dir):
+        config = SquadConfig(max_seq_length=LENGTH, max_query_length=4)
+        train(
+            make_run(folder, output_dir, config, [str(folder / f"{name}1.json") for name in ("train", "dev")]), epochs=1
+        )
+        reader = tf.train.load_checkpoint(str(output_dir))
+        return {name: reader.get_tensor(name).tolist() for name in reader.get_variable_to_shape_map()}
+
+    whole = train_on_both(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole" / "stage_1", tmp_path / "killed" / "stage_1")
+    capsys.readouterr()
+    assert train_on_both(tmp_path / "killed") == whole
+    shown = capsys.readouterr().err
+    assert "stage_1 has reached step 5 of 5 already" in shown
+    assert shown.count("Read ") == 2
 
 
 def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
