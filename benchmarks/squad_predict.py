@@ -23,7 +23,8 @@ from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
 from bert_tf import checkpoints, pretrained, reporting
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
-from bert_tf.finetuning import FinetuningRun, Outputs
+from bert_tf.finetuning import FinetuningRun
+from bert_tf.finetuning_task import Outputs
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.tasks.squad_task import PREDICT_SPLIT, SquadConfig, SquadTask
 from bert_tf.tasks.squad_windows import SquadWindows

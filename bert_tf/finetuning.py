@@ -1,6 +1,6 @@
 """What every fine-tuned task shares: featurise, train, predict, evaluate.
 
-A task brings its rows and rules (see `Task`); there is one loop for all of them.
+A task brings its rows and rules (see `finetuning_task`); there is one loop for all of them.
 """
 
 import copy
@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,53 +20,14 @@ from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
 from bert_tf.feature_sets import BatchPlan, FeatureSet, LazyFeatures
 from bert_tf.files import InputError
+from bert_tf.finetuning_task import FinetuningModel, Task
 from bert_tf.input_pipeline import replicas_per_pipeline
 from bert_tf.program import say
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training_step import DTYPES, TrainableModel, TrainingConfig
-
-Outputs = Mapping[str, np.ndarray]
+from bert_tf.training_step import DTYPES, TrainingConfig
 
 # A larger training set is tokenised while it is first gone through, if its examples are independent.
 MOST_TOKENIZED_BEFORE = 20_000
-
-
-class FinetuningModel(TrainableModel, Protocol):
-    """A model that can also predict."""
-
-    def predict(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Outputs of a batch, each with a row for each example."""
-
-
-class Task(Protocol):
-    """What a task brings.
-
-    Attributes:
-      name: of the task, as in its flag.
-      judged_by: the score that models are chosen by; higher is better.
-      independent: whether every example makes one row of features, which doesn't depend on the others.
-    """
-
-    name: str
-    judged_by: str
-    independent: bool
-
-    def examples(self, split: str) -> list[Any]:
-        """The rows of "train", "dev" or "test" (or of what else the task has)."""
-
-    def featurize(
-        self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
-    ) -> FeatureSet:
-        """Their features, in their order; made in several processes (see `parallel.map_chunks`)."""
-
-    def build_model(self, config: BertConfig, **options) -> FinetuningModel:
-        """The encoder with the task's output layer; for the options see `finetuning_models.EncoderModel`."""
-
-    def scores(self, outputs: Outputs, features: FeatureSet) -> dict[str, float]:
-        """What the task is judged by, and "loss"."""
-
-    def decisive(self) -> dict[str, Any]:
-        """The task's own settings that change the weights: a run that resumes must have the same."""
 
 
 class FinetuningRun:

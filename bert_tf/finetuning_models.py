@@ -10,9 +10,9 @@ import tensorflow as tf
 
 from bert_tf.bilstm import BiLstm, BiLstmConfig
 from bert_tf.config import BertConfig
+from bert_tf.elementwise import fold_in
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
-from bert_tf.layers import fold_in
 from bert_tf.training_step import Batch, MetricSums
 
 # How a classifier's logits are read: one class of several; one number; any number of classes.

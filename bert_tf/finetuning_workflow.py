@@ -11,9 +11,10 @@ import numpy as np
 from bert_tf import checkpoint_saver, files, finetuning_reports, finetuning_trials
 from bert_tf.feature_sets import FeatureSet
 from bert_tf.files import InputError
-from bert_tf.finetuning import FinetuningRun, Outputs, Task
+from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_recipes import Recipe
 from bert_tf.finetuning_selection import DevSelection, SelectionConfig
+from bert_tf.finetuning_task import Outputs, Task
 from bert_tf.finetuning_trials import TrialTable
 from bert_tf.program import say
 from bert_tf.training import PeriodicEvaluation

@@ -6,7 +6,7 @@ Hidden states are matrices [B*T, H] between the layers: products of matrices are
 device, and only attention needs to know where one sequence ends.
 
 Variables are float32. Products run in the layer's compute dtype; softmax and layer-norm statistics in float32.
-Randomness is stateless: dropout happens where a seed is given, and the same seed gives the same mask.
+Dropout happens where a seed is given, and the same seed gives the same mask.
 """
 
 import math
@@ -17,85 +17,7 @@ import tensorflow as tf
 
 from bert_tf import distribution
 from bert_tf.config import BertConfig
-
-
-def gelu(x: tf.Tensor) -> tf.Tensor:
-    """The release's "gelu": the tanh form of the Gaussian error linear unit.
-
-    0.5 x (1 + tanh u) is written as x sigmoid(2u), the same function with fewer passes over memory.
-    """
-    scale = 2.0 * math.sqrt(2.0 / math.pi)
-    return x * tf.sigmoid(x * (scale + (scale * 0.044715) * x * x))
-
-
-def gelu_erf(x: tf.Tensor) -> tf.Tensor:
-    """Hugging Face's "gelu": the exact form, x times the normal distribution function."""
-    return 0.5 * x * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
-
-
-ACTIVATIONS = {
-    "gelu": gelu,
-    "gelu_erf": gelu_erf,
-    "relu": tf.nn.relu,
-    "tanh": tf.tanh,
-    "linear": tf.identity,
-}
-
-
-def _fused(activation: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """An activation whose value and gradient are one pass over memory each, compiled by XLA."""
-
-    def value(x: tf.Tensor) -> tf.Tensor:
-        return tf.cast(activation(tf.cast(x, tf.float32)), x.dtype)
-
-    def slope(x: tf.Tensor, upstream: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            y = value(x)
-        return tape.gradient(y, x, upstream)
-
-    compiled_value, compiled_slope = (tf.function(f, autograph=False, jit_compile=True) for f in (value, slope))
-
-    @tf.custom_gradient
-    def fused(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        return compiled_value(x), lambda upstream: compiled_slope(x, upstream)
-
-    return fused
-
-
-# Run one operation after the other, these and their gradients go over the widest tensors a dozen times.
-_FUSED = {name: _fused(ACTIVATIONS[name]) for name in ("gelu", "gelu_erf")}
-
-
-def activate(x: tf.Tensor, name: str) -> tf.Tensor:
-    """Applies one of `ACTIVATIONS`, x [...] -> [...].
-
-    It is compiled where that pays: in a graph for one CPU that is traced for each shape anyway, as training's is.
-    """
-    in_static_graph = tf.inside_function() and x.shape.is_fully_defined()
-    if name in _FUSED and in_static_graph and distribution.compiles_parts():
-        return _FUSED[name](x)
-    return ACTIVATIONS[name](x)
-
-
-def fold_in(seed: tf.Tensor | None, number: int | tf.Tensor) -> tf.Tensor | None:
-    """A seed [2] of its own for each number; None (no dropout) stays None."""
-    return None if seed is None else tf.random.experimental.stateless_fold_in(seed, number)
-
-
-def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-    """Zeroes a fraction `rate` of the elements and scales the others up; the identity without a seed.
-
-    Each 32-bit random word decides two elements, so probabilities are multiples of 2^-16.
-    """
-    threshold = round(rate * 2**16)
-    if seed is None or threshold == 0:
-        return x
-    size = tf.size(x)
-    words = tf.random.stateless_uniform([(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32)
-    bits = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
-    keep = tf.reshape(tf.cast(bits, tf.int32) >= threshold, tf.shape(x))
-    return tf.where(keep, x * (2**16 / (2**16 - threshold)), tf.zeros([], x.dtype))
+from bert_tf.elementwise import activate, cast, compiles, dropout, fold_in, in_one_pass
 
 
 @tf.custom_gradient
@@ -130,6 +52,56 @@ def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     return tf.matmul(a, b, transpose_b=transpose_b)
 
 
+def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """Layer normalisation, x [..., H], gamma [H], beta [H] -> [..., H], all float32."""
+    if compiles(x):
+        return _normalize_in_few_passes(x, gamma, beta, epsilon)
+    mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
+    scale = tf.math.rsqrt(variance + epsilon) * gamma
+    return x * scale + (beta - mean * scale)
+
+
+def _normalize_in_few_passes(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
+    """The same with a gradient of its own, which goes over memory less often than TensorFlow's.
+
+    XLA does what concerns single elements; sums are products with vectors, which are faster than either's reductions.
+    """
+    width = x.shape[-1]
+
+    @tf.custom_gradient
+    def normalized(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
+        inverse = tf.math.rsqrt(variance + epsilon)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            weighted = _times_standardized(upstream, x, mean, inverse)
+            ones = tf.ones([1, upstream.shape[0]])
+            mean_weights = gamma[:, tf.newaxis] / width
+            means = tf.matmul(upstream, mean_weights), tf.matmul(weighted, mean_weights)
+            slope = _normalized_slope(upstream, x, mean, inverse, gamma, *means)
+            return slope, tf.matmul(ones, weighted)[0], tf.matmul(ones, upstream)[0]
+
+        return _scale_and_shift(x, mean, inverse, gamma, beta), gradient
+
+    rows = tf.reshape(x, [-1, width])
+    return tf.reshape(normalized(rows, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta)), x.shape)
+
+
+@in_one_pass
+def _scale_and_shift(x, mean, inverse, gamma, beta):  # noqa: ANN001
+    return (x - mean) * inverse * gamma + beta
+
+
+@in_one_pass
+def _times_standardized(upstream, x, mean, inverse):  # noqa: ANN001
+    return upstream * ((x - mean) * inverse)
+
+
+@in_one_pass
+def _normalized_slope(upstream, x, mean, inverse, gamma, upstream_mean, weighted_mean):  # noqa: ANN001
+    return inverse * (upstream * gamma - upstream_mean - (x - mean) * inverse * weighted_mean)
+
+
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
     """The release's initializer of kernels and embeddings."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
@@ -148,7 +120,7 @@ class BertLayer(keras.layers.Layer):
 
     def compute(self, variable: keras.Variable) -> tf.Tensor:
         """The variable's value in the compute dtype."""
-        return tf.cast(variable.value, self.compute_dtype)
+        return cast(variable.value, self.compute_dtype)
 
 
 class Dense(BertLayer):
@@ -186,10 +158,8 @@ class LayerNorm(BertLayer):
         self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones")
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # [..., H] -> [..., H]
-        x = tf.cast(x, tf.float32)
-        mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
-        scale = tf.math.rsqrt(variance + self.config.layer_norm_eps) * self.gamma.value
-        return tf.cast(x * scale + (self.beta.value - mean * scale), self.compute_dtype)
+        y = normalize(cast(x, "float32"), self.gamma.value, self.beta.value, self.config.layer_norm_eps)
+        return cast(y, self.compute_dtype)
 
 
 class Embeddings(BertLayer):

@@ -18,8 +18,8 @@ import orbit
 import tensorflow as tf
 
 from bert_tf import checkpoints, distribution
+from bert_tf.elementwise import fold_in
 from bert_tf.files import InputError
-from bert_tf.layers import fold_in
 from bert_tf.optimization import LossScale, OptimizerConfig, build_optimizer, learning_rate
 
 Batch = Mapping[str, tf.Tensor]

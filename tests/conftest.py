@@ -108,6 +108,12 @@ def assert_close(actual, expected, atol, name=""):
     np.testing.assert_allclose(np.asarray(actual), np.asarray(expected), rtol=0, atol=atol, err_msg=name)
 
 
+def is_compiled(function, *args):
+    """Whether a tf.function's graph holds parts that XLA compiles."""
+    graph = function.get_concrete_function(*args).graph.as_graph_def()
+    return any(f.attr["_XlaMustCompile"].b for f in graph.library.function)
+
+
 def with_large_head(model):
     """The same model; its head's weights become so large that predictions differ."""
     weights = model.head.output_weights

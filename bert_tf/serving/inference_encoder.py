@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.elementwise import ACTIVATIONS
 from bert_tf.encoder import MASKED_SCORE, BertEncoder
-from bert_tf.layers import ACTIVATIONS
 
 # TensorFlow fuses a product with these forms of gelu, not with those of `layers`.
 _FUSED_ACTIVATIONS = {

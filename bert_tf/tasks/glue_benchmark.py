@@ -9,7 +9,8 @@ import numpy as np
 
 from bert_tf import files, finetuning_workflow, reporting
 from bert_tf.files import InputError
-from bert_tf.finetuning import FinetuningRun, Outputs
+from bert_tf.finetuning import FinetuningRun
+from bert_tf.finetuning_task import Outputs
 from bert_tf.finetuning_workflow import Plan
 from bert_tf.program import say
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask

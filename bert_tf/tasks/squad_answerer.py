@@ -11,8 +11,9 @@ from bert_tf import checkpoint_saver, files, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.example_format import vocabulary_hash
 from bert_tf.files import InputError
-from bert_tf.finetuning import FinetuningRun, Outputs
+from bert_tf.finetuning import FinetuningRun
 from bert_tf.finetuning_models import SpanModel
+from bert_tf.finetuning_task import Outputs
 from bert_tf.program import say
 from bert_tf.tasks.squad_ensemble import average_distributions
 from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE, read_null_threshold
@@ -36,7 +37,7 @@ class AnswerPlan:
       ensemble_method: "distributions" are averaged before decoding, or "nbest" lists, made before, are merged.
 
     Raises:
-      InputError: if there is no such method.
+      InputError: if there is no such method, or no folder whose lists it could merge.
     """
 
     batch_size: int = 8
@@ -50,6 +51,13 @@ class AnswerPlan:
             raise InputError(
                 f"--ensemble_method is {self.ensemble_method!r}, but one of {', '.join(ENSEMBLE_METHODS)} is expected."
             )
+        if self.merges_lists and not self.ensemble_dirs:
+            raise InputError("--ensemble_method=nbest merges the lists of finished runs: name them by --ensemble_dirs.")
+
+    @property
+    def merges_lists(self) -> bool:
+        """Whether lists that were made before are merged, so that no model is needed."""
+        return self.ensemble_method == "nbest"
 
 
 class Answerer:
@@ -66,10 +74,15 @@ class Answerer:
       null_score_diff_threshold: which threshold for no answer is used.
 
     Raises:
-      InputError: if there is no such model, or it doesn't go with the vocabulary.
+      InputError: if there is no such model, it doesn't go with the vocabulary, or only lists are to be merged.
     """
 
     def __init__(self, run: FinetuningRun, plan: AnswerPlan) -> None:
+        if plan.merges_lists:
+            raise InputError(
+                "--ensemble_method=nbest merges lists made before, so it can't answer what is typed. "
+                "Use --ensemble_method=distributions with --interactive."
+            )
         self.run = run
         self.batch_size = plan.batch_size
         if plan.ensemble_dirs and run.pad_to_max_seq_length:

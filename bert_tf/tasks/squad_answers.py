@@ -22,8 +22,8 @@ from bert_tf.tasks.squad_predictions import ScoredText, SquadPredictions
 from bert_tf.tasks.squad_windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
 
-# Windows whose pairs are looked at in one go, which bounds the memory they take.
-_CHUNK_WINDOWS = 4096
+# Pairs of positions that are looked at in one go, which bounds the memory they take.
+_CHUNK_PAIRS = 1 << 21
 # Candidates that are made ready in one go; an n-best list rarely needs more.
 _RANKED_AT_ONCE = 32
 
@@ -116,9 +116,10 @@ def _find_candidates(
     """The candidates of all windows, window after window, in each by the rank of the start, then of the end."""
     document = windows.document_of_example[windows.example_index]
     first_piece = document_begins(windows.documents)[document] + windows.text_start  # [W]
+    chunk_windows = max(1, _CHUNK_PAIRS // min(n_best_size, start_logits.shape[1]) ** 2)
     chunks = []
-    for begin in range(0, max(1, len(windows)), _CHUNK_WINDOWS):
-        chunk = slice(begin, begin + _CHUNK_WINDOWS)
+    for begin in range(0, max(1, len(windows)), chunk_windows):
+        chunk = slice(begin, begin + chunk_windows)
         is_token, is_max_context = windows.padded(chunk, start_logits.shape[1])
         logits = [start_logits[chunk], end_logits[chunk]]
         _check_finite(examples, windows, chunk, is_token | rank_padding, logits)

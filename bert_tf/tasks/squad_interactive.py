@@ -16,7 +16,7 @@ def interact(answerer: Answerer, lines: Iterable[str] = sys.stdin) -> None:
     """Reads paragraphs, each with questions, and prints the best answers to standard output.
 
     A paragraph ends at an empty line; then every line is a question, up to the next empty line, which ends the
-    questions of this paragraph.
+    questions of this paragraph. Further empty lines before a paragraph say nothing.
 
     Args:
       answerer: whose answers are shown.
@@ -25,9 +25,10 @@ def interact(answerer: Answerer, lines: Iterable[str] = sys.stdin) -> None:
     typed = (line.rstrip("\r\n") for line in lines)
     while True:
         say("Paragraph (an empty line ends it; the end of the input, or Ctrl-D, ends the program):")
-        context = "\n".join(_up_to_empty_line(typed))
-        if not context:
+        first = next((line for line in typed if line.strip()), None)
+        if first is None:
             return
+        context = "\n".join([first, *_up_to_empty_line(typed)])
         say("Questions (an empty line begins another paragraph):")
         for question in _up_to_empty_line(typed):
             print("\n".join(answer_lines(answerer, context, question)), flush=True)

@@ -81,7 +81,7 @@ def predict(run: FinetuningRun, plan: AnswerPlan) -> dict[str, float]:
     """
     output_dir = run.training_config.output_dir
     examples = run.examples(PREDICT_SPLIT)
-    if plan.ensemble_method == "nbest" and plan.ensemble_dirs:
+    if plan.merges_lists:
         predictions, model, threshold = _merge(run, plan)
     else:
         answerer = Answerer(run, plan)

@@ -8,8 +8,8 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.files import InputError
-from bert_tf.finetuning import Outputs
 from bert_tf.finetuning_models import SpanModel
+from bert_tf.finetuning_task import Outputs
 from bert_tf.program import say
 from bert_tf.tasks.squad_answers import check_decoding, decode
 from bert_tf.tasks.squad_examples import SquadData, SquadExample, check_answer_text, read_squad

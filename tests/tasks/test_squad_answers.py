@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bert_tf.files import InputError
-from bert_tf.tasks import squad, squad_predictions
+from bert_tf.tasks import squad, squad_answers, squad_predictions
 from bert_tf.tasks.squad_predictions import NO_WINDOW_SCORE
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import data_path, golden_lines, golden_path
@@ -241,6 +241,20 @@ def test_answers_do_not_depend_on_padding(tokenizer):
     longest = int(case.windows.lengths.max())
     case.start, case.end = case.start[:, :longest], case.end[:, :longest]
     assert case.decode() == expected
+
+
+@pytest.mark.parametrize("chunk_pairs", [1, 70])
+def test_a_file_may_be_decoded_a_few_windows_at_a_time(tokenizer, monkeypatch, chunk_pairs):
+    examples = [squad.make_example(f"q{i}", "?", " ".join(["one", "two", "three"] * (i % 4))) for i in range(12)]
+    case = Case(tokenizer, *examples, lengths=(12, 4, 4, False))
+    case.start, case.end = np.random.default_rng(0).normal(0, 3, [2, *case.start.shape])
+    expected = case.decode(n_best_size=5, version_2_with_negative=True)
+    monkeypatch.setattr(squad_answers, "_CHUNK_PAIRS", chunk_pairs)
+    assert case.decode(n_best_size=5, version_2_with_negative=True) == expected
+    case.end[7, 2] = np.nan
+    bad = examples[case.windows.example_index[7]].qas_id
+    with pytest.raises(ValueError, match=f"question '{bad}' has a logit"):
+        case.decode(n_best_size=5)
 
 
 def test_padding_takes_places_as_in_the_release(tokenizer):

@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.distribution import DistributionConfig
@@ -122,6 +123,24 @@ def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_p
     assert (tmp_path / "nbest_predictions.json").read_text() == (tmp_path / "released_nbest.json").read_text()
 
 
+def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder, tmp_path, capsys):
+    def train_on_both(output_dir):
+        config = SquadConfig(max_seq_length=LENGTH, max_query_length=4)
+        train(
+            make_run(folder, output_dir, config, [str(folder / f"{name}1.json") for name in ("train", "dev")]), epochs=1
+        )
+        reader = tf.train.load_checkpoint(str(output_dir))
+        return {name: reader.get_tensor(name).tolist() for name in reader.get_variable_to_shape_map()}
+
+    whole = train_on_both(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole" / "stage_1", tmp_path / "killed" / "stage_1")
+    capsys.readouterr()
+    assert train_on_both(tmp_path / "killed") == whole
+    shown = capsys.readouterr().err
+    assert "stage_1 has reached step 5 of 5 already" in shown
+    assert shown.count("Read ") == 2
+
+
 def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
     def predict(threshold=None, tune=None, init=folder / "run", output_dir=tmp_path):
         run = run_on(folder, output_dir, folder / "dev2.json", version_2=True, init_checkpoint=str(init))
@@ -189,6 +208,10 @@ def test_members_of_an_ensemble_must_fit_together(folder, tmp_path):
         Answerer(padded, AnswerPlan(ensemble_dirs=[str(folder / "run")]))
     with pytest.raises(InputError, match="--ensemble_method is 'vote'"):
         AnswerPlan(ensemble_method="vote")
+    with pytest.raises(InputError, match=r"--ensemble_method=nbest .* --ensemble_dirs"):
+        AnswerPlan(ensemble_method="nbest")
+    with pytest.raises(InputError, match=r"--ensemble_method=nbest .* can't answer what is typed"):
+        Answerer(run, AnswerPlan(ensemble_dirs=[str(folder / "run")], ensemble_method="nbest"))
 
 
 def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
@@ -222,11 +245,11 @@ def test_answers_of_any_system_are_evaluated(folder, tmp_path):
 def test_typed_questions_are_answered(folder, tmp_path, capsys):
     run = run_on(folder, tmp_path, None, version_2=True, init_checkpoint=str(folder / "run"))
     answerer = Answerer(run, AnswerPlan(null_score_diff_threshold=1e9))
-    squad_interactive.interact(answerer, ["b c", "d x e", "", "a", "a", "", " ", "b\n"])
+    squad_interactive.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
     out = capsys.readouterr().out
-    assert out.count("probability") == 2
+    assert out.count("probability") == 3
     assert out.splitlines()[2].split()[-1] == "x"
-    assert out.count("threshold 1e+09: x") == 2
+    assert out.count("threshold 1e+09: x") == 3
 
 
 def test_what_can_not_be_done_is_refused(folder, tmp_path):
