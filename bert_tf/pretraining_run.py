@@ -169,7 +169,7 @@ class PretrainingRun:
                     {
                         "steps": [phase.start, phase.end],
                         "records": {shard.path: shard.records for shard in phase.shards},
-                        "contents": {shard.path: record_shards.fingerprint(shard.path) for shard in phase.shards},
+                        "contents": record_shards.fingerprints(phase.shards),
                         "lengths": {feature.name: feature.length for feature in phase.features},
                         **({"masking": phase.masker.settings()} if phase.masker else {}),
                     }

@@ -1,5 +1,6 @@
 """The files of pre-training examples that a run reads: found, counted and checked before anything runs."""
 
+import concurrent.futures
 import dataclasses
 import json
 import struct
@@ -15,6 +16,8 @@ from bert_tf.files import InputError
 
 # A TFRecord is its length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
 _RECORD_HEADER, _RECORD_FOOTER = 12, 4
+# There may be thousands of files, and each look at one takes a while where they are in the cloud.
+_FILES_AT_ONCE = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +57,10 @@ def find_shards(
       InputError: if a file is missing, cut short or empty, or was made with other lengths or another vocabulary.
     """
     paths = [path for path in files.expand_patterns(patterns, what) if not path.endswith(SIDECAR_SUFFIX)]
-    shards = []
-    for path in paths:
+    if not paths:
+        raise InputError(f"{what}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
+
+    def look_at(path: str) -> Shard:
         files.require_file(path, what)
         sidecar = Sidecar.read(path)
         if sidecar is None:
@@ -87,10 +92,10 @@ def find_shards(
             raise InputError(f"{what}: {path} holds no records.")
         shard = Shard(path, records, sidecar)
         _check_first_record(path, record_features([shard], max_seq_length, max_predictions_per_seq), vocab_size, what)
-        shards.append(shard)
-    if not shards:
-        raise InputError(f"{what}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
-    return shards
+        return shard
+
+    with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return list(pool.map(look_at, paths))
 
 
 def record_features(
@@ -145,11 +150,17 @@ def count_records(path: str, what: str) -> int:
     return count
 
 
-def fingerprint(path: str) -> str:
-    """The size of a file of records and the checksums of its first and its last one.
+def fingerprints(shards: Sequence[Shard]) -> dict[str, str]:
+    """The size of each file, and the checksums of its first and its last record, by path.
 
     Data that was made anew with the same name differs in these, and they are found without reading the rest.
     """
+    paths = [shard.path for shard in shards]
+    with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return dict(zip(paths, pool.map(_fingerprint, paths), strict=True))
+
+
+def _fingerprint(path: str) -> str:
     size = tf.io.gfile.stat(path).length
     with files.open_file(path, "rb") as reader:
         (length,) = struct.unpack("<Q", reader.read(8))

@@ -208,7 +208,9 @@ class _Loop:
             self._translated_errors(),
             self._saved_when_stopped(),
         ):
-            self._make_up_for_evaluation()
+            # The run may have been stopped between its last checkpoint and the evaluation that was due then.
+            if self.start and self._evaluation_is_due() and not self.was_evaluated:
+                self._evaluate()
             self._ask_whether_to_stop()
             while self.step < self.end:
                 self._read_from(self.step)
@@ -224,11 +226,6 @@ class _Loop:
             if rows:
                 say(reporting.table(rows))
         return self.last
-
-    def _make_up_for_evaluation(self) -> None:
-        """Evaluates where the run was stopped between its last checkpoint and the evaluation that was due then."""
-        if self.start and self._evaluation_is_due() and not self.was_evaluated:
-            self._evaluate()
 
     def _ask_whether_to_stop(self) -> None:
         if self.evaluation is not None and self.evaluation.should_stop():

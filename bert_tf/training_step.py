@@ -26,6 +26,9 @@ Batch = Mapping[str, tf.Tensor]
 # name -> (sum over examples, sum of their weights); the metric is their quotient, over any number of batches.
 MetricSums = Mapping[str, tuple[tf.Tensor, tf.Tensor]]
 
+# How many steps several processes take between two looks at whether one of them was asked to stop.
+_STEPS_PER_VOTE = 10
+
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
@@ -205,6 +208,7 @@ class Trainer(orbit.AbstractTrainer):
         self.stop_vote, self.stop_votes = (
             tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
         )
+        self.steps_since_vote = 0
         self.iterator = None
         # Without AutoGraph, which would only take time: everything below is written in TensorFlow's terms.
         compiled = functools.partial(tf.function, autograph=False)
@@ -259,7 +263,9 @@ class Trainer(orbit.AbstractTrainer):
         return {**self.metrics.take(), "learning_rate": rate, **scale}
 
     def is_to_stop(self, asked: bool) -> bool:
-        """Whether to stop here, after the same step in all processes: where there are others, one step after the vote.
+        """Whether to stop here, after the same step in all processes.
+
+        Where there are others, all of them look at the votes after every few steps: each look waits for the device.
 
         Args:
           asked: whether this process was asked to stop.
@@ -267,7 +273,8 @@ class Trainer(orbit.AbstractTrainer):
         if not distribution.is_multi_worker(self.strategy):
             return asked
         self.stop_vote.assign(float(asked))
-        return self.stop_votes.numpy() > 0
+        self.steps_since_vote = (self.steps_since_vote + 1) % _STEPS_PER_VOTE
+        return self.steps_since_vote == 0 and self.stop_votes.numpy() > 0
 
     def replica_step(self, batch: Batch) -> None:
         """One step of one replica."""
