@@ -1,0 +1,154 @@
+"""Fine-tunes with PyTorch and transformers on SQuAD and answers: what the README compares run_squad.py with.
+
+    python benchmarks/peers/transformers_squad.py MODEL TRAIN_JSON DEV_JSON OUTPUT_DIR SEED
+    python run_squad.py --predict_file=DEV_JSON --evaluate_file=OUTPUT_DIR/predictions.json ...
+
+Runs in an interpreter of its own, for neither library is one of this project's. Windows, labels and decoding are those
+of transformers' question-answering example, optimizer and batches (grouped by length) those of its training loop; the
+recipe is the one that the README gives. Takes about an hour on 2 cores. An answer is "" where no answer scores higher
+than the best one and the file is SQuAD 2.0's.
+"""
+
+import json
+import os
+import random
+import sys
+
+import numpy as np
+import torch
+from transformers import BertForQuestionAnswering, BertTokenizerFast, get_linear_schedule_with_warmup
+
+LENGTH, STRIDE, EPOCHS, BATCH, RATE, WARMUP = 384, 128, 3, 16, 1e-4, 0.1
+N_BEST, LONGEST_ANSWER = 20, 30
+
+
+def read(path):
+    """The questions of a file, and whether some of them may have no answer."""
+    with open(path, encoding="utf-8") as reader:
+        articles = json.load(reader)["data"]
+    paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+    rows = [{**question, "context": paragraph["context"]} for paragraph in paragraphs for question in paragraph["qas"]]
+    return rows, any("is_impossible" in row for row in rows)
+
+
+def windows_of(rows, tokenizer):
+    """Windows of the contexts, each with its question; the span is [CLS] where the answer isn't in the window."""
+    windows = []
+    for row in rows:
+        encoded = tokenizer(
+            row["question"].lstrip(),
+            row["context"],
+            truncation="only_second",
+            max_length=LENGTH,
+            stride=STRIDE,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        for i, ids in enumerate(encoded["input_ids"]):
+            pairs = zip(encoded["offset_mapping"][i], encoded.sequence_ids(i), strict=True)
+            offsets = [offset if part == 1 else None for offset, part in pairs]
+            window = {"row": row, "input_ids": ids, "token_type_ids": encoded["token_type_ids"][i], "offsets": offsets}
+            windows.append({**window, "span": answer_span(row, offsets)})
+    return windows
+
+
+def answer_span(row, offsets):
+    """The first and the last token of the first right answer."""
+    if not row["answers"]:
+        return 0, 0
+    begin = row["answers"][0]["answer_start"]
+    end = begin + len(row["answers"][0]["text"])
+    text = [i for i, offset in enumerate(offsets) if offset is not None]
+    if offsets[text[0]][0] > begin or offsets[text[-1]][1] < end:
+        return 0, 0
+    return max(i for i in text if offsets[i][0] <= begin), min(i for i in text if offsets[i][1] >= end)
+
+
+def tensors(windows):
+    """What the model reads, padded to the longest window."""
+    longest = max(len(window["input_ids"]) for window in windows)
+    padded = {
+        name: torch.tensor([window[name] + [0] * (longest - len(window[name])) for window in windows])
+        for name in ("input_ids", "token_type_ids")
+    }
+    lengths = torch.tensor([len(window["input_ids"]) for window in windows])
+    return {**padded, "attention_mask": (torch.arange(longest) < lengths[:, None]).long()}
+
+
+def batches(windows):
+    """Random batches of windows of like lengths, without end."""
+    while True:
+        shuffled = random.sample(windows, len(windows))
+        found = []
+        for begin in range(0, len(windows), 16 * BATCH):
+            part = sorted(shuffled[begin : begin + 16 * BATCH], key=lambda window: -len(window["input_ids"]))
+            found += [part[i : i + BATCH] for i in range(0, len(part) - BATCH + 1, BATCH)]
+        random.shuffle(found)
+        yield from found
+
+
+def train(model, windows, steps):
+    """Trains for some steps."""
+    plain = ("bias", "LayerNorm.weight")
+    groups = [
+        {"params": [p for name, p in model.named_parameters() if name.endswith(plain) == undecayed], "weight_decay": w}
+        for undecayed, w in ((False, 0.01), (True, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
+    schedule = get_linear_schedule_with_warmup(optimizer, int(steps * WARMUP), steps)
+    data = batches(windows)
+    model.train()
+    for step in range(steps):
+        batch = next(data)
+        starts, ends = torch.tensor([window["span"] for window in batch]).T
+        loss = model(**tensors(batch), start_positions=starts, end_positions=ends).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if (step + 1) % 20 == 0:
+            print(f"step {step + 1} of {steps}, loss {loss.item():.3f}", file=sys.stderr, flush=True)
+
+
+@torch.inference_mode()
+def answer(model, windows, may_be_none):
+    """The best answer to each question, by its id."""
+    model.eval()
+    best, no_answer = {}, {}
+    by_length = sorted(windows, key=lambda window: len(window["input_ids"]))
+    for begin in range(0, len(windows), BATCH):
+        batch = by_length[begin : begin + BATCH]
+        output = model(**tensors(batch))
+        for window, starts, ends in zip(batch, output.start_logits.numpy(), output.end_logits.numpy(), strict=True):
+            qas_id, offsets, context = window["row"]["id"], window["offsets"], window["row"]["context"]
+            starts, ends = starts[: len(offsets)], ends[: len(offsets)]
+            no_answer[qas_id] = min(no_answer.get(qas_id, np.inf), starts[0] + ends[0])
+            for i in np.argsort(-starts)[:N_BEST]:
+                for j in np.argsort(-ends)[:N_BEST]:
+                    if offsets[i] and offsets[j] and i <= j < i + LONGEST_ANSWER:
+                        found = starts[i] + ends[j], context[offsets[i][0] : offsets[j][1]]
+                        best[qas_id] = max(best.get(qas_id, (-np.inf, "")), found, key=lambda scored: scored[0])
+    return {
+        qas_id: "" if may_be_none and score > best.get(qas_id, (-np.inf, ""))[0] else best.get(qas_id, (0, ""))[1]
+        for qas_id, score in no_answer.items()
+    }
+
+
+def main():
+    model_dir, train_file, dev_file, output_dir, seed = sys.argv[1:]
+    random.seed(int(seed))
+    torch.manual_seed(int(seed))
+    tokenizer = BertTokenizerFast.from_pretrained(model_dir)
+    model = BertForQuestionAnswering.from_pretrained(model_dir)
+    rows, _ = read(train_file)
+    train(model, windows_of(rows, tokenizer), len(rows) * EPOCHS // BATCH)
+    rows, may_be_none = read(dev_file)
+    answers = answer(model, windows_of(rows, tokenizer), may_be_none)
+    os.makedirs(output_dir, exist_ok=True)
+    with open(os.path.join(output_dir, "predictions.json"), "w", encoding="utf-8") as writer:
+        json.dump(answers, writer, ensure_ascii=False, indent=4)
+
+
+if __name__ == "__main__":
+    main()
