@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.elementwise import dropout
+from bert_tf.elementwise import cast, dropout
 from bert_tf.layers import BertLayer, Dense, LayerNorm, matmul
 
 # Dropout before the classifier and the initializer of the heads of fine-tuning are fixed in the release, whatever the
@@ -66,7 +66,7 @@ class MaskedLMHead(BertLayer):
     def call(self, sequence_output: tf.Tensor, positions: tf.Tensor, embedding_table: tf.Tensor) -> tf.Tensor:
         """sequence_output [B, T, H], positions [B, P], embedding_table [V, H] -> logits [B*P, V]."""
         x = self.transform(gather_positions(sequence_output, positions))
-        table = tf.cast(embedding_table, self.compute_dtype)
+        table = cast(embedding_table, self.compute_dtype)
         return tf.cast(matmul(x, table, transpose_b=True), tf.float32) + self.output_bias.value
 
 
