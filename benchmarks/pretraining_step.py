@@ -1,11 +1,14 @@
 """A pre-training step on random examples, for the benchmarks that time it or watch its memory."""
 
+import contextlib
 import tempfile
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import distribution
+from benchmarks import released_graph
+from bert_tf import distribution, heads, layers
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import PretrainingModel
 from bert_tf.training_step import DTYPES, Trainer, TrainingConfig
@@ -44,3 +47,33 @@ def step_on(dataset, batch_size, config, dtype="float32", **options):
         trainer = Trainer(model, settings, strategy)
     trainer.iterator = iter(dataset)
     return lambda: trainer.train(tf.constant(1))
+
+
+@contextlib.contextmanager
+def without_products():
+    """Steps traced here write one number where they would multiply matrices, forward and backward.
+
+    What is left is what faster products leave. So on a CPU without instructions for bfloat16, which would emulate
+    them, it can be said what a step costs beside its products where there are some.
+    """
+    with (
+        mock.patch.object(layers, "matmul", _filled_product),
+        mock.patch.object(heads, "matmul", _filled_product),
+        mock.patch.object(released_graph, "matmul", _filled_product),
+        mock.patch.object(distribution, "emulates_bfloat16", lambda: False),
+    ):
+        yield
+
+
+def _filled_product(a, b, transpose_b=False):
+    """A tensor of the product's shape and type, in no time but that of writing it; its gradients likewise."""
+
+    def filled(shape, number, dtype):
+        return tf.fill(shape, tf.cast(tf.reshape(number, [-1])[0], dtype))
+
+    @tf.custom_gradient
+    def product(a, b):
+        shape = [*a.shape[:-1], b.shape[-2 if transpose_b else -1]]
+        return filled(shape, a, a.dtype), lambda up: (filled(a.shape, up, a.dtype), filled(b.shape, up, b.dtype))
+
+    return product(tf.convert_to_tensor(a), tf.convert_to_tensor(b))

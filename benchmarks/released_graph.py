@@ -15,6 +15,8 @@ from bert_tf.pretraining import PretrainingModel
 
 LEARNING_RATE = 1e-4
 
+matmul = tf.matmul
+
 
 class ReleasedGraph:
     """One training step over the variables of a `PretrainingModel`."""
@@ -27,7 +29,7 @@ class ReleasedGraph:
         }
 
     def _dense(self, x, name):
-        return tf.nn.bias_add(tf.matmul(x, self.variables[f"{name}/kernel"]), self.variables[f"{name}/bias"])
+        return tf.nn.bias_add(matmul(x, self.variables[f"{name}/kernel"]), self.variables[f"{name}/bias"])
 
     def _layer_norm(self, x, name):
         mean, variance = tf.nn.moments(x, [-1], keepdims=True)
@@ -47,8 +49,8 @@ class ReleasedGraph:
             return tf.transpose(tf.reshape(y, [batch, length, heads, size]), [0, 2, 1, 3])
 
         query, key, value = (split(self._dense(x, f"{name}/attention/self/{p}")) for p in ("query", "key", "value"))
-        scores = tf.multiply(tf.matmul(query, key, transpose_b=True), 1.0 / math.sqrt(size)) + adder
-        context = tf.matmul(self._dropout(tf.nn.softmax(scores)), value)
+        scores = tf.multiply(matmul(query, key, transpose_b=True), 1.0 / math.sqrt(size)) + adder
+        context = matmul(self._dropout(tf.nn.softmax(scores)), value)
         context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [batch * length, heads * size])
         attended = self._dropout(self._dense(context, f"{name}/attention/output/dense"))
         attended = self._layer_norm(attended + x, f"{name}/attention/output")
@@ -62,7 +64,7 @@ class ReleasedGraph:
         table = self.variables["bert/embeddings/word_embeddings"]
         segments = tf.one_hot(tf.reshape(batch["segment_ids"], [-1]), 2)
         x = tf.gather(table, ids)
-        x += tf.reshape(tf.matmul(segments, self.variables["bert/embeddings/token_type_embeddings"]), x.shape)
+        x += tf.reshape(matmul(segments, self.variables["bert/embeddings/token_type_embeddings"]), x.shape)
         x += self.variables["bert/embeddings/position_embeddings"][:length]
         x = self._dropout(self._layer_norm(x, "bert/embeddings"))
         adder = (1.0 - tf.cast(batch["input_mask"], tf.float32)[:, None, None, :]) * -10000.0
@@ -77,14 +79,14 @@ class ReleasedGraph:
         places = tf.reshape(batch["masked_lm_positions"] + offsets, [-1])
         y = self._gelu(self._dense(tf.gather(x, places), "cls/predictions/transform/dense"))
         y = self._layer_norm(y, "cls/predictions/transform")
-        logits = tf.nn.bias_add(tf.matmul(y, table, transpose_b=True), self.variables["cls/predictions/output_bias"])
+        logits = tf.nn.bias_add(matmul(y, table, transpose_b=True), self.variables["cls/predictions/output_bias"])
         one_hot = tf.one_hot(tf.reshape(batch["masked_lm_ids"], [-1]), self.config.vocab_size)
         per_example = -tf.reduce_sum(tf.nn.log_softmax(logits) * one_hot, axis=-1)
         weights = tf.reshape(batch["masked_lm_weights"], [-1])
         loss = tf.reduce_sum(weights * per_example) / (tf.reduce_sum(weights) + 1e-5)
         next_weights = self.variables["cls/seq_relationship/output_weights"]
         next_logits = (
-            tf.matmul(pooled, next_weights, transpose_b=True) + self.variables["cls/seq_relationship/output_bias"]
+            matmul(pooled, next_weights, transpose_b=True) + self.variables["cls/seq_relationship/output_bias"]
         )
         next_one_hot = tf.one_hot(batch["next_sentence_labels"], 2)
         return loss + tf.reduce_mean(-tf.reduce_sum(tf.nn.log_softmax(next_logits) * next_one_hot, axis=-1))

@@ -10,14 +10,14 @@ Dropout happens where a seed is given, and the same seed gives the same mask.
 """
 
 import math
-from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from bert_tf import distribution
 from bert_tf.config import BertConfig
-from bert_tf.elementwise import activate, cast, compiles, dropout, fold_in, in_one_pass
+from bert_tf.elementwise import activate, cast, dropout, fold_in
+from bert_tf.normalization import normalize
 
 
 @tf.custom_gradient
@@ -52,54 +52,17 @@ def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     return tf.matmul(a, b, transpose_b=transpose_b)
 
 
-def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """Layer normalisation, x [..., H], gamma [H], beta [H] -> [..., H], all float32."""
-    if compiles(x):
-        return _normalize_in_few_passes(x, gamma, beta, epsilon)
-    mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
-    scale = tf.math.rsqrt(variance + epsilon) * gamma
-    return x * scale + (beta - mean * scale)
+@tf.custom_gradient
+def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """x [n, H], bias [H] -> [n, H].
 
-
-def _normalize_in_few_passes(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """The same with a gradient of its own, which goes over memory less often than TensorFlow's.
-
-    XLA does what concerns single elements; sums are products with vectors, which are faster than either's reductions.
+    The bias's gradient is a product, because TensorFlow sums bfloat16 columns on one thread and slowly.
     """
-    width = x.shape[-1]
 
-    @tf.custom_gradient
-    def normalized(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
-        inverse = tf.math.rsqrt(variance + epsilon)
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return upstream, tf.matmul(tf.ones([1, tf.shape(upstream)[0]], upstream.dtype), upstream)[0]
 
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            weighted = _times_standardized(upstream, x, mean, inverse)
-            ones = tf.ones([1, upstream.shape[0]])
-            mean_weights = gamma[:, tf.newaxis] / width
-            means = tf.matmul(upstream, mean_weights), tf.matmul(weighted, mean_weights)
-            slope = _normalized_slope(upstream, x, mean, inverse, gamma, *means)
-            return slope, tf.matmul(ones, weighted)[0], tf.matmul(ones, upstream)[0]
-
-        return _scale_and_shift(x, mean, inverse, gamma, beta), gradient
-
-    rows = tf.reshape(x, [-1, width])
-    return tf.reshape(normalized(rows, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta)), x.shape)
-
-
-@in_one_pass
-def _scale_and_shift(x, mean, inverse, gamma, beta):  # noqa: ANN001
-    return (x - mean) * inverse * gamma + beta
-
-
-@in_one_pass
-def _times_standardized(upstream, x, mean, inverse):  # noqa: ANN001
-    return upstream * ((x - mean) * inverse)
-
-
-@in_one_pass
-def _normalized_slope(upstream, x, mean, inverse, gamma, upstream_mean, weighted_mean):  # noqa: ANN001
-    return inverse * (upstream * gamma - upstream_mean - (x - mean) * inverse * weighted_mean)
+    return tf.nn.bias_add(x, bias), gradient
 
 
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
@@ -144,7 +107,7 @@ class Dense(BertLayer):
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # [..., in] -> [..., units]
         product = matmul(x, self.compute(self.kernel))
-        return activate(tf.nn.bias_add(product, self.compute(self.bias)), self.activation)
+        return activate(add_bias(product, self.compute(self.bias)), self.activation)
 
 
 class LayerNorm(BertLayer):
@@ -157,8 +120,9 @@ class LayerNorm(BertLayer):
         self.beta = self.add_weight(name="beta", shape=(input_shape[-1],), initializer="zeros")
         self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones")
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:  # [..., H] -> [..., H]
-        y = normalize(cast(x, "float32"), self.gamma.value, self.beta.value, self.config.layer_norm_eps)
+    def call(self, x: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
+        """x [..., H], residual as x, which is added to it -> [..., H] in the compute dtype."""
+        y = normalize(x, self.gamma.value, self.beta.value, self.config.layer_norm_eps, residual)
         return cast(y, self.compute_dtype)
 
 
@@ -250,7 +214,7 @@ class ResidualOutput(BertLayer):
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
         """x [B*T, H or I], residual [B*T, H] -> [B*T, H]."""
-        return self.layer_norm(dropout(self.dense(x), self.config.hidden_dropout_prob, seed) + residual)
+        return self.layer_norm(dropout(self.dense(x), self.config.hidden_dropout_prob, seed), residual)
 
 
 class Attention(BertLayer):

@@ -8,7 +8,15 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning_models import ClassifierModel, SpanModel
 from bert_tf.heads import log_likelihood_loss, span_loss
 from bert_tf.pretraining import PretrainingModel
-from tests.conftest import assert_close, golden_json, golden_path, restored, tiny_config, without_dropout
+from tests.conftest import (
+    assert_close,
+    golden_json,
+    golden_path,
+    is_compiled,
+    restored,
+    tiny_config,
+    without_dropout,
+)
 
 
 def int32(arrays):
@@ -36,6 +44,27 @@ def test_pretraining_heads_and_losses_are_the_releases(name):
     assert_close(loss, expected["total_loss"], 5e-5)
     assert_close(means["masked_lm_loss"], expected["mlm_loss"], 5e-5)
     assert_close(means["next_sentence_loss"], expected["nsp_loss"], 5e-5)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 5)])
+def test_compiled_loss_and_its_gradient_are_the_plain_ones(shape):
+    rng = np.random.default_rng(0)
+    logits = tf.constant(rng.normal(0, 9, (*shape, 33)), tf.float32)
+    labels = tf.constant(rng.integers(0, 33, shape), tf.int32)
+    upstream = tf.constant(rng.normal(size=shape), tf.float32)
+
+    def with_gradient(logits, labels, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = log_likelihood_loss(logits, labels)
+        return loss, tape.gradient(loss, logits, upstream)
+
+    compiled = tf.function(with_gradient)
+    assert is_compiled(compiled, logits, labels, upstream)
+    for found, plain in zip(compiled(logits, labels, upstream), with_gradient(logits, labels, upstream), strict=True):
+        assert_close(found, plain, 1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        compiled(logits, tf.fill(shape, 33), upstream)
 
 
 def test_loss_is_the_same_in_parts():

@@ -1,0 +1,87 @@
+"""Layer normalisation, with a gradient of its own where XLA may compile parts of it (see `elementwise`)."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from bert_tf.elementwise import cast, compiles, in_one_pass
+
+
+def normalize(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, residual: tf.Tensor | None = None
+) -> tf.Tensor:
+    """Layer normalisation of x, or of x plus a residual branch, with statistics in float32.
+
+    Args:
+      x: [..., H].
+      gamma: [H] scale, float32.
+      beta: [H] offset, float32.
+      epsilon: added to the variance.
+      residual: as x.
+
+    Returns:
+      [..., H] of x's dtype.
+    """
+    if compiles(x):
+        return _normalize_in_few_passes(x, gamma, beta, epsilon, residual)
+    total = tf.cast(x if residual is None else x + residual, tf.float32)
+    mean, variance = tf.nn.moments(total, axes=[-1], keepdims=True)
+    scale = tf.math.rsqrt(variance + epsilon) * gamma
+    return tf.cast(total * scale + (beta - mean * scale), x.dtype)
+
+
+def _normalize_in_few_passes(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, residual: tf.Tensor | None
+) -> tf.Tensor:
+    """The same, going over memory less often than TensorFlow's operations and their gradients.
+
+    XLA does what concerns single elements; sums are products with vectors, which are faster than its reductions.
+    """
+    width = x.shape[-1]
+
+    @tf.custom_gradient
+    def normalized(
+        gamma: tf.Tensor, beta: tf.Tensor, x: tf.Tensor, residual: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, Callable]:
+        y, mean, inverse = _compiled_normalize(x, residual, gamma, beta, epsilon)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            upstream = cast(upstream, "float32")
+            weighted = _times_standardized(upstream, x, residual, mean, inverse)
+            mean_weights = gamma[:, tf.newaxis] / width
+            means = tf.matmul(upstream, mean_weights), tf.matmul(weighted, mean_weights)
+            slope = _compiled_slope(upstream, x, residual, mean, inverse, gamma, *means)
+            ones = tf.ones([1, upstream.shape[0]])
+            slopes = [slope] if residual is None else [slope, slope]
+            return tf.matmul(ones, weighted)[0], tf.matmul(ones, upstream)[0], *slopes
+
+        return y, gradient
+
+    branches = [tf.reshape(branch, [-1, width]) for branch in (x, residual) if branch is not None]
+    return tf.reshape(normalized(tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta), *branches), x.shape)
+
+
+def _total(x: tf.Tensor, residual: tf.Tensor | None) -> tf.Tensor:
+    x = tf.cast(x, tf.float32)
+    return x if residual is None else x + tf.cast(residual, tf.float32)
+
+
+@in_one_pass
+def _compiled_normalize(x, residual, gamma, beta, epsilon):  # noqa: ANN001
+    total = _total(x, residual)
+    weights = tf.fill([x.shape[-1], 1], 1.0 / x.shape[-1])
+    mean = tf.matmul(total, weights)
+    centered = total - mean
+    inverse = tf.math.rsqrt(tf.matmul(tf.square(centered), weights) + epsilon)
+    return tf.cast(centered * inverse * gamma + beta, x.dtype), mean, inverse
+
+
+@in_one_pass
+def _times_standardized(upstream, x, residual, mean, inverse):  # noqa: ANN001
+    return upstream * ((_total(x, residual) - mean) * inverse)
+
+
+@in_one_pass
+def _compiled_slope(upstream, x, residual, mean, inverse, gamma, upstream_mean, weighted_mean):  # noqa: ANN001
+    standardized = (_total(x, residual) - mean) * inverse
+    return tf.cast(inverse * (upstream * gamma - upstream_mean - standardized * weighted_mean), x.dtype)
