@@ -79,6 +79,8 @@ def main() -> None:
         _VOCAB_FILE.value or "",
         _INIT_CHECKPOINT.value,
     )
+    if _DO_EVAL.value:
+        distribution.per_replica_batch_size(_EVAL_BATCH_SIZE.value, run.strategy, "--eval_batch_size")
     if _DO_TRAIN.value:
         evaluation = None
         if _EVAL_INPUT_FILE.value:

@@ -135,8 +135,12 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
     """Returns when all processes have come here."""
     if is_multi_worker(strategy):
-        meet = tf.function(lambda: tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, 1.0))
-        strategy.run(meet)
+        strategy.run(_meet)
+
+
+@tf.function(autograph=False)
+def _meet() -> tf.Tensor:
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, 1.0)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

@@ -86,7 +86,8 @@ class MaskFiller:
 def main() -> None:
     """Prints the guesses for each text."""
     filler = MaskFiller(_MODEL.value)
-    for text in _TEXT.value or (line.rstrip("\n") for line in sys.stdin):
+    typed = (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
+    for text in _TEXT.value or typed:
         print(text)
         for guesses in filler(text, _TOP.value):
             print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))

@@ -191,6 +191,7 @@ class FinetuningRun:
         return {
             "task": self.task.name,
             **self.task.decisive(),
+            "init_checkpoint": self.init_checkpoint,
             "num_examples": num_examples,
             "max_seq_length": self.max_seq_length,
             "do_lower_case": self.tokenizer.do_lower_case,

@@ -188,7 +188,6 @@ def _train(run: FinetuningRun, plan: Plan, output_dir: str) -> FinetuningRun:
         **run.decisive(len(features)),
         **{name: value for name, value in how.items() if name not in chosen_by_recipe},
         "bert_config": run.config.to_dict(),
-        "init_checkpoint": run.init_checkpoint,
         "warmup_proportion": plan.warmup_proportion,
         "selection": dataclasses.asdict(plan.selection),
     }

@@ -1,6 +1,7 @@
 """How every program starts and stops: checked arguments, and input errors as one line."""
 
 import contextlib
+import errno
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -9,12 +10,17 @@ from absl import app, flags, logging
 
 from bert_tf.files import InputError
 
+# What the machine refuses, wherever a program asks for it: room on a disk, and permission.
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+
 # What shells expect of a program that Ctrl-C has ended: 128 and the signal's number.
 _INTERRUPTED = 130
 
 
 def run(main: Callable[..., None], takes_names: bool = False) -> None:
-    """Parses the flags and runs a program; an InputError becomes a message and exit status 1, Ctrl-C exit status 130.
+    """Parses the flags and runs a program; what the user can mend ends it with a message, and Ctrl-C too.
+
+    The exit status is 1 after an InputError, a full disk or a lack of permission, and 130 after Ctrl-C.
 
     Args:
       main: what the program does.
@@ -30,6 +36,11 @@ def run(main: Callable[..., None], takes_names: bool = False) -> None:
             main(*arguments[1:])
         except InputError as error:
             say(f"error: {error}")
+            sys.exit(1)
+        except OSError as error:
+            if error.errno not in _REFUSED:
+                raise
+            say(f"error: {error}. Nothing that was complete is lost; mend that and run again.")
             sys.exit(1)
         except KeyboardInterrupt:
             say("\nInterrupted.")

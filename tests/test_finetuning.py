@@ -152,6 +152,17 @@ def test_trials_train_evaluate_and_predict_and_go_on_after_an_interruption(tmp_p
         finetuning_workflow.carry_out(corrected, plan)
 
 
+def test_another_init_checkpoint_is_refused_where_a_run_goes_on(tmp_path, write):
+    out = tmp_path / "out"
+    run = run_of(out, write)
+    run.record({}, 12)
+    checkpoint_saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
+    run.init_checkpoint = "elsewhere"
+    with pytest.raises(InputError, match="init_checkpoint was None, and is 'elsewhere' now"):
+        run.record({}, 12)
+    run.record({}, 12, allow_changes=True)
+
+
 def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
     out = tmp_path / "out"
     run = run_of(out, write)

@@ -21,6 +21,15 @@ def test_errors_of_the_user_are_one_line():
     assert (program.returncode, program.stderr) == (1, "error: --flag is 1, but 2 is expected.\n")
 
 
+def test_what_the_machine_refuses_is_one_line():
+    program = ended("OSError(28, 'No space left on device', 'out/run.json')")
+    assert program.returncode == 1
+    assert program.stderr.startswith("error: [Errno 28] No space left on device: 'out/run.json'. ")
+    assert program.stderr.count("\n") == 1
+    program = ended("FileNotFoundError(2, 'No such file', 'ours')")
+    assert program.returncode == 1 and "Traceback" in program.stderr
+
+
 def test_an_interruption_is_one_line():
     program = ended("KeyboardInterrupt")
     assert (program.returncode, program.stderr) == (130, "\nInterrupted.\n")

@@ -12,7 +12,7 @@ from bert_tf.tasks.squad_examples import make_example
 _SHOWN = 5
 
 
-def interact(answerer: Answerer, lines: Iterable[str] = sys.stdin) -> None:
+def interact(answerer: Answerer, lines: Iterable[str] | None = None) -> None:
     """Reads paragraphs, each with questions, and prints the best answers to standard output.
 
     A paragraph ends at an empty line; then every line is a question, up to the next empty line, which ends the
@@ -20,8 +20,10 @@ def interact(answerer: Answerer, lines: Iterable[str] = sys.stdin) -> None:
 
     Args:
       answerer: whose answers are shown.
-      lines: what is typed.
+      lines: what is typed; by default the standard input, as UTF-8 whatever the locale.
     """
+    if lines is None:
+        lines = (line.decode("utf-8", errors="replace") for line in sys.stdin.buffer)
     typed = (line.rstrip("\r\n") for line in lines)
     while True:
         say("Paragraph (an empty line ends it; the end of the input, or Ctrl-D, ends the program):")

@@ -1,6 +1,7 @@
 """The program, and what it is made of, on questions whose answer is always the letter x."""
 
 import dataclasses
+import io
 import itertools
 import json
 import shutil
@@ -250,6 +251,14 @@ def test_typed_questions_are_answered(folder, tmp_path, capsys):
     assert out.count("probability") == 3
     assert out.splitlines()[2].split()[-1] == "x"
     assert out.count("threshold 1e+09: x") == 3
+
+
+def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(folder, tmp_path, capsys, monkeypatch):
+    run = run_on(folder, tmp_path, None, init_checkpoint=str(folder / "run"))
+    typed = io.TextIOWrapper(io.BytesIO(b"b c\xff x\n\nd \xc3\xa9\n"), encoding="ascii")
+    monkeypatch.setattr("sys.stdin", typed)
+    squad_interactive.interact(Answerer(run, AnswerPlan()))
+    assert capsys.readouterr().out.count("probability") == 1
 
 
 def test_what_can_not_be_done_is_refused(folder, tmp_path):
