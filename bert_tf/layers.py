@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf import distribution
 from bert_tf.config import BertConfig
 from bert_tf.elementwise import activate, cast, dropout, fold_in
-from bert_tf.normalization import normalize
+from bert_tf.normalization import normalize, softmax
 
 
 @tf.custom_gradient
@@ -193,8 +193,7 @@ class SelfAttention(BertLayer):
         query = split_heads(self.query(x) * (1.0 / math.sqrt(size)))
         key = split_heads(self.key(x))
         value = split_heads(self.value(x))
-        scores = tf.cast(matmul(query, key, transpose_b=True), tf.float32) + attention_bias  # [B, N, T, T]
-        probabilities = tf.cast(tf.nn.softmax(scores), self.compute_dtype)
+        probabilities = softmax(matmul(query, key, transpose_b=True), attention_bias)  # [B, N, T, T]
         dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed)
         context = tf.transpose(matmul(dropped, value), [0, 2, 1, 3])  # [B, T, N, D]
         return tf.reshape(context, [-1, self.config.hidden_size]), probabilities

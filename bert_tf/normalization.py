@@ -1,4 +1,7 @@
-"""Layer normalisation, with a gradient of its own where XLA may compile parts of it (see `elementwise`)."""
+"""Layer normalisation and softmax, with gradients of their own where XLA may compile parts of them (see `elementwise`).
+
+Row by row sums are TensorFlow's or products with vectors, which are faster than XLA's reductions.
+"""
 
 from collections.abc import Callable
 
@@ -33,10 +36,7 @@ def normalize(
 def _normalize_in_few_passes(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, residual: tf.Tensor | None
 ) -> tf.Tensor:
-    """The same, going over memory less often than TensorFlow's operations and their gradients.
-
-    XLA does what concerns single elements; sums are products with vectors, which are faster than its reductions.
-    """
+    """The same, going over memory less often than TensorFlow's operations and their gradients."""
     width = x.shape[-1]
 
     @tf.custom_gradient
@@ -85,3 +85,38 @@ def _times_standardized(upstream, x, residual, mean, inverse):  # noqa: ANN001
 def _compiled_slope(upstream, x, residual, mean, inverse, gamma, upstream_mean, weighted_mean):  # noqa: ANN001
     standardized = (_total(x, residual) - mean) * inverse
     return tf.cast(inverse * (upstream * gamma - upstream_mean - standardized * weighted_mean), x.dtype)
+
+
+def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """The softmax of scores + bias along the last axis, computed in float32.
+
+    Args:
+      scores: [..., T].
+      bias: float32, of a shape that extends to the scores'; no gradient flows into it.
+
+    Returns:
+      [..., T] of the scores' dtype.
+    """
+    bias = tf.stop_gradient(bias)
+    # In float32 TensorFlow's operations are as fast.
+    if scores.dtype == tf.float32 or not compiles(scores):
+        return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), scores.dtype)
+
+    @tf.custom_gradient
+    def normalized(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        probabilities = tf.nn.softmax(_shifted(scores, bias))
+        return cast(probabilities, scores.dtype), lambda upstream: _softmax_slope(upstream, probabilities)
+
+    return normalized(scores)
+
+
+@in_one_pass
+def _shifted(scores, bias):  # noqa: ANN001
+    return tf.cast(scores, tf.float32) + bias
+
+
+@in_one_pass
+def _softmax_slope(upstream, probabilities):  # noqa: ANN001
+    weighted = tf.cast(upstream, tf.float32) * probabilities
+    total = tf.reduce_sum(weighted, axis=-1, keepdims=True)
+    return tf.cast(weighted - probabilities * total, upstream.dtype)

@@ -1,10 +1,10 @@
-"""Layer normalisation: that the compiled form and its gradient are the plain one's."""
+"""Layer normalisation and softmax: that the compiled forms and their gradients are the plain ones'."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.normalization import normalize
+from bert_tf.normalization import normalize, softmax
 from tests.conftest import assert_close, is_compiled
 
 EPSILON = 1e-12
@@ -47,3 +47,27 @@ def test_equal_numbers_become_the_offset():
     gamma, beta = tf.fill([4], 2.0), tf.constant([1.0, 2.0, 3.0, 4.0])
     for form in (normalize, tf.function(normalize)):
         assert_close(form(tf.fill([3, 4], 5.0), gamma, beta, EPSILON), np.tile(beta, (3, 1)), 1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 2e-2)])
+def test_compiled_softmax_and_its_gradient_are_the_plain_ones(dtype, tolerance):
+    rng = np.random.default_rng(0)
+    scores, upstream = (tf.cast(rng.normal(0, 3, (2, 3, 5, 7)), dtype) for _ in range(2))
+    bias = tf.constant(rng.choice([0.0, -10000.0], (2, 1, 1, 7), p=[0.7, 0.3]), tf.float32)
+
+    def with_gradient(scores, bias, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            probabilities = softmax(scores, bias)
+        return probabilities, tape.gradient(probabilities, scores, upstream)
+
+    found = tf.function(with_gradient)(scores, bias, upstream)
+    assert is_compiled(tf.function(with_gradient), scores, bias, upstream) == (dtype == "bfloat16")
+    assert [part.dtype for part in found] == [scores.dtype] * 2
+    x = np.asarray(tf.cast(scores, tf.float32), np.float64) + bias.numpy()
+    expected = np.exp(x - x.max(axis=-1, keepdims=True))
+    expected /= expected.sum(axis=-1, keepdims=True)
+    up = np.asarray(tf.cast(upstream, tf.float32), np.float64)
+    slope = expected * (up - (up * expected).sum(axis=-1, keepdims=True))
+    for part, reference_part in zip(found, (expected, slope), strict=True):
+        assert_close(tf.cast(part, tf.float32), reference_part, tolerance)
