@@ -54,13 +54,14 @@ def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
 
 @tf.custom_gradient
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """x [n, H], bias [H] -> [n, H].
+    """x [..., H], bias [H] -> [..., H].
 
     The bias's gradient is a product, because TensorFlow sums bfloat16 columns on one thread and slowly.
     """
 
     def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return upstream, tf.matmul(tf.ones([1, tf.shape(upstream)[0]], upstream.dtype), upstream)[0]
+        rows = tf.reshape(upstream, [-1, bias.shape[0]])
+        return upstream, tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
 
     return tf.nn.bias_add(x, bias), gradient
 

@@ -69,10 +69,12 @@ def _total(x: tf.Tensor, residual: tf.Tensor | None) -> tf.Tensor:
 @in_one_pass
 def _compiled_normalize(x, residual, gamma, beta, epsilon):  # noqa: ANN001
     total = _total(x, residual)
-    weights = tf.fill([x.shape[-1], 1], 1.0 / x.shape[-1])
-    mean = tf.matmul(total, weights)
+    width = x.shape[-1]
+    ones = tf.ones([width, 1])
+    # Divided afterwards: a row of equal numbers must have exactly them as its mean.
+    mean = tf.matmul(total, ones) / width
     centered = total - mean
-    inverse = tf.math.rsqrt(tf.matmul(tf.square(centered), weights) + epsilon)
+    inverse = tf.math.rsqrt(tf.matmul(tf.square(centered), ones) / width + epsilon)
     return tf.cast(centered * inverse * gamma + beta, x.dtype), mean, inverse
 
 

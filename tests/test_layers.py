@@ -9,7 +9,7 @@ from tests.conftest import assert_close
 
 def test_gradient_of_a_bias_is_the_sum_of_its_column():
     rng = np.random.default_rng(0)
-    x, upstream = (tf.constant(rng.normal(size=(7, 33)), tf.float32) for _ in range(2))
+    x, upstream = (tf.constant(rng.normal(size=(5, 7, 33)), tf.float32) for _ in range(2))
     bias = tf.constant(rng.normal(size=33), tf.float32)
     with tf.GradientTape() as tape:
         tape.watch((x, bias))
@@ -17,7 +17,7 @@ def test_gradient_of_a_bias_is_the_sum_of_its_column():
     gradients = tape.gradient(y, (x, bias), upstream)
     assert_close(y, x + bias, 1e-6)
     assert_close(gradients[0], upstream, 0)
-    assert_close(gradients[1], tf.reduce_sum(upstream, axis=0), 1e-5)
+    assert_close(gradients[1], tf.reduce_sum(upstream, axis=(0, 1)), 1e-5)
 
 
 def test_bfloat16_products_are_the_same_where_there_are_no_instructions_for_them(monkeypatch):
