@@ -15,6 +15,7 @@ from bert_tf.pretraining import PretrainingModel
 
 LEARNING_RATE = 1e-4
 
+# By a name of its own, which `without_products` gives to something else.
 matmul = tf.matmul
 
 

@@ -4,7 +4,6 @@ python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth unive
 """
 
 import dataclasses
-import sys
 
 import tensorflow as tf
 from absl import flags
@@ -86,8 +85,7 @@ class MaskFiller:
 def main() -> None:
     """Prints the guesses for each text."""
     filler = MaskFiller(_MODEL.value)
-    typed = (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
-    for text in _TEXT.value or typed:
+    for text in _TEXT.value or program.typed_lines():
         print(text)
         for guesses in filler(text, _TOP.value):
             print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))

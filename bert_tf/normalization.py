@@ -1,6 +1,6 @@
 """Layer normalisation and softmax, with gradients of their own where XLA may compile parts of them (see `elementwise`).
 
-Row by row sums are TensorFlow's or products with vectors, which are faster than XLA's reductions.
+Sums are TensorFlow's or products with vectors, where they are faster than XLA's reductions.
 """
 
 from collections.abc import Callable
@@ -8,6 +8,11 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert_tf.elementwise import cast, compiles, in_one_pass
+
+
+def column_sums(rows: tf.Tensor) -> tf.Tensor:
+    """[n, H] -> [H], as a product: TensorFlow sums bfloat16 columns on one thread and slowly."""
+    return tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
 
 
 def normalize(
@@ -51,9 +56,8 @@ def _normalize_in_few_passes(
             mean_weights = gamma[:, tf.newaxis] / width
             means = tf.matmul(upstream, mean_weights), tf.matmul(weighted, mean_weights)
             slope = _compiled_slope(upstream, x, residual, mean, inverse, gamma, *means)
-            ones = tf.ones([1, upstream.shape[0]])
             slopes = [slope] if residual is None else [slope, slope]
-            return tf.matmul(ones, weighted)[0], tf.matmul(ones, upstream)[0], *slopes
+            return column_sums(weighted), column_sums(upstream), *slopes
 
         return y, gradient
 
@@ -61,9 +65,12 @@ def _normalize_in_few_passes(
     return tf.reshape(normalized(tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta), *branches), x.shape)
 
 
-def _total(x: tf.Tensor, residual: tf.Tensor | None) -> tf.Tensor:
+def _total(x: tf.Tensor, addend: tf.Tensor | None) -> tf.Tensor:
     x = tf.cast(x, tf.float32)
-    return x if residual is None else x + tf.cast(residual, tf.float32)
+    return x if addend is None else x + tf.cast(addend, tf.float32)
+
+
+_compiled_total = in_one_pass(_total)
 
 
 @in_one_pass
@@ -106,15 +113,10 @@ def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
     @tf.custom_gradient
     def normalized(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        probabilities = tf.nn.softmax(_shifted(scores, bias))
+        probabilities = tf.nn.softmax(_compiled_total(scores, bias))
         return cast(probabilities, scores.dtype), lambda upstream: _softmax_slope(upstream, probabilities)
 
     return normalized(scores)
-
-
-@in_one_pass
-def _shifted(scores, bias):  # noqa: ANN001
-    return tf.cast(scores, tf.float32) + bias
 
 
 @in_one_pass

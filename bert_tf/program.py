@@ -54,6 +54,11 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
+def typed_lines() -> Iterator[str]:
+    """The lines of the standard input, without their ends: UTF-8 whatever the locale, its errors replaced."""
+    return (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
+
+
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
     """Collects SIGTERMs, and the first Ctrl-C, instead of dying of them; the list is empty until one comes."""

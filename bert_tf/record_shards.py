@@ -4,8 +4,8 @@ import concurrent.futures
 import dataclasses
 import json
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
@@ -13,6 +13,8 @@ from google.protobuf.message import DecodeError
 from bert_tf import files
 from bert_tf.example_format import SIDECAR_SUFFIX, Feature, Sidecar, names, pretraining_features
 from bert_tf.files import InputError
+
+Found = TypeVar("Found")
 
 # A TFRecord is its length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
 _RECORD_HEADER, _RECORD_FOOTER = 12, 4
@@ -94,8 +96,7 @@ def find_shards(
         _check_first_record(path, record_features([shard], max_seq_length, max_predictions_per_seq), vocab_size, what)
         return shard
 
-    with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        return list(pool.map(look_at, paths))
+    return _of_each(paths, look_at)
 
 
 def record_features(
@@ -156,8 +157,13 @@ def fingerprints(shards: Sequence[Shard]) -> dict[str, str]:
     Data that was made anew with the same name differs in these, and they are found without reading the rest.
     """
     paths = [shard.path for shard in shards]
+    return dict(zip(paths, _of_each(paths, _fingerprint), strict=True))
+
+
+def _of_each(paths: Sequence[str], look_at: Callable[[str], Found]) -> list[Found]:
+    """What is found in each file, many being looked at at once."""
     with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        return dict(zip(paths, pool.map(_fingerprint, paths), strict=True))
+        return list(pool.map(look_at, paths))
 
 
 def _fingerprint(path: str) -> str:

@@ -1,10 +1,9 @@
 """Questions that somebody types, answered one after the other by models that are loaded once."""
 
-import sys
 from collections.abc import Iterable, Iterator
 
 from bert_tf import reporting
-from bert_tf.program import say
+from bert_tf.program import say, typed_lines
 from bert_tf.tasks.squad_answerer import Answerer
 from bert_tf.tasks.squad_examples import make_example
 
@@ -20,11 +19,9 @@ def interact(answerer: Answerer, lines: Iterable[str] | None = None) -> None:
 
     Args:
       answerer: whose answers are shown.
-      lines: what is typed; by default the standard input, as UTF-8 whatever the locale.
+      lines: what is typed; by default the standard input.
     """
-    if lines is None:
-        lines = (line.decode("utf-8", errors="replace") for line in sys.stdin.buffer)
-    typed = (line.rstrip("\r\n") for line in lines)
+    typed = typed_lines() if lines is None else (line.rstrip("\r\n") for line in lines)
     while True:
         say("Paragraph (an empty line ends it; the end of the input, or Ctrl-D, ends the program):")
         first = next((line for line in typed if line.strip()), None)
