@@ -77,6 +77,7 @@ _FEATURE_COMBINATION = flags.DEFINE_enum(
     "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are put together."
 )
 _BILSTM = program_flags.BiLstmFlags()
+_GROUP_BY_LENGTH = program_flags.define_group_by_length()
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes that tokenize; 0 for one on each core.")
 # New ones: choosing.
 _SWEEP = flags.DEFINE_bool("sweep", False, "Try every batch size, learning rate and number of epochs below.")
@@ -132,6 +133,7 @@ def fine_tune(names: Sequence[str]) -> None:
         _NUM_WORKERS.value,
         fresh_top_layers(config, _REINIT_LAYERS.value),
         bilstm=_BILSTM.config(),
+        group_by_length=_GROUP_BY_LENGTH.value,
     )
     if len(tasks) == 1:
         finetuning_workflow.carry_out(run, plan)

@@ -89,6 +89,7 @@ _INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer paragraphs and qu
 _EVALUATE_FILE = flags.DEFINE_string(
     "evaluate_file", None, "Only evaluate these answers to --predict_file: a predictions.json of any system."
 )
+_GROUP_BY_LENGTH = program_flags.define_group_by_length()
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes that tokenize; 0 for one on each core.")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings, into --export_dir.")
 _EXPORT = program_flags.ExportFlags()
@@ -171,6 +172,7 @@ def make_run(task: SquadTask) -> FinetuningRun:
         _NUM_WORKERS.value,
         pad_to_max_seq_length=_PAD_TO_MAX.value,
         bilstm=_BILSTM.config(),
+        group_by_length=_GROUP_BY_LENGTH.value,
     )
 
 

@@ -6,5 +6,6 @@ SHARED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "s
 # Of an uncased model.
 VOCAB_FILE = f"{SHARED}/golden/tokenization/vocab.txt"
 QNLI_FOLDER = f"{SHARED}/data/glue/QNLI"
+WNLI_FOLDER = f"{SHARED}/data/glue/WNLI"
 SQUAD_FILE = f"{SHARED}/data/squad/dev-v1.1.json"
 BOOKS_FOLDER = f"{SHARED}/data/pretrain"

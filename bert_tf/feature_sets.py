@@ -1,10 +1,10 @@
 """Tokenised examples in memory, and the plan of which of them make the batch of each step.
 
 Sequences are stored as long as they are. A batch is padded to the shortest length of a fixed list that holds its
-longest sequence, so examples of similar length are drawn together: the endless stream of shuffled epochs is cut into
-windows of `WINDOW_BATCHES` batches; within a window examples are sorted by length, cut into batches, and the batches
-shuffled. So an example leaves its random place by less than a window, and the batch of any step is a function of
-(seed, step).
+longest sequence. Training goes through shuffled epochs, laid end to end and cut into batches, so every epoch shows
+every example once. Where the training set is large enough, examples of similar length are put into the same batch,
+which saves padding: the batches of an epoch are cut into windows of `WINDOW_BATCHES`; the examples of a window are
+sorted by length, cut into batches again, and the batches shuffled. The batch of any step is a function of (seed, step).
 
 Axis letters: B batch, C choices (sequences of one example), T tokens.
 """
@@ -21,6 +21,8 @@ import numpy as np
 from bert_tf.files import InputError
 
 WINDOW_BATCHES = 16
+# Fewer batches an epoch make so few windows that much the same examples meet in every epoch.
+GROUPED_FROM_BATCHES = 4 * WINDOW_BATCHES
 
 
 def bucket_lengths(max_seq_length: int, few: bool) -> list[int]:
@@ -205,27 +207,43 @@ class BatchPlan:
     Args:
       features: the training set.
       batch_size: examples in a step (B).
-      seed: of both shuffles.
+      seed: of all shuffles.
       buckets: the lengths that batches are padded to, ascending; the last holds every sequence.
+      group_by_length: put examples of similar length into the same batch.
 
     Raises:
       InputError: if there are no examples.
     """
 
-    def __init__(self, features: FeatureSet | LazyFeatures, batch_size: int, seed: int, buckets: Sequence[int]) -> None:
+    def __init__(
+        self,
+        features: FeatureSet | LazyFeatures,
+        batch_size: int,
+        seed: int,
+        buckets: Sequence[int],
+        group_by_length: bool,
+    ) -> None:
         if not len(features):
             raise InputError("there are no training examples.")
         self.features = features
         self.batch_size = batch_size
         self.seed = seed
         self.buckets = np.asarray(buckets)
-        self._epoch = functools.lru_cache(maxsize=4)(self._epoch)
+        self.group_by_length = group_by_length
+        self._epoch = functools.lru_cache(maxsize=2)(self._epoch)
         self._window = functools.lru_cache(maxsize=2)(self._window)
 
     def examples(self, step: int) -> np.ndarray:
         """The numbers of the examples of a step [B]."""
-        window, place = divmod(step, WINDOW_BATCHES)
-        return self._window(window)[place]
+        epoch = step * self.batch_size // len(self.features)
+        # The steps [first, behind) whose batches lie in this epoch altogether; the others end it or begin it.
+        first = -(-epoch * len(self.features) // self.batch_size)
+        behind = (epoch + 1) * len(self.features) // self.batch_size
+        if not self.group_by_length or not first <= step < behind:
+            return self._drawn(step, 1)
+        window, place = divmod(step - first, WINDOW_BATCHES)
+        begin = first + window * WINDOW_BATCHES
+        return self._window(begin, min(WINDOW_BATCHES, behind - begin))[place]
 
     def batch(self, step: int) -> dict[str, np.ndarray]:
         """The padded batch of a step."""
@@ -239,16 +257,18 @@ class BatchPlan:
     def _epoch(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.features))
 
-    def _window(self, window: int) -> np.ndarray:
-        size = WINDOW_BATCHES * self.batch_size
-        places = np.arange(window * size, (window + 1) * size)
+    def _drawn(self, step: int, steps: int) -> np.ndarray:
+        """The examples of some steps, in the random order of their epochs."""
+        places = np.arange(step * self.batch_size, (step + steps) * self.batch_size)
         epochs, offsets = np.divmod(places, len(self.features))
-        stream = np.empty(size, np.int64)
-        for epoch in np.unique(epochs):
-            stream[epochs == epoch] = self._epoch(int(epoch))[offsets[epochs == epoch]]
-        by_length = stream[np.argsort(self.features.longest_of(stream), kind="stable")]
-        batches = by_length.reshape(WINDOW_BATCHES, self.batch_size)
-        return batches[np.random.default_rng([self.seed, 1, window]).permutation(WINDOW_BATCHES)]
+        return np.concatenate([self._epoch(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)])
+
+    def _window(self, begin: int, steps: int) -> np.ndarray:
+        """The examples of some steps of an epoch, from that of `begin` on, grouped by length [steps, B]."""
+        drawn = self._drawn(begin, steps)
+        by_length = drawn[np.argsort(self.features.longest_of(drawn), kind="stable")]
+        batches = by_length.reshape(steps, self.batch_size)
+        return batches[np.random.default_rng([self.seed, 1, begin]).permutation(steps)]
 
 
 def batches_by_length(

@@ -48,6 +48,8 @@ class FinetuningRun:
       pad_to_max_seq_length: pad every batch to `max_seq_length`, as the release does, and not to its longest sequence.
       bilstm: sizes of a BiLSTM between the encoder and the output layer; None for that of the run that the weights come
         from, if it has one.
+      group_by_length: put training examples of similar length into the same batch; None to do so where that saves
+        padding and the training set is large enough (see `feature_sets.GROUPED_FROM_BATCHES`).
 
     Raises:
       InputError: if the config, the vocabulary and the flags don't fit together.
@@ -66,6 +68,7 @@ class FinetuningRun:
         fresh_variables: str = "",
         pad_to_max_seq_length: bool = False,
         bilstm: BiLstmConfig | None = None,
+        group_by_length: bool | None = None,
     ) -> None:
         packing.check_max_seq_length(max_seq_length)
         self.task = task
@@ -79,6 +82,7 @@ class FinetuningRun:
         self.fresh_variables = fresh_variables
         self.pad_to_max_seq_length = pad_to_max_seq_length
         self.asked_bilstm = bilstm
+        self.group_by_length = group_by_length
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
         self._check(config)
         training.require_starting_point(training_config.output_dir, init_checkpoint)
@@ -197,6 +201,7 @@ class FinetuningRun:
             "do_lower_case": self.tokenizer.do_lower_case,
             "fresh_variables": self.fresh_variables,
             "causal": self.causal,
+            "group_by_length": "auto" if self.group_by_length is None else self.group_by_length,
             **(self.bilstm.decisive() if self.bilstm else {}),
         }
 
@@ -228,11 +233,18 @@ class FinetuningRun:
             self.model, how, self.strategy, data, self.init_checkpoint, evaluation, self.fresh_variables
         )
 
+    def batch_plan(self, features: FeatureSet | LazyFeatures) -> BatchPlan:
+        """Which examples make the batch of each step."""
+        how, buckets, group_by_length = self.training_config, self.buckets(features), self.group_by_length
+        if group_by_length is None:
+            is_large = len(features) >= feature_sets.GROUPED_FROM_BATCHES * how.train_batch_size
+            group_by_length = is_large and len(buckets) > 1
+        return BatchPlan(features, how.train_batch_size, how.seed, buckets, group_by_length)
+
     def training_data(self, features: FeatureSet | LazyFeatures) -> training.TrainingData:
-        """What the training loop reads: the batches of a plan (see `feature_sets.BatchPlan`)."""
-        how = self.training_config
+        """What the training loop reads: the batches of a plan."""
+        how, plan = self.training_config, self.batch_plan(features)
         how.check_batch(self.strategy)
-        plan = BatchPlan(features, how.train_batch_size, how.seed, self.buckets(features))
         return training.TrainingData(
             lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
             describe=lambda step: "examples " + ", ".join(map(str, plan.examples(step))),

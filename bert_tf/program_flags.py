@@ -11,6 +11,7 @@ from absl import flags
 from bert_tf.bilstm import BiLstmConfig
 from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.distribution import STRATEGIES, DistributionConfig
+from bert_tf.feature_sets import GROUPED_FROM_BATCHES
 from bert_tf.files import InputError
 from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
 from bert_tf.serving import saved_model
@@ -150,6 +151,16 @@ class TrainingFlags:
             recompute_gradients=self._recompute.value,
             peak_tflops=self._peak_tflops.value,
         )
+
+
+def define_group_by_length() -> flags.FlagHolder[bool | None]:
+    """Defines the flag that says whether fine-tuning makes batches of examples of similar length."""
+    return flags.DEFINE_bool(
+        "group_by_length",
+        None,
+        "Put training examples of similar length into the same batch, which saves padding; by default where an epoch "
+        f"has at least {GROUPED_FROM_BATCHES} batches, since it costs accuracy on small training sets.",
+    )
 
 
 class BiLstmFlags:

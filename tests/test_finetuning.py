@@ -52,6 +52,23 @@ def run_of(folder, write, **training_options):
     return FinetuningRun(task, config, tokenizer, LONGEST, training_config, DistributionConfig(), num_workers=1)
 
 
+def test_batches_are_grouped_by_length_where_the_set_is_large_unless_asked_otherwise(tmp_path, write):
+    run = run_of(tmp_path, write)
+    batch_size, enough = run.training_config.train_batch_size, feature_sets.GROUPED_FROM_BATCHES
+
+    def groups(batches):
+        sequences = [([1, 2], [0, 0])] * (batches * batch_size)
+        return run.batch_plan(feature_sets.FeatureSet.from_sequences(sequences)).group_by_length
+
+    assert groups(enough)
+    assert not groups(enough - 1)
+    run.pad_to_max_seq_length = True
+    assert not groups(enough)
+    for asked in (True, False):
+        run.group_by_length = asked
+        assert groups(enough) == groups(1) == asked
+
+
 def lines_of(folder, kind):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if line["kind"] == kind]
