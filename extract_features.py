@@ -2,9 +2,12 @@
 
 from absl import flags
 
-from bert_tf import checkpoints, features, packing, pretrained, program
+from bert_tf import checkpoints, features
+from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
-from bert_tf.distribution import DistributionConfig, build_strategy
+from bert_tf.runtime import program
+from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+from bert_tf.sequences import packing
 from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.

@@ -4,22 +4,24 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from bert_tf import exporting, finetuning_workflow, program, program_flags
+from bert_tf import exporting, program_flags
 from bert_tf.config import BertConfig
-from bert_tf.feature_tagger import COMBINATIONS
 from bert_tf.features import FrozenEncoder
-from bert_tf.files import InputError
-from bert_tf.finetuning import FinetuningRun
-from bert_tf.finetuning_models import PROBLEMS
-from bert_tf.finetuning_recipes import fresh_top_layers, recipe_grid
-from bert_tf.finetuning_selection import SelectionConfig
-from bert_tf.finetuning_workflow import Plan
+from bert_tf.finetuning import workflow
+from bert_tf.finetuning.models import PROBLEMS
+from bert_tf.finetuning.recipes import fresh_top_layers, recipe_grid
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.selection import SelectionConfig
+from bert_tf.finetuning.workflow import Plan
+from bert_tf.runtime import program
+from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportConfig
-from bert_tf.tables import ON_BAD_ROW
-from bert_tf.task_table import TASK_NAMES, DataConfig
 from bert_tf.tasks import glue_benchmark
 from bert_tf.tasks.custom import Columns
-from bert_tf.tasks.tagging_by_features import FeatureBased
+from bert_tf.tasks.table import TASK_NAMES, DataConfig
+from bert_tf.tasks.tables import ON_BAD_ROW
+from bert_tf.tasks.tagging.by_features import FeatureBased
+from bert_tf.tasks.tagging.feature_tagger import COMBINATIONS
 from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
@@ -136,7 +138,7 @@ def fine_tune(names: Sequence[str]) -> None:
         group_by_length=_GROUP_BY_LENGTH.value,
     )
     if len(tasks) == 1:
-        finetuning_workflow.carry_out(run, plan)
+        workflow.carry_out(run, plan)
     else:
         glue_benchmark.carry_out(run, tasks, plan, _DATA_DIR.value)
 

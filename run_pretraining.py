@@ -7,10 +7,11 @@ import os
 
 from absl import flags
 
-from bert_tf import distribution, exporting, program, program_flags, reporting
-from bert_tf.files import InputError
-from bert_tf.pretraining import OBJECTIVES
-from bert_tf.pretraining_run import PretrainingData, PretrainingRun
+from bert_tf import exporting, program_flags
+from bert_tf.pretraining.model import OBJECTIVES
+from bert_tf.pretraining.run import PretrainingData, PretrainingRun
+from bert_tf.runtime import distribution, program, reporting
+from bert_tf.runtime.files import InputError
 
 # The release's flags.
 _BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")

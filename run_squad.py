@@ -22,16 +22,19 @@ import os
 
 from absl import flags, logging
 
-from bert_tf import exporting, program, program_flags, run_directory
+from bert_tf import exporting, program_flags
+from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
-from bert_tf.files import InputError
-from bert_tf.finetuning import FinetuningRun
-from bert_tf.finetuning_recipes import Recipe
+from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.runtime import program
+from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportConfig
-from bert_tf.tasks import squad_interactive, squad_run
-from bert_tf.tasks.squad_answerer import ENSEMBLE_METHODS, Answerer, AnswerPlan
-from bert_tf.tasks.squad_examples import ANSWER_TEXTS
-from bert_tf.tasks.squad_task import PREDICT_SPLIT, SquadConfig, SquadTask
+from bert_tf.tasks.squad import interactive
+from bert_tf.tasks.squad import run as squad_run
+from bert_tf.tasks.squad.answerer import ENSEMBLE_METHODS, Answerer, AnswerPlan
+from bert_tf.tasks.squad.examples import ANSWER_TEXTS
+from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
 from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
@@ -124,7 +127,7 @@ def main() -> None:
     if _DO_PREDICT.value:
         squad_run.predict(run, plan)
     if _INTERACTIVE.value:
-        squad_interactive.interact(Answerer(run, plan))
+        interactive.interact(Answerer(run, plan))
     if export_config is not None:
         exporting.export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 

@@ -30,7 +30,7 @@ import psutil
 from absl import app, flags
 
 from benchmarks.shared_data import BOOKS_FOLDER, VOCAB_FILE
-from bert_tf import reporting
+from bert_tf.runtime import reporting
 
 _PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memory", "masking"], "What to measure.")
 _TEXT = flags.DEFINE_string("text", BOOKS_FOLDER, "Folder of books, one paragraph a line.")
@@ -216,11 +216,11 @@ def measure_memory(documents, folder):
 def measure_masking(documents, folder):
     """Rows: static and dynamic data, read and trained on."""
     from benchmarks.pretraining_step import step_on
-    from bert_tf import input_pipeline, record_shards
     from bert_tf.config import BertConfig
-    from bert_tf.dynamic_masking import BatchMasker
-    from bert_tf.masking_policy import MaskingPolicy, MaskingVocabulary
-    from bert_tf.vocabulary import load_vocab
+    from bert_tf.pretraining import input_pipeline, record_shards
+    from bert_tf.sequences.graph_masking import BatchMasker
+    from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
+    from bert_tf.tokenization.vocabulary import load_vocab
 
     text = write_text(documents, 2, f"{folder}/masking.txt")
     batches, megabytes = {}, {}

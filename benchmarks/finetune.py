@@ -21,14 +21,14 @@ import tensorflow as tf
 from absl import app, flags
 
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
-from bert_tf import distribution, reporting
 from bert_tf.config import BertConfig
-from bert_tf.distribution import DistributionConfig
-from bert_tf.finetuning import FinetuningRun
+from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
+from bert_tf.runtime import distribution, reporting
+from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.tasks.glue import GlueTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training_step import Trainer, TrainingConfig
+from bert_tf.training.step import Trainer, TrainingConfig
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WINDOW_STEPS = 16  # batches of all lengths come in so many steps

@@ -14,7 +14,9 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from bert_tf import example_format, input_pipeline, record_shards, reporting
+from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.runtime import reporting
+from bert_tf.sequences import example_format
 
 _RECORDS = flags.DEFINE_integer("records", 40000, "Examples that are written first, in four files.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "How often each way is timed; the median counts.")

@@ -21,7 +21,7 @@ import time
 from absl import app, flags
 
 from benchmarks.shared_data import QNLI_FOLDER, WNLI_FOLDER
-from bert_tf import files, reporting
+from bert_tf.runtime import files, reporting
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 AUTHORS_FOLDER = os.path.join(ROOT, "examples", "authors")

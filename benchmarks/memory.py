@@ -13,7 +13,7 @@ import time
 
 from absl import app, flags
 
-from bert_tf import reporting
+from bert_tf.runtime import reporting
 
 _SIZE = flags.DEFINE_string("size", "large", "Released size to measure.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Length of the sequences.")

@@ -13,8 +13,10 @@ from absl import app, flags
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, roc_auc_score
 
 import bert_tf
-from bert_tf import checkpoints, input_pipeline, record_shards, reporting
-from bert_tf.heads import next_sentence_head
+from bert_tf import checkpoints
+from bert_tf.model.heads import next_sentence_head
+from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.runtime import reporting
 
 _MODEL = flags.DEFINE_string("model", None, "A run's folder, or a checkpoint with a next-sentence head.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecords of pre-training examples that it wasn't trained on.")

@@ -8,10 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import released_graph
-from bert_tf import distribution, heads, layers
+from bert_tf.model import heads, layers
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.pretraining import PretrainingModel
-from bert_tf.training_step import DTYPES, Trainer, TrainingConfig
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.runtime import distribution
+from bert_tf.training.step import DTYPES, Trainer, TrainingConfig
 
 PREDICTIONS = 20
 

@@ -11,7 +11,7 @@ import re
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.pretraining import PretrainingModel
+from bert_tf.pretraining.model import PretrainingModel
 
 LEARNING_RATE = 1e-4
 

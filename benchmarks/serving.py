@@ -47,11 +47,11 @@ def export(folder):
 
     from bert_tf import exporting
     from bert_tf.config import BertConfig
-    from bert_tf.finetuning_models import ClassifierModel
+    from bert_tf.finetuning.models import ClassifierModel
     from bert_tf.serving import portable_models, saved_model
-    from bert_tf.serving.classifier import ServedClassifier
-    from bert_tf.serving.inference_encoder import InferenceEncoder
-    from bert_tf.serving.texts import TextReader
+    from bert_tf.serving.encoder import InferenceEncoder
+    from bert_tf.serving.reader import TextReader
+    from bert_tf.tasks.served import ServedClassifier
     from bert_tf.tokenization import FullTokenizer
 
     keras.utils.set_random_seed(0)
@@ -112,9 +112,9 @@ def serve_litert(folder):
     from ai_edge_litert.interpreter import Interpreter
     from scipy.special import softmax
 
-    from bert_tf import packing
-    from bert_tf.sentence_features import InputExample, pack_example
+    from bert_tf.sequences import packing
     from bert_tf.serving.portable_models import LITE_FILE
+    from bert_tf.tasks.sentence_features import InputExample, pack_example
     from bert_tf.tokenization import FullTokenizer
 
     imported = time.perf_counter()
@@ -198,8 +198,8 @@ def main(_):
     if _ROLE.value != "judge":
         {"exporter": export, "worker": serve, "litert": serve_litert}[_ROLE.value](_FOLDER.value)
         return
-    from bert_tf import reporting
     from bert_tf.config import BertConfig
+    from bert_tf.runtime import reporting
     from bert_tf.tokenization import FullTokenizer
 
     with open(_QNLI_FILE.value, encoding="utf-8", newline="") as reader:

@@ -20,16 +20,18 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
-from bert_tf import checkpoints, pretrained, reporting
+from bert_tf import checkpoints
+from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
-from bert_tf.distribution import DistributionConfig
-from bert_tf.finetuning import FinetuningRun
-from bert_tf.finetuning_task import Outputs
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.task import Outputs
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.tasks.squad_task import PREDICT_SPLIT, SquadConfig, SquadTask
-from bert_tf.tasks.squad_windows import SquadWindows
+from bert_tf.runtime import reporting
+from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
+from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training_step import TrainingConfig
+from bert_tf.training.step import TrainingConfig
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "Questions to answer.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")

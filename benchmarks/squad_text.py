@@ -25,8 +25,9 @@ from absl import app, flags
 
 from benchmarks.released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
 from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
-from bert_tf import reporting
-from bert_tf.tasks import squad, squad_decoding, squad_predictions
+from bert_tf.runtime import reporting
+from bert_tf.tasks import squad
+from bert_tf.tasks.squad import predictions, released_decoding
 from bert_tf.tokenization import FullTokenizer
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "Questions to answer.")
@@ -57,8 +58,8 @@ def character_final_text(pred_text, orig_text, do_lower_case, verbose_logging=Fa
 def the_release_s_way():
     """`write_predictions` as slow as the release's."""
     with (
-        mock.patch.object(squad_decoding, "get_final_text", character_final_text),
-        mock.patch.object(squad_predictions, "_n_best_json", lambda n_best: json.dumps(n_best, indent=4)),
+        mock.patch.object(released_decoding, "get_final_text", character_final_text),
+        mock.patch.object(predictions, "_n_best_json", lambda n_best: json.dumps(n_best, indent=4)),
     ):
         yield
 

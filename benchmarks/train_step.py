@@ -15,8 +15,8 @@ from absl import app, flags
 
 from benchmarks.pretraining_step import make_batch, our_step, without_products
 from benchmarks.released_graph import ReleasedGraph
-from bert_tf import reporting
 from bert_tf.config import BertConfig
+from bert_tf.runtime import reporting
 
 _SIZES = flags.DEFINE_list("sizes", ["base", "small"], "Released sizes to measure.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "What our products are computed in.")

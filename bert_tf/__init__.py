@@ -11,7 +11,7 @@ __version__ = "1.0.0"
 
 
 def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32"):  # noqa: ANN201 (imported when called)
-    """Loads an encoder with its tokenizer and config; see `bert_tf.pretrained.load`."""
-    from bert_tf import pretrained
+    """Loads an encoder with its tokenizer and config; see `bert_tf.checkpoints.pretrained.load`."""
+    from bert_tf.checkpoints import pretrained
 
     return pretrained.load(path, do_lower_case, dtype)

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf import files
-from bert_tf.files import InputError
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
 

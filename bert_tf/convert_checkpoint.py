@@ -10,10 +10,13 @@ import numpy as np
 import safetensors.numpy
 from absl import flags
 
-from bert_tf import checkpoint_names, checkpoint_saver, checkpoints, files, program, run_directory
+from bert_tf import checkpoints
+from bert_tf.checkpoints import foreign_names, run_directory, saver
+from bert_tf.checkpoints.pretrained import find_config
+from bert_tf.checkpoints.restoring import SAFETENSORS_FILE
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
-from bert_tf.files import InputError
-from bert_tf.pretrained import find_config
+from bert_tf.runtime import files, program
+from bert_tf.runtime.files import InputError
 
 _FROM = flags.DEFINE_string("from", None, "The checkpoint to read: a folder, a prefix, or a safetensors file.")
 _TO = flags.DEFINE_string("to", None, "The folder to write to.")
@@ -46,7 +49,7 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     if target_format == "hf":
         write_hf(target_folder, weights, config)
     else:
-        checkpoint_saver.write_checkpoint(os.path.join(target_folder, "bert_model.ckpt"), weights)
+        saver.write_checkpoint(os.path.join(target_folder, "bert_model.ckpt"), weights)
         with files.replacing(os.path.join(target_folder, run_directory.CONFIG_FILE)) as writer:
             writer.write(config.to_json_string())
         if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
@@ -70,8 +73,8 @@ def write_hf(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig)
     """
     stored = {}
     for name, array in tensors.items():
-        array = array.T if checkpoint_names.hf_is_transposed(name) else array
-        stored[checkpoint_names.released_to_hf(name)] = np.ascontiguousarray(array)
+        array = array.T if foreign_names.hf_is_transposed(name) else array
+        stored[foreign_names.released_to_hf(name)] = np.ascontiguousarray(array)
     if "cls.predictions.bias" in stored:  # what Hugging Face ties, it also looks for by name
         stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"].copy()
         stored["cls.predictions.decoder.weight"] = stored["bert.embeddings.word_embeddings.weight"].copy()
@@ -93,7 +96,7 @@ def write_hf(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig)
         labels = len(stored["classifier.weight"])
         settings["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
         settings["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
-    with files.replacing(os.path.join(folder, checkpoints.SAFETENSORS_FILE), "wb") as writer:
+    with files.replacing(os.path.join(folder, SAFETENSORS_FILE), "wb") as writer:
         writer.write(safetensors.numpy.save(stored, metadata={"format": "pt"}))
     files.write_json(os.path.join(folder, "config.json"), settings)
 

@@ -7,7 +7,8 @@ See `exporting` for what is made of a run, and `saved_model` for what `load` giv
 
 from absl import flags
 
-from bert_tf import exporting, program, program_flags
+from bert_tf import exporting, program_flags
+from bert_tf.runtime import program
 from bert_tf.serving.saved_model import ExportConfig, ExportedModel, load
 
 __all__ = ["ExportConfig", "ExportedModel", "load"]

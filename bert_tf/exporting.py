@@ -12,32 +12,35 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf import checkpoint_saver, checkpoints, files, finetuning_workflow, pretrained, run_directory
-from bert_tf.bilstm import BiLstmConfig, recorded_bilstm
+from bert_tf import checkpoints
+from bert_tf.checkpoints import pretrained, run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.feature_tagger import FeatureTagger
-from bert_tf.files import InputError
-from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.finetuning_trials import TRIALS_FILE, TrialTable
-from bert_tf.packing import check_max_seq_length
-from bert_tf.program import say
+from bert_tf.finetuning import workflow
+from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
+from bert_tf.finetuning.trials import TRIALS_FILE, TrialTable
+from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving import portable_models, saved_model
-from bert_tf.serving.answerer import AnswerRules, ServedAnswerer
 from bert_tf.serving.bilstm import RecurrentEncoder, TextEncoder
-from bert_tf.serving.classifier import ServedChooser, ServedClassifier
-from bert_tf.serving.feature_tagger import ServedFeatureTagger
-from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.portable_models import PlainFunction
 from bert_tf.serving.pretrained_encoder import ServedEncoder
+from bert_tf.serving.reader import ServedModel, TextReader
 from bert_tf.serving.saved_model import ExportConfig
-from bert_tf.serving.tagger import ServedTagger
-from bert_tf.serving.texts import ServedModel, TextReader
-from bert_tf.task_table import TAGGING
 from bert_tf.tasks import multiple_choice
 from bert_tf.tasks.glue import DEFINITIONS
-from bert_tf.tasks.squad_answerer import AnswerPlan, choose_null_threshold, describe_model
-from bert_tf.tasks.squad_task import SquadTask
+from bert_tf.tasks.served import ServedChooser, ServedClassifier
+from bert_tf.tasks.squad.answerer import AnswerPlan, choose_null_threshold, describe_model
+from bert_tf.tasks.squad.served import AnswerRules, ServedAnswerer
+from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.tasks.table import TAGGING
+from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
+from bert_tf.tasks.tagging.served import ServedTagger
+from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 
 Model = ClassifierModel | SpanModel | TokenModel
@@ -86,7 +89,7 @@ class _FinishedRun:
 
     def restore(self, model: Model | FeatureTagger) -> int:
         """Gives a model the weights that the run is judged with, and returns their step."""
-        checkpoint = checkpoint_saver.latest_checkpoint(run_directory.judged_folder(self.folder))
+        checkpoint = saver.latest_checkpoint(run_directory.judged_folder(self.folder))
         if checkpoint is None:
             raise InputError(f"--model_dir: {self.folder} holds no checkpoint. Train first.")
         source = checkpoints.open_checkpoint(checkpoint, "--model_dir")
@@ -154,11 +157,11 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
 
 def _folder_of_best_trial(model_dir: str) -> str:
     """The folder itself, or where it holds trials, the best one's: the only one that has kept its checkpoints."""
-    if not files.exists(os.path.join(model_dir, TRIALS_FILE)) or checkpoint_saver.latest_checkpoint(model_dir):
+    if not files.exists(os.path.join(model_dir, TRIALS_FILE)) or saver.latest_checkpoint(model_dir):
         return model_dir
     table = TrialTable(model_dir, "")
     folders = [table.folder(row["trial"]) for row in table.rows()]
-    kept = [folder for folder in folders if checkpoint_saver.latest_checkpoint(run_directory.judged_folder(folder))]
+    kept = [folder for folder in folders if saver.latest_checkpoint(run_directory.judged_folder(folder))]
     if len(kept) != 1:
         raise InputError(
             f"--model_dir: {model_dir} holds trials, of which {len(kept)} have checkpoints, where the best one's are "
@@ -178,9 +181,9 @@ def _read_run(model_dir: str, folder: str, config: ExportConfig) -> _FinishedRun
         folder,
         decisive,
         bool(decisive.get("causal")),
-        recorded_bilstm(folder),
+        run_directory.recorded_bilstm(folder),
         recorded["flags"],
-        decisive.get("labels") or finetuning_workflow.recorded_labels(model_dir),
+        decisive.get("labels") or workflow.recorded_labels(model_dir),
         bert_config,
         load_tokenizer(os.path.join(folder, run_directory.VOCAB_FILE), decisive["do_lower_case"]),
         max_seq_length,

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import checkpoints, distribution, files, packing, pretrained, reporting
+from bert_tf import checkpoints
+from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.files import InputError
-from bert_tf.program import say
+from bert_tf.runtime import distribution, files, reporting
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.sequences import packing
 from bert_tf.tokenization import FullTokenizer
 
 # What the first block reads, as a name among layers.

@@ -8,8 +8,10 @@ import dataclasses
 import tensorflow as tf
 from absl import flags
 
-from bert_tf import packing, pretrained, program
-from bert_tf.files import InputError
+from bert_tf.checkpoints import pretrained
+from bert_tf.runtime import program
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences import packing
 
 _MODEL = flags.DEFINE_string(
     "model", None, "A pre-training run, or another folder or checkpoint with a masked-LM head."

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.files import InputError
+from bert_tf.runtime.files import InputError
 
 OPTIMIZERS = ("adamw", "lamb")
 

@@ -12,8 +12,8 @@ import sys
 
 from absl import flags
 
-from bert_tf import files, program
-from bert_tf.files import InputError
+from bert_tf.runtime import files, program
+from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions, saved_model
 
 _MODEL = flags.DEFINE_string("model", None, "The folder of an exported model.")

@@ -8,16 +8,16 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf.bilstm import BiLstmConfig
 from bert_tf.config import RELEASED_SIZES, BertConfig
-from bert_tf.distribution import STRATEGIES, DistributionConfig
-from bert_tf.feature_sets import GROUPED_FROM_BATCHES
-from bert_tf.files import InputError
+from bert_tf.finetuning.feature_sets import GROUPED_FROM_BATCHES
+from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
+from bert_tf.runtime.distribution import STRATEGIES, DistributionConfig
+from bert_tf.runtime.files import InputError
 from bert_tf.serving import saved_model
 from bert_tf.serving.saved_model import ExportConfig
-from bert_tf.training_step import DTYPES, TrainingConfig
-from bert_tf.vocabulary import load_vocab
+from bert_tf.tokenization.vocabulary import load_vocab
+from bert_tf.training.step import DTYPES, TrainingConfig
 
 flags.disclaim_key_flags()
 

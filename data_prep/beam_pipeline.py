@@ -11,9 +11,9 @@ enough. Needs `pip install -r requirements-beam.txt`.
 
 from absl import flags
 
-from bert_tf import program
-from bert_tf.files import InputError
-from bert_tf.program import say
+from bert_tf.runtime import program
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 from data_prep import preparation_flags
 
 
@@ -23,7 +23,7 @@ def main(*beam_options: str) -> None:
         import apache_beam
         from apache_beam.options.pipeline_options import PipelineOptions
 
-        from data_prep import beam_stages
+        from data_prep.jobs import beam_stages
     except ModuleNotFoundError as error:
         if error.name != "apache_beam":
             raise

@@ -9,17 +9,17 @@ import shutil
 
 from absl import flags
 
-from bert_tf import files, program
-from bert_tf.files import InputError
-from bert_tf.program import say
-from bert_tf.reporting import progress_bar
-from bert_tf.vocabulary import SPECIAL_TOKENS
-from data_prep.claims import claimed
-from data_prep.corpus import ON_BAD_LINE, CorpusOptions, describe_bad_lines
-from data_prep.corpus_files import INPUT_FORMATS, InputFile, corpus_bytes, cut_into_splits, find_input_files
-from data_prep.word_counts import BoundedCounter, CountStage
-from data_prep.wordpiece_learner import learn_vocabulary
-from data_prep.workers import Workers, available_cores
+from bert_tf.runtime import files, program
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.runtime.reporting import progress_bar
+from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from data_prep.corpus.files import INPUT_FORMATS, InputFile, corpus_bytes, cut_into_splits, find_input_files
+from data_prep.corpus.reader import ON_BAD_LINE, CorpusOptions, describe_bad_lines
+from data_prep.corpus.word_counts import BoundedCounter, CountStage
+from data_prep.corpus.wordpiece_learner import learn_vocabulary
+from data_prep.jobs.claims import claimed
+from data_prep.jobs.workers import Workers, available_cores
 
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece a line.")

@@ -8,15 +8,15 @@ import shutil
 
 from absl import flags
 
-from bert_tf import files, program
-from bert_tf.files import InputError
-from bert_tf.program import say
+from bert_tf.runtime import files, program
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 from bert_tf.tokenization import FullTokenizer
 from data_prep import preparation_flags
-from data_prep.outputs import OutputSet
-from data_prep.preparation import Resources, prepare
-from data_prep.reference_order import write_reference_examples
-from data_prep.workers import available_cores
+from data_prep.examples.outputs import OutputSet
+from data_prep.examples.reference_order import write_reference_examples
+from data_prep.jobs.preparation import Resources, prepare
+from data_prep.jobs.workers import available_cores
 
 _REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "The original program's examples, in its order.")
 # How it is made; nothing of this changes the output but for the number of files.

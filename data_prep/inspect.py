@@ -14,8 +14,9 @@ import numpy as np
 from absl import flags
 from google.protobuf.message import DecodeError
 
-from bert_tf import files, program, reporting
-from bert_tf.example_format import (
+from bert_tf.runtime import files, program, reporting
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import (
     SIDECAR_SUFFIX,
     Feature,
     Sidecar,
@@ -25,10 +26,9 @@ from bert_tf.example_format import (
     unmasked_features,
     vocabulary_hash,
 )
-from bert_tf.files import InputError
-from bert_tf.masking_policy import MaskingVocabulary
-from bert_tf.vocabulary import load_vocab
-from data_prep.set_statistics import SetStatistics
+from bert_tf.sequences.masking_policy import MaskingVocabulary
+from bert_tf.tokenization.vocabulary import load_vocab
+from data_prep.examples.set_statistics import SetStatistics
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -6,19 +6,19 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf import reporting
-from bert_tf.example_format import vocabulary_hash
-from bert_tf.files import InputError
-from bert_tf.masking_policy import MaskingPolicy
-from bert_tf.program import say
-from bert_tf.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
-from data_prep.corpus import ON_BAD_LINE, CorpusOptions
-from data_prep.corpus_files import DOCUMENTS, INPUT_FORMATS, corpus_bytes, find_input_files
-from data_prep.examples import ExampleOptions
-from data_prep.instances import SegmentRules
-from data_prep.outputs import OutputSet, name_of, output_paths
-from data_prep.preparation import Preparation
-from data_prep.stages import TokenizerOptions
+from bert_tf.runtime import reporting
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.sequences.example_format import vocabulary_hash
+from bert_tf.sequences.masking_policy import MaskingPolicy
+from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
+from data_prep.corpus.files import DOCUMENTS, INPUT_FORMATS, corpus_bytes, find_input_files
+from data_prep.corpus.reader import ON_BAD_LINE, CorpusOptions
+from data_prep.examples.batches import ExampleOptions
+from data_prep.examples.instances import SegmentRules
+from data_prep.examples.outputs import OutputSet, name_of, output_paths
+from data_prep.jobs.preparation import Preparation
+from data_prep.jobs.stages import TokenizerOptions
 
 TOOL_VERSION = 1
 

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from bert_tf import files, program
-from bert_tf.files import InputError
-from bert_tf.reporting import progress_bar
+from bert_tf.runtime import files, program
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.reporting import progress_bar
 from bert_tf.tokenization import BasicTokenizer
 
 _TRIVIAQA_FILE = flags.DEFINE_string("triviaqa_file", None, "TriviaQA's qa/wikipedia-train.json (or -dev).")

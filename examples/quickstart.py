@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from bert_tf import reporting
+from bert_tf.runtime import reporting
 
 OUTPUT = pathlib.Path("build", "quickstart")
 VOCAB, CORPUS, HELDOUT = OUTPUT / "vocab.txt", OUTPUT / "corpus.tfrecord", OUTPUT / "heldout.tfrecord"

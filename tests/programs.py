@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.example_format import pretraining_features, serialize
+from bert_tf.sequences.example_format import pretraining_features, serialize
 from tests.conftest import ROOT, tiny_config
 
 LENGTH, PREDICTIONS = 12, 3

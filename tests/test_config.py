@@ -3,7 +3,7 @@ import json
 import pytest
 
 from bert_tf.config import RELEASED_SIZES, BertConfig
-from bert_tf.files import InputError
+from bert_tf.runtime.files import InputError
 from tests.conftest import golden_path
 
 RELEASED = {

@@ -11,22 +11,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import checkpoint_saver, checkpoints, exporting, run_directory
-from bert_tf.bilstm import BiLstmConfig
+from bert_tf import checkpoints, exporting
+from bert_tf.checkpoints import run_directory, saver
 from bert_tf.encoder import BertEncoder
-from bert_tf.feature_tagger import FeatureTagger
-from bert_tf.files import InputError
-from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
+from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
+from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions, portable_models, saved_model
-from bert_tf.serving.answerer import ServedAnswerer
-from bert_tf.serving.classifier import ServedChooser, ServedClassifier
-from bert_tf.serving.feature_tagger import ServedFeatureTagger
 from bert_tf.serving.pretrained_encoder import ServedEncoder
+from bert_tf.serving.reader import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.serving.saved_model import ExportConfig
-from bert_tf.serving.tagger import ServedTagger
-from bert_tf.serving.texts import IDS, TEXT_LISTS, TEXTS, signature
-from bert_tf.tasks.squad_answerer import describe_model
-from bert_tf.tasks.squad_evaluation import NULL_THRESHOLD_FILE
+from bert_tf.tasks.served import ServedChooser, ServedClassifier
+from bert_tf.tasks.squad.answerer import describe_model
+from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE
+from bert_tf.tasks.squad.served import ServedAnswerer
+from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
+from bert_tf.tasks.tagging.served import ServedTagger
+from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
 from tests import programs
 from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import PIECES, write_model_files
@@ -39,7 +40,7 @@ def write_run(folder, model, flags=None, **decisive):
     decisive = {"do_lower_case": True, "max_seq_length": 12, **decisive}
     run_directory.prepare(str(folder), config(), vocab_file, flags or {}, decisive)
     tensors = checkpoints.named_variables(model.variables) | {"global_step": np.int64(7)}
-    checkpoint_saver.write_checkpoint(str(folder / "model.ckpt-7"), tensors)
+    saver.write_checkpoint(str(folder / "model.ckpt-7"), tensors)
     (folder / "checkpoint").write_text('all_model_checkpoint_paths: "model.ckpt-7"\n')
     return str(folder)
 
@@ -340,7 +341,7 @@ def feature_run(tmp_path_factory):
     root = tmp_path_factory.mktemp("features")
     encoder, model = BertEncoder(config()), with_large_head(FeatureTagger(config(), 2, 5, BiLstmConfig(units=3)))
     checkpoint = str(root / "bert_model.ckpt")
-    checkpoint_saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
     how = {"encoder": checkpoint, "feature_layers": [-1, "embeddings"], "feature_combination": "concat"}
     return encoder, model, write_run(root / "run", model, **TAGGING, **how, bilstm_units=3)
 
@@ -380,7 +381,7 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
     write_model_files(tmp_path)
     (tmp_path / "config.json").write_text(model.config.to_json_string())
     variables = checkpoints.named_variables(model.encoder.variables)
-    checkpoint_saver.write_checkpoint(str(tmp_path / "bert_model.ckpt"), variables)
+    saver.write_checkpoint(str(tmp_path / "bert_model.ckpt"), variables)
     served = exporting.build(str(tmp_path), ExportConfig(max_seq_length=9)).served
     assert isinstance(served, ServedEncoder)
     assert sorted(served.signatures()) == ["all_layers", "ids", "pairs", "serving_default"]

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
 
-from bert_tf import checkpoint_saver, checkpoints
+from bert_tf import checkpoints
+from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
-from bert_tf.files import InputError
 from bert_tf.fill_mask import MaskFiller
-from bert_tf.pretraining import PretrainingModel
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.runtime.files import InputError
 from tests.conftest import tiny_config
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c")
@@ -18,7 +19,7 @@ def folder(tmp_path_factory):
     model = PretrainingModel(config)
     bias = next(v for v in model.variables if v.path == "cls/predictions/output_bias")
     bias.assign(np.linspace(0, 70, len(PIECES)))  # so that the order of the guesses is known
-    checkpoint_saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(model.variables))
+    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(model.variables))
     (folder / "bert_config.json").write_text(config.to_json_string())
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     return folder
@@ -42,7 +43,7 @@ def test_texts_that_cannot_be_filled(folder, text, message):
 
 def test_a_model_without_the_head_is_named(tmp_path):
     encoder = BertEncoder(tiny_config())
-    checkpoint_saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.variables))
     (tmp_path / "bert_config.json").write_text(tiny_config().to_json_string())
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     with pytest.raises(InputError, match=r"model\.ckpt has no masked-LM head"):

@@ -7,12 +7,12 @@ import tensorflow as tf
 
 from bert_tf import checkpoints, optimization
 from bert_tf.config import BertConfig
-from bert_tf.distribution import DistributionConfig, build_strategy
-from bert_tf.files import InputError
-from bert_tf.finetuning_models import SpanModel
+from bert_tf.finetuning.models import SpanModel
 from bert_tf.optimization import AdamWeightDecay, OptimizerConfig
-from bert_tf.pretraining import PretrainingModel
-from bert_tf.training_step import Trainer, TrainingConfig
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+from bert_tf.runtime.files import InputError
+from bert_tf.training.step import Trainer, TrainingConfig
 from tests.conftest import assert_close, golden_json, golden_path, restored, without_dropout
 
 

@@ -6,8 +6,9 @@ Axis letters: B sequences, T tokens or words of the longest, n tokens or words o
 import keras
 import tensorflow as tf
 
-from bert_tf.bilstm import BiLstm
-from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch, product
+from bert_tf.model.bilstm import BiLstm
+from bert_tf.sequences.graph_packing import TokenBatch
+from bert_tf.serving.encoder import InferenceEncoder, product
 
 
 class _Lstm(tf.Module):

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
-from bert_tf import reporting
-from bert_tf.files import InputError
+from bert_tf.runtime import reporting
+from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportedModel
 
 # How many batches are sorted by length at once.

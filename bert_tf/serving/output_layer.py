@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from bert_tf.heads import LinearHead
+from bert_tf.model.heads import LinearHead
 
 
 class OutputLayer(tf.Module):

@@ -10,9 +10,9 @@ from types import ModuleType
 
 import tensorflow as tf
 
-from bert_tf import files
-from bert_tf.files import InputError
-from bert_tf.serving.texts import IDS
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.serving.reader import IDS
 
 LITE_FILE = "ids_int8.tflite"
 ONNX_FILE = "ids.onnx"

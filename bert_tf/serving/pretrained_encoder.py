@@ -6,12 +6,12 @@ M masks of the text that has most.
 
 import tensorflow as tf
 
-from bert_tf.heads import MaskedLMHead
-from bert_tf.serving.graph_packing import GraphPacker
-from bert_tf.serving.graph_tokenization import GraphTokenizer
-from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch, layer_norm, product
-from bert_tf.serving.texts import TEXTS, Signature, TextReader, ids_signature, read_ids, signature
+from bert_tf.model.heads import MaskedLMHead
+from bert_tf.sequences.graph_packing import GraphPacker, TokenBatch
+from bert_tf.serving.encoder import InferenceEncoder, layer_norm, product
+from bert_tf.serving.reader import TEXTS, Signature, TextReader, ids_signature, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization.graph_tokenization import GraphTokenizer
 
 _MASK = "[MASK]"
 # Guesses for each mask.

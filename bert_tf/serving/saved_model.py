@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (the tokenizer's operations)
 
-from bert_tf import files
-from bert_tf.files import InputError
-from bert_tf.serving.texts import ServedModel
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.serving.reader import ServedModel
 
 SERVING_DEFAULT = "serving_default"
 # How many of a row's values are meant, where an output has as many for each row as the longest has.

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import metrics, sentence_features, tables
 from bert_tf.config import BertConfig
-from bert_tf.feature_sets import FeatureSet
-from bert_tf.files import InputError
-from bert_tf.finetuning_models import PROBLEMS, ClassifierModel
-from bert_tf.sentence_features import InputExample
-from bert_tf.sentence_task import Outputs, SentenceTask
-from bert_tf.tables import Cell, Row
+from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.models import PROBLEMS, ClassifierModel
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import metrics, sentence_features, tables
+from bert_tf.tasks.sentence_features import InputExample
+from bert_tf.tasks.sentence_task import Outputs, SentenceTask
+from bert_tf.tasks.tables import Cell, Row
 from bert_tf.tokenization import FullTokenizer
 
 FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")}

@@ -8,12 +8,13 @@ import functools
 import os
 from collections.abc import Iterable
 
-from bert_tf import files, metrics, tables
-from bert_tf.files import InputError
-from bert_tf.program import say
-from bert_tf.sentence_features import InputExample, check_label, check_texts
-from bert_tf.sentence_task import Metric, SentenceTask
-from bert_tf.tables import Row, SkippedRow
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.tasks import metrics, tables
+from bert_tf.tasks.sentence_features import InputExample, check_label, check_texts
+from bert_tf.tasks.sentence_task import Metric, SentenceTask
+from bert_tf.tasks.tables import Row, SkippedRow
 
 BINARY = ("0", "1")
 INFERENCE = ("entailment", "not_entailment")

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_tf import files, finetuning_workflow, reporting
-from bert_tf.files import InputError
-from bert_tf.finetuning import FinetuningRun
-from bert_tf.finetuning_task import Outputs
-from bert_tf.finetuning_workflow import Plan
-from bert_tf.program import say
+from bert_tf.finetuning import workflow
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.task import Outputs
+from bert_tf.finetuning.workflow import Plan
+from bert_tf.runtime import files, reporting
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 
 # The columns of the paper's Table 1: task, dev split, name, score.
@@ -74,11 +75,11 @@ def carry_out(run: FinetuningRun, tasks: Sequence[GlueTask], plan: Plan, data_di
     submission = majority_predictions(GlueTask("wnli", task_folder(data_dir, "wnli"))) if plan.do_predict else {}
     runs = [run.with_task(task, task_folder(output_dir, task.name)) for task in tasks]
     for each in runs:
-        finetuning_workflow.prepare(each, plan)
+        workflow.prepare(each, plan)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
     for each in runs:
         say(f"***** {each.task.name} *****")
-        done = finetuning_workflow.carry_out(each, plan)
+        done = workflow.carry_out(each, plan)
         results[each.task.name] = done["eval"]
         if each.task.name != "wnli":
             submission |= server_predictions(each.task, done["predict"])

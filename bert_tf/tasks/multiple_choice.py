@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf import files, sentence_features, tables
 from bert_tf.config import BertConfig
-from bert_tf.feature_sets import FeatureSet
-from bert_tf.files import InputError
-from bert_tf.finetuning_models import ClassifierModel
-from bert_tf.sentence_features import InputExample
-from bert_tf.sentence_task import SentenceTask
-from bert_tf.tables import Row
+from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import sentence_features, tables
+from bert_tf.tasks.sentence_features import InputExample
+from bert_tf.tasks.sentence_task import SentenceTask
+from bert_tf.tasks.tables import Row
 from bert_tf.tokenization import FullTokenizer
 
 # Where each set has its files.

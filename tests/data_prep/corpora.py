@@ -4,15 +4,15 @@ import random
 import re
 import struct
 
-from bert_tf.example_format import vocabulary_hash
-from bert_tf.masking_policy import MaskingPolicy
-from data_prep.corpus import CorpusOptions
-from data_prep.corpus_files import find_input_files
-from data_prep.examples import ExampleOptions
-from data_prep.instances import SegmentRules
-from data_prep.outputs import OutputSet, output_paths
-from data_prep.preparation import Preparation, Resources, prepare
-from data_prep.stages import TokenizerOptions
+from bert_tf.sequences.example_format import vocabulary_hash
+from bert_tf.sequences.masking_policy import MaskingPolicy
+from data_prep.corpus.files import find_input_files
+from data_prep.corpus.reader import CorpusOptions
+from data_prep.examples.batches import ExampleOptions
+from data_prep.examples.instances import SegmentRules
+from data_prep.examples.outputs import OutputSet, output_paths
+from data_prep.jobs.preparation import Preparation, Resources, prepare
+from data_prep.jobs.stages import TokenizerOptions
 
 SYLLABLES = ["ba", "co", "di", "fu", "ga", "hi", "jo", "ku", "la", "mi"]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", *SYLLABLES, *(f"##{s}" for s in SYLLABLES), "."]

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.files import InputError
+from bert_tf.runtime.files import InputError
 from data_prep import inspect
 from tests.data_prep.corpora import PIECES, features, make, records, write_corpus, write_vocab
 

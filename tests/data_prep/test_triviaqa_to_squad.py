@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from bert_tf.files import InputError
+from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
 from data_prep import triviaqa_to_squad
 from data_prep.triviaqa_to_squad import Paragraph, find_answer, read_paragraph

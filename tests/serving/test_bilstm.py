@@ -3,10 +3,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.bilstm import BiLstmConfig
-from bert_tf.finetuning_models import EncoderModel
+from bert_tf.finetuning.models import EncoderModel
+from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.bilstm import RecurrentEncoder
-from bert_tf.serving.inference_encoder import InferenceEncoder, TokenBatch
+from bert_tf.serving.encoder import InferenceEncoder
 from tests.conftest import assert_close, tiny_config
 
 

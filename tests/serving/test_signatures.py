@@ -10,28 +10,30 @@ import pytest
 import tensorflow as tf
 from seqeval.metrics.sequence_labeling import get_entities
 
-from bert_tf import checkpoint_saver, checkpoints, files
-from bert_tf.bilstm import BiLstmConfig
-from bert_tf.conll import Sentence
+from bert_tf import checkpoints
+from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
-from bert_tf.feature_sets import FeatureSet
-from bert_tf.feature_tagger import COMBINATIONS, FeatureTagger
 from bert_tf.features import FrozenEncoder
 from bert_tf.fill_mask import MaskFiller
-from bert_tf.finetuning_models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.pretraining import PretrainingModel
-from bert_tf.sentence_features import InputExample, pack_example
-from bert_tf.serving.answerer import AnswerRules, ServedAnswerer
+from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
+from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.runtime import files
 from bert_tf.serving.bilstm import RecurrentEncoder
-from bert_tf.serving.classifier import ServedChooser, ServedClassifier
-from bert_tf.serving.feature_tagger import ServedFeatureTagger
-from bert_tf.serving.inference_encoder import InferenceEncoder
+from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import ServedEncoder
-from bert_tf.serving.tagger import ServedTagger
-from bert_tf.serving.texts import TextReader
+from bert_tf.serving.reader import TextReader
 from bert_tf.tasks import squad
-from bert_tf.tasks.tagging import TaggingTask
-from bert_tf.tasks.tagging_by_features import FeatureBased, FeatureTaggingTask
+from bert_tf.tasks.sentence_features import InputExample, pack_example
+from bert_tf.tasks.served import ServedChooser, ServedClassifier
+from bert_tf.tasks.squad.served import AnswerRules, ServedAnswerer
+from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
+from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.tagging.feature_tagger import COMBINATIONS, FeatureTagger
+from bert_tf.tasks.tagging.served import ServedTagger
+from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
+from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import write_model_files
@@ -248,7 +250,7 @@ def fine_tuned_tagger(tokenizer, bilstm):
 def feature_tagger(tokenizer, folder, combination):
     encoder = tiny_model(BertEncoder, tokenizer)
     checkpoint = str(folder / "bert_model.ckpt")
-    checkpoint_saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
     frozen = FrozenEncoder(encoder.config, checkpoint, "-1,embeddings", "--feature_layers")
     model = tiny_model(FeatureTagger, tokenizer, 2, 5, BILSTM, combination)
     if combination == "weighted_sum":
@@ -306,7 +308,7 @@ def test_a_pre_trained_model(tokenizer, tmp_path):
     found = served["fill_mask"](text_a=tf.constant(texts))
     assert found["num_masks"].numpy().tolist() == [1, 0, 2, 0, 1]
     assert found["truncated"].numpy().tolist() == [False] * 4 + [True]
-    checkpoint_saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(model.variables))
+    saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(model.variables))
     (tmp_path / "bert_config.json").write_text(model.encoder.config.to_json_string())
     files.copy(tokenizer.vocab_file, str(tmp_path / "vocab.txt"))
     filler = MaskFiller(str(tmp_path / "model.ckpt"), do_lower_case=True)

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf.files import InputError
+from bert_tf.runtime.files import InputError
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import tiny_config

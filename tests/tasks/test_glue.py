@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from bert_tf.files import InputError
+from bert_tf.runtime.files import InputError
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from tests.conftest import GOLDEN, data_path, golden_json
 

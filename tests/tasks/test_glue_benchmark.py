@@ -3,7 +3,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from bert_tf.files import InputError
+from bert_tf.runtime.files import InputError
 from bert_tf.tasks import glue_benchmark
 from bert_tf.tasks.glue import GlueTask
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bert_tf.files import InputError
+from bert_tf.runtime.files import InputError
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import data_path

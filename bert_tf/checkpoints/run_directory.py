@@ -1,0 +1,163 @@
+"""What a run leaves in its folder so that it can be repeated, resumed and used."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.checkpoints import saver
+from bert_tf.config import BertConfig
+from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import vocabulary_hash
+
+CONFIG_FILE = "bert_config.json"
+VOCAB_FILE = "vocab.txt"
+RUN_FILE = "run.json"
+# The weights that did best on the dev set, if they are kept.
+BEST_FOLDER = "best"
+
+# More changes than these are counted only.
+_NAMED_CHANGES = 20
+
+_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tf-models-official", "numpy")
+
+
+def prepare(
+    output_dir: str,
+    config: BertConfig,
+    vocab_file: str,
+    flags: Mapping[str, Any],
+    decisive: Mapping[str, Any],
+    allow_changes: bool = False,
+) -> None:
+    """Records a run's settings in its folder, after checking them against those it began with.
+
+    Args:
+      output_dir: the run's folder; made if need be.
+      config: the model's.
+      vocab_file: the vocabulary; "" where none is known.
+      flags: all of the program's flags, for the record.
+      decisive: what must stay the same while a run is resumed: flags that change the weights, and the data.
+      allow_changes: resume all the same.
+
+    Raises:
+      InputError: if there is a checkpoint to resume from, and something decisive has changed; names all of it.
+    """
+    if not output_dir:
+        raise InputError("--output_dir is needed, but it is not given.")
+    files.make_folder(output_dir)
+    decisive = {"bert_config": config.to_dict(), **decisive}
+    if vocab_file:
+        decisive["vocab_sha256"] = vocabulary_hash(vocab_file)
+    path = os.path.join(output_dir, RUN_FILE)
+    if files.exists(path) and saver.latest_checkpoint(output_dir) and not allow_changes:
+        _check_unchanged(recorded(output_dir), decisive, output_dir)
+    with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
+        writer.write(config.to_json_string())
+    target = os.path.join(output_dir, VOCAB_FILE)
+    if vocab_file and os.path.abspath(vocab_file) != os.path.abspath(target):
+        files.copy(vocab_file, target)
+    files.write_json(
+        path,
+        {
+            "program": os.path.basename(sys.argv[0]),
+            "flags": dict(flags),
+            "decisive": decisive,
+            "versions": {"python": sys.version.split()[0]} | {p: importlib.metadata.version(p) for p in _PACKAGES},
+            "git_commit": git_commit(),
+        },
+    )
+
+
+def _check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], output_dir: str) -> None:
+    changes = _differences("", before, now)
+    if changes:
+        more = [f"and {len(changes) - _NAMED_CHANGES} more"] if len(changes) > _NAMED_CHANGES else []
+        raise InputError(
+            f"--output_dir: {output_dir} holds a run that began with other settings:\n  "
+            + "\n  ".join(changes[:_NAMED_CHANGES] + more)
+            + "\nUse another folder, go back to those settings, or pass --allow_changes to resume with the new ones."
+        )
+
+
+def _differences(name: str, before: Any, now: Any) -> list[str]:
+    """What differs between two values of a setting, named down to the parts that do."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        pairs = [(f"{name}: {key}" if name else key, before.get(key), now.get(key)) for key in {**before, **now}]
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        pairs = [(f"{name} {i + 1}", *values) for i, values in enumerate(zip(before, now, strict=True))]
+    else:
+        return [] if before == now else [f"{name} was {before!r}, and is {now!r} now"]
+    return [change for pair in pairs for change in _differences(*pair)]
+
+
+def read(output_dir: str) -> dict[str, Any]:
+    """What `prepare` recorded.
+
+    Raises:
+      InputError: if the folder is not that of a run.
+    """
+    return files.read_json(os.path.join(output_dir, RUN_FILE), "--output_dir")
+
+
+def recorded(checkpoint: str) -> dict[str, Any]:
+    """The decisive settings of the run that a checkpoint is of; none where the folder is not that of a run.
+
+    Args:
+      checkpoint: a run's folder, or that of its best weights, or the name of a checkpoint in one of them.
+    """
+    folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
+    parent, name = os.path.split(folder.rstrip("/"))
+    if name == BEST_FOLDER and not files.exists(os.path.join(folder, RUN_FILE)):
+        folder = parent
+    return read(folder).get("decisive", {}) if files.exists(os.path.join(folder, RUN_FILE)) else {}
+
+
+def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:
+    """The BiLSTM that was fine-tuned with a checkpoint's encoder; None if there was none.
+
+    Args:
+      checkpoint: see `recorded`; None for a model that starts afresh.
+    """
+    settings = recorded(checkpoint) if checkpoint else {}
+    return BiLstmConfig(settings["bilstm_layers"], settings["bilstm_units"]) if "bilstm_layers" in settings else None
+
+
+def judged_folder(output_dir: str) -> str:
+    """Where the weights are that a run is judged with: those that did best on the dev set if kept, or else the last."""
+    best = os.path.join(output_dir, BEST_FOLDER)
+    return best if saver.latest_checkpoint(best) else output_dir
+
+
+def is_causal(checkpoint: str | None) -> bool:
+    """Whether each position of a checkpoint's model sees only what is before it.
+
+    So it is if the model was pre-trained left to right, or fine-tuned from one that was: the paper keeps the constraint
+    (section 5.1), for taking it away at fine-tuning did harm.
+
+    Args:
+      checkpoint: see `recorded`; None for a model that starts afresh.
+    """
+    if not checkpoint:
+        return False
+    settings = recorded(checkpoint)
+    return settings.get("objective") == "ltr" or bool(settings.get("causal"))
+
+
+def git_commit() -> str:
+    """The commit of this code, with "+changes" where files differ from it; "" outside a checkout."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+
+    def ask(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        commit = ask("rev-parse", "HEAD")
+        return commit + ("+changes" if commit and ask("status", "--porcelain", "--untracked-files=no") else "")
+    except FileNotFoundError:  # git is not installed
+        return ""

@@ -1,0 +1,89 @@
+"""What a fine-tuning run shows and leaves: the table of its epochs, curves, results, confusion matrices."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.runtime import files, reporting
+from bert_tf.runtime.program import say
+
+
+def epoch_table(output_dir: str, steps_per_epoch: float, judged_by: str) -> list[dict]:
+    """A row for each evaluation of a run: epoch, step, mean training loss since the row before, dev loss and score."""
+    rows: list[dict] = []
+    losses: list[float] = []
+    steps: list[int] = [0]
+    for line in reporting.read_metrics(output_dir):
+        if line["kind"] == "train":
+            losses.append(line["loss"])
+            steps.append(line["step"])
+            continue
+        rows.append(
+            {
+                "epoch": round(line["step"] / steps_per_epoch, 2),
+                "step": line["step"],
+                "train loss": float(np.average(losses, weights=np.diff(steps))) if losses else "",
+                "dev loss": line["loss"],
+                f"dev {judged_by}": line[judged_by],
+            }
+        )
+        losses, steps = [], steps[-1:]
+    return rows
+
+
+def report_training(output_dir: str, steps_per_epoch: float, judged_by: str) -> None:
+    """Prints the table of a run's epochs, and draws learning_curves.png; nothing if it was never evaluated."""
+    rows = epoch_table(output_dir, steps_per_epoch, judged_by)
+    if rows:
+        say(reporting.table(rows))
+        path = os.path.join(output_dir, "learning_curves.png")
+        reporting.plot_metrics(output_dir, list(dict.fromkeys(["loss", judged_by])), path)
+
+
+def report_evaluation(
+    output_dir: str,
+    suffix: str,
+    results: Mapping[str, object],
+    confusion: tuple[np.ndarray, Sequence[str]] | None,
+) -> None:
+    """Prints and writes an evaluation.
+
+    Args:
+      output_dir: gets eval_results.txt, as released; eval_results.json; confusion_matrix.png.
+      suffix: stands behind these names, for other splits than the first.
+      results: by the names of the release.
+      confusion: how often each class (row) was taken for each (column), and the classes' names.
+    """
+
+    def path(name: str, extension: str) -> str:
+        return os.path.join(output_dir, f"{name}{suffix}.{extension}")
+
+    reporting.report_results(results, path("eval_results", "txt"))
+    written = dict(results)
+    if confusion is not None:
+        counts, labels = confusion
+        written["confusion_matrix"] = {"labels": list(labels), "counts": counts.tolist()}
+        plot_confusion_matrix(counts, labels, path("confusion_matrix", "png"))
+    files.write_json(path("eval_results", "json"), written)
+
+
+def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) -> None:
+    """Draws counts [C, C], true classes down and predicted ones across, shaded by the share of the true class."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    size = 2.5 + 0.55 * len(labels)
+    figure = Figure(figsize=(size, size), layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+    axes.set_xticks(range(len(labels)), labels, rotation=90 if len(labels) > 3 else 0)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    for row, column in np.ndindex(*counts.shape):
+        shade = "white" if shares[row, column] > 0.5 else "black"
+        axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=shade)
+    with files.replacing(path, "wb") as writer:
+        FigureCanvasAgg(figure).print_png(writer)

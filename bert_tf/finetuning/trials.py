@@ -1,0 +1,129 @@
+"""Several fine-tuning runs, of which the one that does best on the dev set is used (paper, appendix A.3).
+
+Each trial has a folder of its own, and a row in trials.jsonl once it is finished. After an interruption the finished
+ones are not repeated, and the one that was under way goes on from its last checkpoint. Only the best trial keeps its
+checkpoints.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.checkpoints import run_directory, saver
+from bert_tf.finetuning.recipes import Recipe
+from bert_tf.runtime import files, reporting
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+
+TRIALS_FILE = "trials.jsonl"
+TRIALS_FOLDER = "trials"
+
+_SETTINGS = [field.name for field in dataclasses.fields(Recipe) if field.name != "seed"]
+
+
+class TrialTable:
+    """The finished trials of a folder.
+
+    Args:
+      output_dir: the folder.
+      judged_by: the score that trials are compared by.
+    """
+
+    def __init__(self, output_dir: str, judged_by: str) -> None:
+        self.output_dir = output_dir
+        self.judged_by = judged_by
+        self.path = os.path.join(output_dir, TRIALS_FILE)
+
+    def rows(self) -> list[dict]:
+        """A row for each trial: its name, what makes it ("settings"), its recipe and its scores."""
+        if not files.exists(self.path):
+            return []
+        with files.open_file(self.path) as reader:
+            return [json.loads(line) for line in reader]
+
+    def add(self, row: Mapping[str, object]) -> None:
+        """Adds a row; the file is whole at any time."""
+        rows = [*self.rows(), row]
+        with files.replacing(self.path) as writer:
+            writer.writelines(json.dumps(each) + "\n" for each in rows)
+
+    def best(self) -> dict | None:
+        """The trial with the highest score, the first of several; None if there is none."""
+        return max(self.rows(), key=lambda row: row[self.judged_by], default=None)
+
+    def folder(self, name: str) -> str:
+        """Where a trial's files are."""
+        return os.path.join(self.output_dir, TRIALS_FOLDER, name)
+
+    def summary(self) -> list[dict]:
+        """A row for each setting: how many seeds, and their scores' mean, standard deviation and best."""
+        by_setting: dict[tuple, list[float]] = {}
+        for row in self.rows():
+            by_setting.setdefault(tuple(row[name] for name in _SETTINGS), []).append(row[self.judged_by])
+        return [
+            {
+                **dict(zip(_SETTINGS, setting, strict=True)),
+                "trials": len(scores),
+                f"mean {self.judged_by}": float(np.mean(scores)),
+                "deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else "",
+                "best": max(scores),
+            }
+            for setting, scores in by_setting.items()
+        ]
+
+
+def run_trials(
+    recipes: Sequence[Recipe],
+    table: TrialTable,
+    decisive: Mapping[str, object],
+    train: Callable[[Recipe, str], Mapping[str, float]],
+    allow_changes: bool = False,
+) -> dict:
+    """Trains with every recipe that has no row yet.
+
+    Args:
+      recipes: what to try.
+      table: of the finished trials.
+      decisive: what all trials have in common: rows made with something else are refused.
+      train: gets a recipe and a folder; trains there, or goes on, and returns the scores.
+      allow_changes: take such rows all the same.
+
+    Returns:
+      The row of the best trial.
+
+    Raises:
+      InputError: if the folder holds trials that were made with other settings.
+    """
+    settings = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    finished = {row["trial"]: row for row in table.rows()}
+    if any(row["settings"] != settings for row in finished.values()) and not allow_changes:
+        raise InputError(
+            f"--output_dir: {table.path} holds trials of another task, data, model or settings. "
+            "Use another folder, go back to those settings, or pass --allow_changes to keep these trials."
+        )
+    for number, recipe in enumerate(recipes, start=1):
+        if recipe.name in finished:
+            continue
+        say(f"***** Trial {number} of {len(recipes)}: {recipe.name} *****")
+        scores = train(recipe, table.folder(recipe.name))
+        table.add({"trial": recipe.name, "settings": settings, **dataclasses.asdict(recipe), **scores})
+        _keep_best_checkpoints(table)
+    _keep_best_checkpoints(table)  # once more, if the last trial's row was the last that a killed run wrote
+    shown = ["trial", table.judged_by, "loss"]
+    say(reporting.table([{name: row[name] for name in shown} for row in table.rows()]))
+    say(reporting.table(table.summary()))
+    best = table.best()
+    say(f"Best trial: {best['trial']} ({table.judged_by} {reporting.format_number(best[table.judged_by])}).")
+    return best
+
+
+def _keep_best_checkpoints(table: TrialTable) -> None:
+    best = table.best()["trial"]
+    for row in table.rows():
+        if row["trial"] != best:
+            saver.remove_checkpoints(table.folder(row["trial"]))
+            saver.remove_checkpoints(os.path.join(table.folder(row["trial"]), run_directory.BEST_FOLDER))

@@ -1,0 +1,226 @@
+"""From a task to its results: prepare the data, train (once, or in trials), evaluate, predict."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from bert_tf.checkpoints import saver
+from bert_tf.finetuning import reports, trials
+from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.selection import DevSelection, SelectionConfig
+from bert_tf.finetuning.task import Outputs, Task
+from bert_tf.finetuning.trials import TrialTable
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.training.loop import PeriodicEvaluation
+
+LABELS_FILE = "labels.json"
+
+
+class ReportingTask(Task, Protocol):
+    """What a task brings to be evaluated and to predict, besides what the loop needs.
+
+    Attributes:
+      labels: the names of its classes; None for regression.
+      dev_splits: what it is evaluated on; the first one chooses between models.
+      test_splits: what it predicts.
+    """
+
+    labels: Sequence[str] | None
+    dev_splits: Sequence[str]
+    test_splits: Sequence[str]
+
+    def check_training_set(self, examples: Sequence[Any]) -> None:
+        """Raises an InputError if nothing can be learned from it."""
+
+    def results(self, outputs: Outputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
+        """The scores under the names of eval_results.txt."""
+
+    def confusion(self, outputs: Outputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
+        """How often each class (row) was taken for each (column), and their names; None where there are no classes."""
+
+    def write_predictions(
+        self,
+        output_dir: str,
+        split: str,
+        examples: Sequence[Any],
+        outputs: Outputs,
+        features: FeatureSet,
+        release_format: bool = False,
+    ) -> list[str]:
+        """Writes the predictions of a split, and returns the names of the files."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is to be done.
+
+    Attributes:
+      do_train: train.
+      do_eval: evaluate on the dev splits.
+      do_predict: predict the test splits.
+      recipes: what to train with; the best of several is used.
+      warmup_proportion: share of the steps in which the learning rate rises.
+      selection: how the dev set is looked at during training.
+      predict_batch_size: examples that are predicted together.
+      release_format: write test_results.tsv without its header.
+      allow_changes: resume a run though its settings have changed.
+      flags: for the record.
+    """
+
+    do_train: bool
+    do_eval: bool
+    do_predict: bool
+    recipes: Sequence[Recipe]
+    warmup_proportion: float = 0.1
+    selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
+    predict_batch_size: int = 8
+    release_format: bool = False
+    allow_changes: bool = False
+    flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.do_train or self.do_eval or self.do_predict):
+            raise InputError("At least one of --do_train, --do_eval and --do_predict must be given.")
+
+    @property
+    def watches_dev_set(self) -> bool:
+        """Whether the dev set is needed while training."""
+        chooses = self.selection.keep_best or self.selection.early_stopping_patience or len(self.recipes) > 1
+        return self.do_train and bool(self.do_eval or chooses)
+
+
+def recorded_labels(output_dir: str) -> list[str] | None:
+    """The classes that a run in a folder was trained with; None if none are recorded."""
+    path = os.path.join(output_dir, LABELS_FILE)
+    return files.read_json(path, "--output_dir") if files.exists(path) else None
+
+
+def prepare(run: FinetuningRun, plan: Plan) -> None:
+    """Reads, checks and tokenizes all that a plan needs. Best done before TensorFlow has run anything."""
+    task: ReportingTask = run.task
+    splits: list[str] = []
+    if plan.do_train:
+        run.prepare(["train"])
+        task.check_training_set(run.examples("train"))
+    if plan.do_eval:
+        splits += task.dev_splits
+    elif plan.watches_dev_set:
+        splits += task.dev_splits[:1]
+    if plan.do_predict:
+        splits += task.test_splits
+    run.prepare(splits)
+
+
+def carry_out(run: FinetuningRun, plan: Plan) -> dict[str, dict]:
+    """Does what a plan says, in the folder of a run.
+
+    Args:
+      run: its training config gives the folder, and what no recipe says.
+      plan: what is to be done.
+
+    Returns:
+      "eval": split -> results; "predict": split -> the model's outputs.
+
+    Raises:
+      InputError: if the data can't be used, or the folder holds another run.
+    """
+    prepare(run, plan)
+    output_dir = run.training_config.output_dir
+    chosen = _train(run, plan, output_dir) if plan.do_train else _trained_before(run, output_dir)
+    done: dict[str, dict] = {"eval": {}, "predict": {}}
+    if plan.do_eval:
+        done["eval"] = _evaluate(chosen, plan, output_dir)
+    if plan.do_predict:
+        done["predict"] = _predict(chosen, plan, output_dir)
+    return done
+
+
+def _trained_before(run: FinetuningRun, output_dir: str) -> FinetuningRun:
+    """The run of a folder, or the best of its trials."""
+    table = TrialTable(output_dir, run.task.judged_by)
+    best = None if saver.latest_checkpoint(output_dir) else table.best()
+    return run if best is None else _in_folder(run, table.folder(best["trial"]))
+
+
+def _in_folder(run: FinetuningRun, folder: str) -> FinetuningRun:
+    """A run with the checkpoints of another folder."""
+    return run.with_training(dataclasses.replace(run.training_config, output_dir=folder))
+
+
+def _train(run: FinetuningRun, plan: Plan, output_dir: str) -> FinetuningRun:
+    """Trains with every recipe, and returns the run to be judged."""
+    task: ReportingTask = run.task
+    features = run.features("train")
+
+    def train(recipe: Recipe, folder: str) -> DevSelection:
+        config = recipe.applied_to(run.training_config, folder, len(features), plan.warmup_proportion)
+        trial = run.with_training(config)
+        trial.record(plan.flags, len(features), plan.allow_changes)
+        # Not before: a folder that is refused keeps the classes of the run in it.
+        files.write_json(os.path.join(output_dir, LABELS_FILE), task.labels and list(task.labels))
+        selection = DevSelection(trial, task.dev_splits[0], plan.selection)
+        if not plan.watches_dev_set:
+            trial.train(features)
+            return selection
+        every = plan.selection.eval_steps(config, len(features))
+        trial.train(features, PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False))
+        reports.report_training(folder, len(features) / config.train_batch_size, task.judged_by)
+        return selection
+
+    def train_and_score(recipe: Recipe, folder: str) -> dict[str, float]:
+        start = time.perf_counter()
+        line = train(recipe, folder).chosen()
+        scores = {name: value for name, value in line.items() if name not in ("kind", "time")}
+        return scores | {"seconds": round(time.perf_counter() - start, 1)}
+
+    if len(plan.recipes) == 1:
+        return train(plan.recipes[0], output_dir).run
+    table = TrialTable(output_dir, task.judged_by)
+    chosen_by_recipe = {"num_train_steps", "num_warmup_steps", *(field.name for field in dataclasses.fields(Recipe))}
+    how = run.training_config.decisive()
+    decisive = {
+        **run.decisive(len(features)),
+        **{name: value for name, value in how.items() if name not in chosen_by_recipe},
+        "bert_config": run.config.to_dict(),
+        "warmup_proportion": plan.warmup_proportion,
+        "selection": dataclasses.asdict(plan.selection),
+    }
+    best = trials.run_trials(plan.recipes, table, decisive, train_and_score, plan.allow_changes)
+    return _in_folder(run, table.folder(best["trial"]))
+
+
+def _evaluate(run: FinetuningRun, plan: Plan, output_dir: str) -> dict[str, dict]:
+    """Evaluates every dev split; the first one's results go into eval_results.txt, as released."""
+    task: ReportingTask = run.task
+    global_step = run.restore()
+    results: dict[str, dict] = {}
+    for split in task.dev_splits:
+        features, batch_size = run.features(split), plan.selection.batch_size
+        outputs = run.predict(features, batch_size, split)
+        results[split] = {"global_step": global_step, **task.results(outputs, features, batch_size)}
+        suffix = "" if split == task.dev_splits[0] else f"_{split}"
+        reports.report_evaluation(output_dir, suffix, results[split], task.confusion(outputs, features))
+    return results
+
+
+def _predict(run: FinetuningRun, plan: Plan, output_dir: str) -> dict[str, Outputs]:
+    """Predicts every test split, and writes the task's files."""
+    task: ReportingTask = run.task
+    run.restore()
+    outputs: dict[str, Outputs] = {}
+    for split in task.test_splits:
+        features = run.features(split)
+        outputs[split] = run.predict(features, plan.predict_batch_size, split)
+        for path in task.write_predictions(
+            output_dir, split, run.examples(split), outputs[split], features, plan.release_format
+        ):
+            say(f"Wrote {path}.")
+    return outputs

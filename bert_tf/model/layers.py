@@ -1,0 +1,269 @@
+"""The layers of a transformer block, named so that each variable's path is its name in the released checkpoints.
+
+Axis letters: B batch, T tokens, H hidden, I intermediate, N heads, D head size, V vocabulary.
+
+Hidden states are matrices [B*T, H] between the layers: products of matrices are the fastest form on every
+device, and only attention needs to know where one sequence ends.
+
+Variables are float32. Products run in the layer's compute dtype; softmax and layer-norm statistics in float32.
+Dropout happens where a seed is given, and the same seed gives the same mask.
+"""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.model.elementwise import activate, cast, dropout, fold_in
+from bert_tf.model.normalization import column_sums, normalize, softmax
+from bert_tf.runtime import distribution
+
+
+@tf.custom_gradient
+def gather_rows(table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """table [V, H], rows [n] -> [n, H], with a dense gradient.
+
+    TensorFlow's own gradient is a list of slices. Where the table is also a head's output weights, it would turn
+    the head's dense gradient into slices too, and clipping would take the norm of slices that aren't summed.
+    """
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
+        return tf.math.unsorted_segment_sum(upstream, rows, tf.shape(table)[0]), None
+
+    return tf.gather(table, rows), gradient
+
+
+def last_tokens(states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
+    """The states of each sequence's last token that isn't padding: [B, T, H], [B, T] -> [B, H]."""
+    places = tf.range(tf.shape(input_mask)[1]) * tf.cast(input_mask > 0, tf.int32)
+    return tf.gather(states, tf.reduce_max(places, axis=1), batch_dims=1)
+
+
+def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+    """The product of two tensors of the compute dtype, in that dtype.
+
+    A CPU that has no instructions for bfloat16 takes more than twice as long for emulating them as for float32. There
+    the same rounded numbers are multiplied in float32, and their product is rounded: what those instructions do.
+    """
+    if a.dtype == tf.bfloat16 and distribution.emulates_bfloat16():
+        product = tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=transpose_b)
+        return tf.cast(product, tf.bfloat16)
+    return tf.matmul(a, b, transpose_b=transpose_b)
+
+
+@tf.custom_gradient
+def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """x [..., H], bias [H] -> [..., H], with a faster gradient of the bias."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return upstream, column_sums(tf.reshape(upstream, [-1, bias.shape[0]]))
+
+    return tf.nn.bias_add(x, bias), gradient
+
+
+def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
+    """The release's initializer of kernels and embeddings."""
+    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+class BertLayer(keras.layers.Layer):
+    """What the layers share: the config, and explicit control of precision."""
+
+    def __init__(self, config: BertConfig, **kwargs) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.config = config
+
+    def add_weight(self, **kwargs) -> keras.Variable:
+        """A variable whose value is float32 wherever it is read; see `compute`."""
+        return super().add_weight(**kwargs, dtype="float32", autocast=False)
+
+    def compute(self, variable: keras.Variable) -> tf.Tensor:
+        """The variable's value in the compute dtype."""
+        return cast(variable.value, self.compute_dtype)
+
+
+class Dense(BertLayer):
+    """x kernel + bias, then the activation. Variables: kernel, bias.
+
+    Args:
+      units: width of the output.
+      activation: a name of `ACTIVATIONS`.
+    """
+
+    def __init__(self, config: BertConfig, units: int, activation: str = "linear", **kwargs) -> None:
+        super().__init__(config, **kwargs)
+        self.units = units
+        self.activation = activation
+
+    def build(self, input_shape: tuple) -> None:
+        self.kernel = self.add_weight(
+            name="kernel", shape=(input_shape[-1], self.units), initializer=truncated_normal(self.config)
+        )
+        self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:  # [..., in] -> [..., units]
+        product = matmul(x, self.compute(self.kernel))
+        return activate(add_bias(product, self.compute(self.bias)), self.activation)
+
+
+class LayerNorm(BertLayer):
+    """Layer normalisation over the last axis. Variables: beta, gamma."""
+
+    def __init__(self, config: BertConfig, **kwargs) -> None:
+        super().__init__(config, name="LayerNorm", **kwargs)
+
+    def build(self, input_shape: tuple) -> None:
+        self.beta = self.add_weight(name="beta", shape=(input_shape[-1],), initializer="zeros")
+        self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones")
+
+    def call(self, x: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
+        """x [..., H], residual as x, which is added to it -> [..., H] in the compute dtype."""
+        y = normalize(x, self.gamma.value, self.beta.value, self.config.layer_norm_eps, residual)
+        return cast(y, self.compute_dtype)
+
+
+class Embeddings(BertLayer):
+    """Sum of word, segment and position embeddings, normalised. Variables: three tables, LayerNorm.
+
+    Args:
+      use_one_hot_embeddings: look words up by a product with one-hot rows, which TPUs do faster than a gather.
+    """
+
+    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, **kwargs) -> None:
+        super().__init__(config, name="embeddings", **kwargs)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple | None = None) -> None:
+        width = self.config.hidden_size
+        for name, rows in (
+            ("word_embeddings", self.config.vocab_size),
+            ("token_type_embeddings", self.config.type_vocab_size),
+            ("position_embeddings", self.config.max_position_embeddings),
+        ):
+            table = self.add_weight(name=name, shape=(rows, width), initializer=truncated_normal(self.config))
+            setattr(self, name, table)
+        self.layer_norm.build((None, width))
+
+    def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+        """input_ids [B, T], segment_ids [B, T] -> [B*T, H]."""
+        length, width = input_ids.shape[1] or tf.shape(input_ids)[1], self.config.hidden_size
+        words = tf.reshape(input_ids, [-1])
+        if self.use_one_hot_embeddings:
+            one_hot = tf.one_hot(words, self.config.vocab_size, dtype=tf.float32)
+            word = tf.matmul(one_hot, self.word_embeddings.value)
+        else:
+            word = gather_rows(self.word_embeddings.value, words)
+        # There are only a few segment ids, so a product with one-hot rows is faster everywhere.
+        one_hot = tf.one_hot(tf.reshape(segment_ids, [-1]), self.config.type_vocab_size, dtype=tf.float32)
+        segment = tf.matmul(one_hot, self.token_type_embeddings.value)
+        position = self.position_embeddings.value[:length]
+        total = tf.reshape(word + segment, [-1, length, width]) + position  # [B, T, H]
+        x = self.layer_norm(tf.reshape(total, [-1, width]))
+        return dropout(x, self.config.hidden_dropout_prob, seed)
+
+
+class SelfAttention(BertLayer):
+    """Scaled dot-product attention with N heads. Variables: query, key and value, each kernel and bias."""
+
+    def __init__(self, config: BertConfig, **kwargs) -> None:
+        super().__init__(config, name="self", **kwargs)
+        self.query = Dense(config, config.hidden_size, name="query", dtype=self.dtype_policy)
+        self.key = Dense(config, config.hidden_size, name="key", dtype=self.dtype_policy)
+        self.value = Dense(config, config.hidden_size, name="value", dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple) -> None:
+        for projection in (self.query, self.key, self.value):
+            projection.build(input_shape)
+
+    def call(
+        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """x [B*T, H], attention_bias [B, 1, 1 or T, T] -> context [B*T, H], probabilities [B, N, T, T]."""
+        heads, size = self.config.num_attention_heads, self.config.head_size
+        length = attention_bias.shape[-1] or tf.shape(attention_bias)[-1]
+
+        def split_heads(projected: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B, N, T, D]
+            return tf.transpose(tf.reshape(projected, [-1, length, heads, size]), [0, 2, 1, 3])
+
+        query = split_heads(self.query(x) * (1.0 / math.sqrt(size)))
+        key = split_heads(self.key(x))
+        value = split_heads(self.value(x))
+        probabilities = softmax(matmul(query, key, transpose_b=True), attention_bias)  # [B, N, T, T]
+        dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed)
+        context = tf.transpose(matmul(dropped, value), [0, 2, 1, 3])  # [B, T, N, D]
+        return tf.reshape(context, [-1, self.config.hidden_size]), probabilities
+
+
+class ResidualOutput(BertLayer):
+    """Projects to the hidden size, adds what came in, normalises. Variables: dense, LayerNorm."""
+
+    def __init__(self, config: BertConfig, **kwargs) -> None:
+        super().__init__(config, name="output", **kwargs)
+        self.dense = Dense(config, config.hidden_size, name="dense", dtype=self.dtype_policy)
+        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple) -> None:
+        self.dense.build(input_shape)
+        self.layer_norm.build((None, self.config.hidden_size))
+
+    def call(self, x: tf.Tensor, residual: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
+        """x [B*T, H or I], residual [B*T, H] -> [B*T, H]."""
+        return self.layer_norm(dropout(self.dense(x), self.config.hidden_dropout_prob, seed), residual)
+
+
+class Attention(BertLayer):
+    """Self-attention and its output projection, with the residual branch around both."""
+
+    def __init__(self, config: BertConfig, **kwargs) -> None:
+        super().__init__(config, name="attention", **kwargs)
+        self.self_attention = SelfAttention(config, dtype=self.dtype_policy)
+        self.output_layer = ResidualOutput(config, dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple) -> None:
+        self.self_attention.build(input_shape)
+        self.output_layer.build(input_shape)
+
+    def call(
+        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """x [B*T, H], attention_bias [B, 1, 1 or T, T] -> [B*T, H], probabilities [B, N, T, T]."""
+        context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0))
+        return self.output_layer(context, x, seed=fold_in(seed, 1)), probabilities
+
+
+class Intermediate(BertLayer):
+    """The wide half of the feed-forward layer. Variables: dense."""
+
+    def __init__(self, config: BertConfig, **kwargs) -> None:
+        super().__init__(config, name="intermediate", **kwargs)
+        self.dense = Dense(config, config.intermediate_size, config.hidden_act, name="dense", dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple) -> None:
+        self.dense.build(input_shape)
+
+    def call(self, x: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B*T, I]
+        return self.dense(x)
+
+
+class TransformerBlock(BertLayer):
+    """One encoder layer: attention, then the feed-forward layer (paper, section 3; post-norm)."""
+
+    def __init__(self, config: BertConfig, **kwargs) -> None:
+        super().__init__(config, **kwargs)
+        self.attention = Attention(config, dtype=self.dtype_policy)
+        self.intermediate = Intermediate(config, dtype=self.dtype_policy)
+        self.output_layer = ResidualOutput(config, dtype=self.dtype_policy)
+
+    def build(self, input_shape: tuple) -> None:
+        self.attention.build(input_shape)
+        self.intermediate.build(input_shape)
+        self.output_layer.build((None, self.config.intermediate_size))
+
+    def call(
+        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """x [B*T, H], attention_bias [B, 1, 1 or T, T] -> [B*T, H], probabilities [B, N, T, T]."""
+        attended, probabilities = self.attention(x, attention_bias, seed=fold_in(seed, 0))
+        return self.output_layer(self.intermediate(attended), attended, seed=fold_in(seed, 1)), probabilities

@@ -1,0 +1,108 @@
+"""Pre-training: masked language modelling, next sentence prediction, and the paper's ablations of both."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.encoder import BertEncoder
+from bert_tf.model.heads import MaskedLMHead, log_likelihood_loss, next_sentence_head
+from bert_tf.runtime.files import InputError
+from bert_tf.training.step import Batch, MetricSums
+
+OBJECTIVES = ("mlm_nsp", "mlm", "ltr")
+
+
+class PretrainingModel:
+    """The encoder with the heads of an objective.
+
+    Args:
+      config: of the encoder.
+      objective: "mlm_nsp" is BERT; "mlm" leaves out next sentence prediction; "ltr" predicts each token from those
+        before it (paper, Table 5).
+      encoder_options: see `BertEncoder`.
+
+    Raises:
+      InputError: if there is no such objective.
+    """
+
+    def __init__(self, config: BertConfig, objective: str = "mlm_nsp", **encoder_options) -> None:
+        if objective not in OBJECTIVES:
+            raise InputError(f"--objective is {objective!r}, but one of {', '.join(OBJECTIVES)} is expected.")
+        self.objective = objective
+        self.encoder = BertEncoder(config, causal=objective == "ltr", **encoder_options)
+        self.masked_lm = MaskedLMHead(config, dtype=self.encoder.dtype_policy)
+        self.next_sentence = next_sentence_head(config) if objective == "mlm_nsp" else None
+        self.variables = self.encoder.variables + self.masked_lm.variables
+        self.metric_names = ("masked_lm_accuracy", "masked_lm_loss")
+        if self.next_sentence:
+            self.variables += self.next_sentence.variables
+            self.metric_names += ("next_sentence_accuracy", "next_sentence_loss")
+        # Only next sentence prediction reads the pooler.
+        unused = () if self.next_sentence else ("bert/pooler/",)
+        self.trained_variables = (
+            [v for v in self.variables if not v.path.startswith(unused)] if unused else self.variables
+        )
+
+    def flops(self, batch: Batch) -> tf.Tensor:
+        """Floating-point operations of a training step's products."""
+        predictions = tf.cast(tf.size(self._predictions(batch)[0]), tf.float32)
+        width = self.encoder.config.hidden_size
+        head = 2.0 * predictions * width * (width + self.encoder.config.vocab_size)
+        return 3.0 * (self.encoder.flops(batch["input_ids"]) + head)
+
+    def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """The number of predictions, and of examples."""
+        _, _, weights = self._predictions(batch)
+        return {
+            "predictions": tf.reduce_sum(weights),
+            "examples": tf.cast(tf.shape(batch["input_ids"])[0], tf.float32),
+        }
+
+    def loss(
+        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
+    ) -> tuple[tf.Tensor, MetricSums]:
+        """The released loss: the mean over predictions plus the mean over sentence pairs (see `TrainableModel`)."""
+        output = self.encoder(self._input_ids(batch), batch["input_mask"], batch["segment_ids"], seed=seed)
+        positions, labels, weights = self._predictions(batch)
+        logits = self.masked_lm(output.sequence_output, positions, self.encoder.embedding_table)
+        labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
+        per_prediction = log_likelihood_loss(logits, labels)
+        loss_sum = tf.reduce_sum(weights * per_prediction)
+        correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
+        weight = tf.reduce_sum(weights)
+        loss = loss_sum / (totals["predictions"] + 1e-5)  # the release's guard against batches without predictions
+        metrics = {
+            "masked_lm_accuracy": (tf.reduce_sum(weights * correct), weight),
+            "masked_lm_loss": (loss_sum, weight),
+        }
+        if self.next_sentence:
+            logits = self.next_sentence(output.pooled_output)
+            labels = tf.reshape(batch["next_sentence_labels"], [-1])
+            next_sentence_sum = tf.reduce_sum(log_likelihood_loss(logits, labels))
+            correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
+            loss += next_sentence_sum / totals["examples"]
+            count = tf.cast(tf.size(labels), tf.float32)
+            metrics["next_sentence_accuracy"] = (tf.reduce_sum(correct), count)
+            metrics["next_sentence_loss"] = (next_sentence_sum, count)
+        return loss, metrics
+
+    def _predictions(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Positions, labels and weights [B, P] of what is predicted."""
+        if self.objective != "ltr":
+            return batch["masked_lm_positions"], batch["masked_lm_ids"], batch["masked_lm_weights"]
+        # Each position but the last predicts its right neighbour, up to the end of the text.
+        input_ids, input_mask = self._input_ids(batch), batch["input_mask"]
+        positions = tf.zeros_like(input_ids[:, 1:]) + tf.range(tf.shape(input_ids)[1] - 1)
+        return positions, input_ids[:, 1:], tf.cast(input_mask[:, 1:], tf.float32)
+
+    def _input_ids(self, batch: Batch) -> tf.Tensor:
+        """What the encoder reads [B, T]; without masks where each token is predicted from those before it."""
+        input_ids = batch["input_ids"]
+        if self.objective != "ltr" or "masked_lm_ids" not in batch:
+            return input_ids
+        length = tf.shape(input_ids)[1]
+        places = tf.one_hot(batch["masked_lm_positions"], length, dtype=tf.int32)  # [B, P, T]
+        places *= tf.cast(batch["masked_lm_weights"] > 0, tf.int32)[:, :, None]
+        originals = tf.reduce_sum(places * batch["masked_lm_ids"][:, :, None], axis=1)
+        return tf.where(tf.reduce_sum(places, axis=1) > 0, originals, input_ids)

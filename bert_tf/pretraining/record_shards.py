@@ -1,0 +1,199 @@
+"""The files of pre-training examples that a run reads: found, counted and checked before anything runs."""
+
+import concurrent.futures
+import dataclasses
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import SIDECAR_SUFFIX, Feature, Sidecar, names, pretraining_features
+
+Found = TypeVar("Found")
+
+# A TFRecord is its length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
+_RECORD_HEADER, _RECORD_FOOTER = 12, 4
+# There may be thousands of files, and each look at one takes a while where they are in the cloud.
+_FILES_AT_ONCE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """A file of TFRecords that was looked at.
+
+    Attributes:
+      path: the file.
+      records: how many it holds.
+      sidecar: what `data_prep` says of it; None for the release's own files.
+    """
+
+    path: str
+    records: int
+    sidecar: Sidecar | None
+
+
+def find_shards(
+    patterns: str,
+    max_seq_length: int,
+    max_predictions_per_seq: int,
+    vocab_size: int,
+    vocab_sha256: str | None = None,
+    what: str = "--input_file",
+) -> list[Shard]:
+    """The shards that hold pre-training examples of the expected lengths.
+
+    Args:
+      patterns: comma-separated names and globs; sidecars among the matches are passed over.
+      max_seq_length: the flag's value.
+      max_predictions_per_seq: the flag's value.
+      vocab_size: the model's; ids must be below.
+      vocab_sha256: the vocabulary that will be used; None where it isn't known.
+      what: how the user knows the files, for messages.
+
+    Raises:
+      InputError: if a file is missing, cut short or empty, or was made with other lengths or another vocabulary.
+    """
+    paths = [path for path in files.expand_patterns(patterns, what) if not path.endswith(SIDECAR_SUFFIX)]
+    if not paths:
+        raise InputError(f"{what}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
+
+    def look_at(path: str) -> Shard:
+        files.require_file(path, what)
+        sidecar = Sidecar.read(path)
+        if sidecar is None:
+            records = count_records(path, what)
+        else:
+            size = tf.io.gfile.stat(path).length
+            if size != sidecar.file_size:
+                raise InputError(
+                    f"{what}: {path} has {size} bytes, but {sidecar.file_size} by its sidecar. It was cut short or "
+                    "changed; make it anew."
+                )
+            records = sidecar.records
+            for name, expected in (
+                ("max_seq_length", max_seq_length),
+                ("max_predictions_per_seq", max_predictions_per_seq),
+            ):
+                found = getattr(sidecar, name)
+                if found != expected and (sidecar.is_masked or name == "max_seq_length"):
+                    raise InputError(
+                        f"{what}: {path} was made with --{name}={found}, but --{name} is {expected}. "
+                        f"Set --{name}={found}, or make the data anew."
+                    )
+            if vocab_sha256 is not None and sidecar.vocab_sha256 != vocab_sha256:
+                raise InputError(
+                    f"{what}: {path} was made with another vocabulary than --vocab_file "
+                    f"(hash {sidecar.vocab_sha256[:12]}, not {vocab_sha256[:12]}). Use the vocabulary of the data."
+                )
+        if records == 0:
+            raise InputError(f"{what}: {path} holds no records.")
+        shard = Shard(path, records, sidecar)
+        _check_first_record(path, record_features([shard], max_seq_length, max_predictions_per_seq), vocab_size, what)
+        return shard
+
+    return _of_each(paths, look_at)
+
+
+def record_features(
+    shards: Sequence[Shard], max_seq_length: int, max_predictions_per_seq: int, what: str = "--input_file"
+) -> tuple[Feature, ...]:
+    """What each record of some shards holds; those without a sidecar hold what the release writes.
+
+    Raises:
+      InputError: if some are masked and some are not, or masked by other rules.
+    """
+    released = pretraining_features(max_seq_length, max_predictions_per_seq)
+    by_policy: dict[str, tuple[Shard, tuple[Feature, ...]]] = {}
+    for shard in shards:
+        features = released if shard.sidecar is None else shard.sidecar.record_features()
+        policy = "" if features == released else json.dumps([names(features), masking_settings(shard)], sort_keys=True)
+        by_policy.setdefault(policy, (shard, features))
+    if len(by_policy) > 1:
+        (one, _), (other, _) = list(by_policy.values())[:2]
+        raise InputError(
+            f"{what}: {one.path} and {other.path} don't go together: they were made with different --masking, or for "
+            "different masks. Train on one kind of data at a time."
+        )
+    return next(iter(by_policy.values()))[1]
+
+
+def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
+    """The values of the `MaskingPolicy` that a shard was made for; None if that isn't known."""
+    return None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
+
+
+def count_records(path: str, what: str) -> int:
+    """Counts a file's records by their headers, without reading the data.
+
+    Raises:
+      InputError: if the file ends inside a record.
+    """
+    count = 0
+    size = tf.io.gfile.stat(path).length
+    position = 0
+    with files.open_file(path, "rb") as reader:
+        while position < size:
+            reader.seek(position)
+            header = reader.read(_RECORD_HEADER)
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == _RECORD_HEADER else size
+            position += _RECORD_HEADER + length + _RECORD_FOOTER
+            if position > size:
+                raise InputError(
+                    f"{what}: {path} ends inside its record {count + 1}, or is not a TFRecord file. "
+                    "It was cut short or damaged; make it anew."
+                )
+            count += 1
+    return count
+
+
+def fingerprints(shards: Sequence[Shard]) -> dict[str, str]:
+    """The size of each file, and the checksums of its first and its last record, by path.
+
+    Data that was made anew with the same name differs in these, and they are found without reading the rest.
+    """
+    paths = [shard.path for shard in shards]
+    return dict(zip(paths, _of_each(paths, _fingerprint), strict=True))
+
+
+def _of_each(paths: Sequence[str], look_at: Callable[[str], Found]) -> list[Found]:
+    """What is found in each file, many being looked at at once."""
+    with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return list(pool.map(look_at, paths))
+
+
+def _fingerprint(path: str) -> str:
+    size = tf.io.gfile.stat(path).length
+    with files.open_file(path, "rb") as reader:
+        (length,) = struct.unpack("<Q", reader.read(8))
+        reader.seek(_RECORD_HEADER + length)
+        first = reader.read(_RECORD_FOOTER)
+        reader.seek(size - _RECORD_FOOTER)
+        return f"{size}-{first.hex()}-{reader.read(_RECORD_FOOTER).hex()}"
+
+
+def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int, what: str) -> None:
+    try:
+        record = next(iter(tf.data.TFRecordDataset(path).take(1))).numpy()
+        found = tf.train.Example.FromString(record).features.feature
+    except (tf.errors.OpError, DecodeError) as error:
+        raise InputError(f"{what}: the first record of {path} can't be read ({error}).") from None
+    for feature in features:
+        entry = found.get(feature.name)
+        values = () if entry is None else (entry.float_list if feature.is_float else entry.int64_list).value
+        if len(values) != feature.length:
+            flag = "max_predictions_per_seq" if feature.name.startswith("masked_lm") else "max_seq_length"
+            raise InputError(
+                f"{what}: {path}, record 1: {feature.name} has {len(values)} numbers, but {feature.length} are "
+                f"expected. The data was made with another --{flag}, or is no pre-training data."
+            )
+    largest = max(found["input_ids"].int64_list.value)
+    if largest >= vocab_size:
+        raise InputError(
+            f"{what}: {path}, record 1: the id {largest} is outside the model's vocabulary of {vocab_size}. "
+            "Use the config and the vocabulary that the data was made with."
+        )

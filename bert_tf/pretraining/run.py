@@ -1,0 +1,264 @@
+"""A pre-training run in a folder: which data, in which phases, with which model; checked before anything runs."""
+
+import dataclasses
+import functools
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.checkpoints import run_directory
+from bert_tf.config import BertConfig
+from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.pretraining.record_shards import Shard
+from bert_tf.runtime import distribution
+from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.sequences.example_format import Feature, pretraining_features, vocabulary_hash
+from bert_tf.sequences.graph_masking import BatchMasker
+from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
+from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
+from bert_tf.training import loop
+from bert_tf.training.evaluation import BatchEvaluator
+from bert_tf.training.step import DTYPES, TrainingConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingData:
+    """Examples of one length.
+
+    Attributes:
+      input_file: TFRecord files: names and globs, separated by commas.
+      max_seq_length: length of their sequences.
+      max_predictions_per_seq: length of their masked-LM lists.
+      what: the flag that names the files, for messages.
+    """
+
+    input_file: str
+    max_seq_length: int
+    max_predictions_per_seq: int
+    what: str = "--input_file"
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """The steps [start, end) that read one kind of data; the paper trains 90% of them on short sequences.
+
+    Attributes:
+      start: first step.
+      end: step after the last.
+      shards: the data.
+      features: what their records hold.
+      masker: what masks them as they are read; None if they are masked already, or not to be.
+    """
+
+    start: int
+    end: int
+    shards: list[Shard]
+    features: tuple[Feature, ...]
+    masker: BatchMasker | None
+
+
+class PretrainingRun:
+    """A pre-training run: checks everything first, then trains and evaluates.
+
+    Args:
+      config: of the encoder.
+      objective: see `PretrainingModel`.
+      data: what is trained on, phase after phase.
+      phase_ends: at which step each phase ends; the last one at the end of training.
+      training_config: how to train, and the folder.
+      distribution_config: where to run.
+      vocab_file: what the data was made with; "" if it isn't known.
+      init_checkpoint: where to start if the folder holds no checkpoint of the run.
+
+    Raises:
+      InputError: if the data, the vocabulary, the config and the flags don't fit together.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        objective: str,
+        data: Sequence[PretrainingData],
+        phase_ends: Sequence[int],
+        training_config: TrainingConfig,
+        distribution_config: DistributionConfig,
+        vocab_file: str = "",
+        init_checkpoint: str | None = None,
+    ) -> None:
+        self.vocab_sha256 = None
+        if vocab_file:
+            check_vocab_file(vocab_file)
+            config.check_vocabulary(len(load_vocab(vocab_file)), vocab_file)
+            self.vocab_sha256 = vocabulary_hash(vocab_file)
+        loop.require_starting_point(training_config.output_dir, init_checkpoint)
+        # Before anything else of TensorFlow's is used: workers must find each other first.
+        self.strategy = distribution.build_strategy(distribution_config)
+        self.config = config
+        self.objective = objective
+        self.vocab_file = vocab_file
+        self.training_config = training_config
+        self.init_checkpoint = init_checkpoint
+        starts = [0, *phase_ends[:-1]]
+        self.phases = [
+            Phase(start, end, *self.find_data(part)) for start, end, part in zip(starts, phase_ends, data, strict=True)
+        ]
+        training_config.check_batch(self.strategy)
+
+    def find_data(self, data: PretrainingData) -> tuple[list[Shard], tuple[Feature, ...], BatchMasker | None]:
+        """Some data's shards, checked, what their records hold, and what masks them (see `Phase`)."""
+        self.config.check_sequence_length(data.max_seq_length)
+        lengths = (data.max_seq_length, data.max_predictions_per_seq)
+        shards = record_shards.find_shards(
+            data.input_file, *lengths, self.config.vocab_size, self.vocab_sha256, data.what
+        )
+        features = record_shards.record_features(shards, *lengths, data.what)
+        if features == pretraining_features(*lengths) or self.objective == "ltr":
+            return shards, features, None
+        for shard in shards:
+            if shard.sidecar.settings.get("objective") == "ltr":
+                raise InputError(
+                    f"{data.what}: {shard.path} was made with --objective=ltr, but --objective is {self.objective}. "
+                    "Set --objective=ltr, or make the data anew with --masking=dynamic or with masks."
+                )
+        if not self.vocab_file:
+            raise InputError(
+                f"{data.what}: {data.input_file} is unmasked data, to be masked while it is read, which needs "
+                "--vocab_file (the one that the data was made with)."
+            )
+        policy = MaskingPolicy(**record_shards.masking_settings(shards[0]))
+        vocabulary = MaskingVocabulary.of(load_vocab(self.vocab_file), policy.ordinary_replacements)
+        masker = BatchMasker(policy, vocabulary, data.max_predictions_per_seq, self.training_config.seed)
+        return shards, features, masker
+
+    @functools.cached_property
+    def model(self) -> PretrainingModel:
+        """Built in the strategy's scope when it is first needed, with initial values from the seed."""
+        keras.utils.set_random_seed(self.training_config.seed)
+        with self.strategy.scope():
+            return PretrainingModel(
+                self.config,
+                self.objective,
+                use_one_hot_embeddings=distribution.is_tpu(self.strategy),
+                recompute_gradients=self.training_config.recompute_gradients,
+                dtype=DTYPES[self.training_config.dtype],
+            )
+
+    @functools.cached_property
+    def evaluator(self) -> BatchEvaluator:
+        """Compiled once, for all evaluations of the run."""
+        return BatchEvaluator(self.model, self.strategy)
+
+    def record(self, flags: Mapping[str, Any], allow_changes: bool = False) -> None:
+        """Writes down what the run is made of; refuses a folder whose run began with something else."""
+        if not distribution.is_chief(self.strategy):
+            return
+        how = self.training_config
+        run_directory.prepare(
+            how.output_dir,
+            self.config,
+            self.vocab_file,
+            flags,
+            decisive={
+                "objective": self.objective,
+                "init_checkpoint": self.init_checkpoint,
+                "phases": [
+                    {
+                        "steps": [phase.start, phase.end],
+                        "records": {shard.path: shard.records for shard in phase.shards},
+                        "contents": record_shards.fingerprints(phase.shards),
+                        "lengths": {feature.name: feature.length for feature in phase.features},
+                        **({"masking": phase.masker.settings()} if phase.masker else {}),
+                    }
+                    for phase in self.phases
+                ],
+                **how.decisive(),
+            },
+            allow_changes=allow_changes,
+        )
+
+    def train(self, evaluation: loop.PeriodicEvaluation | None = None) -> dict[str, float]:
+        """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
+        how = self.training_config
+        for phase in self.phases:
+            records = sum(shard.records for shard in phase.shards)
+            say(
+                f"Steps {phase.start} to {phase.end}: sequences of {phase.features[0].length} from {records} examples "
+                f"in {len(phase.shards)} files."
+            )
+
+        def from_step(step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
+            phase = self._phase(step)
+            return input_pipeline.training_batches(
+                phase.shards,
+                phase.features,
+                how.train_batch_size,
+                how.seed,
+                step - phase.start,
+                context,
+                phase.masker,
+            )
+
+        def describe(step: int, shards_of: Callable[..., list[str]]) -> str:
+            phase = self._phase(step)
+            paths = shards_of(phase.shards, how.train_batch_size, how.seed, step - phase.start)
+            return ", ".join(os.path.basename(path) for path in paths)
+
+        data = loop.TrainingData(
+            from_step,
+            tuple(phase.end for phase in self.phases[:-1]),
+            describe=functools.partial(describe, shards_of=input_pipeline.shards_of_step),
+            describe_reading=functools.partial(describe, shards_of=input_pipeline.shards_of_window),
+        )
+        return loop.train(self.model, how, self.strategy, data, self.init_checkpoint, evaluation)
+
+    def _phase(self, step: int) -> Phase:
+        return next(phase for phase in self.phases if step < phase.end)
+
+    def held_out_evaluation(
+        self, data: PretrainingData, batch_size: int, max_steps: int, every: int
+    ) -> loop.PeriodicEvaluation:
+        """Evaluates on other data while training goes on: whole batches, once through at the most.
+
+        Args:
+          data: the held-out examples.
+          batch_size: examples in a batch.
+          max_steps: most batches of an evaluation.
+          every: steps between evaluations.
+        """
+        held_out = Phase(0, 0, *self.find_data(data))
+        distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
+        batches = sum(shard.records for shard in held_out.shards) // batch_size
+        if batches < 1:
+            raise InputError(f"{data.what}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}.")
+        steps = min(max_steps, batches)
+
+        def evaluate(step: int) -> dict[str, float]:
+            means = self._evaluate(held_out, batch_size, steps)
+            return means | {"perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
+
+        return loop.PeriodicEvaluation(evaluate, every)
+
+    def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
+        """The release's evaluation: metrics over `steps` batches, going over a short file again.
+
+        Returns:
+          global_step, loss (the mean over batches), and the means of the model's metrics.
+        """
+        step = loop.restore_for_evaluation(self.model, self.training_config.output_dir, self.init_checkpoint)
+        return {"global_step": step, **self._evaluate(self.phases[-1], batch_size, steps)}
+
+    def _evaluate(self, phase: Phase, batch_size: int, steps: int) -> dict[str, float]:
+        distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
+        return self.evaluator.evaluate(
+            lambda context: input_pipeline.evaluation_batches(
+                phase.shards, phase.features, batch_size, context, phase.masker
+            ),
+            steps,
+        )

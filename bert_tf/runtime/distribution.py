@@ -1,0 +1,198 @@
+"""Where the work runs: the only module that knows which `tf.distribute` strategy is in use."""
+
+import dataclasses
+import functools
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.runtime.files import InputError
+
+STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributionConfig:
+    """The flags that say where to run.
+
+    Attributes:
+      distribution_strategy: one of `STRATEGIES`.
+      tpu_name: the TPU's name or address (`grpc://...`), or "local" on a TPU VM.
+      tpu_zone: its zone; found out if empty.
+      gcp_project: its project; found out if empty.
+      num_tpu_cores: how many cores are expected; 0 for any number.
+    """
+
+    distribution_strategy: str = "one_device"
+    tpu_name: str = ""
+    tpu_zone: str = ""
+    gcp_project: str = ""
+    num_tpu_cores: int = 0
+
+    def __post_init__(self) -> None:
+        if self.distribution_strategy not in STRATEGIES:
+            raise InputError(
+                f"--distribution_strategy is {self.distribution_strategy!r}, but one of {', '.join(STRATEGIES)} "
+                "is expected."
+            )
+
+
+def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+    """The strategy that the flags ask for.
+
+    Raises:
+      InputError: if TF_CONFIG is missing or malformed (multi_worker), or no TPU answers under the name given.
+    """
+    if config.distribution_strategy == "one_device":
+        return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0")
+    if config.distribution_strategy == "mirrored":
+        devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+        return tf.distribute.MirroredStrategy([device.name for device in devices])
+    if config.distribution_strategy == "multi_worker":
+        _check_tf_config()
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    return _build_tpu_strategy(config)
+
+
+def _check_tf_config() -> None:
+    text = os.environ.get("TF_CONFIG", "")
+    example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
+    try:
+        parsed = json.loads(text)
+        job, index = parsed["task"]["type"], int(parsed["task"]["index"])
+        tasks = list(parsed["cluster"][job]) if job in ("chief", "worker") else None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            f"--distribution_strategy=multi_worker reads the cluster from TF_CONFIG, which is {text!r}. "
+            f"Set it, on each worker with its own index, to something like {example}."
+        ) from None
+    if tasks is None:
+        raise InputError(f"TF_CONFIG: the task's type is {job!r}, but 'worker' or 'chief' is expected.")
+    if not 0 <= index < len(tasks):
+        raise InputError(f"TF_CONFIG: task index {index} is not one of the {len(tasks)} tasks of type {job}.")
+
+
+def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+    where = f"--tpu_name={config.tpu_name}"
+    if not config.tpu_name:
+        raise InputError("--tpu_name is needed with --use_tpu (the TPU's name, grpc:// address, or 'local').")
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(
+            tpu=config.tpu_name, zone=config.tpu_zone or None, project=config.gcp_project or None
+        )
+    except (ValueError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
+        raise InputError(f"{where}: no TPU can be reached ({error}). Check its name, zone and project.") from None
+    strategy = tf.distribute.TPUStrategy(resolver)
+    cores = strategy.num_replicas_in_sync
+    if config.num_tpu_cores and cores != config.num_tpu_cores:
+        raise InputError(f"{where} has {cores} cores, but --num_tpu_cores is {config.num_tpu_cores}.")
+    return strategy
+
+
+# What Linux calls the instructions that multiply bfloat16 numbers: Intel's and AMD's, and Arm's.
+_BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+@functools.cache
+def emulates_bfloat16() -> bool:
+    """Whether the work runs on a CPU without instructions for bfloat16."""
+    if not _has_only_cpus():
+        return False
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as reader:
+            return _BFLOAT16_INSTRUCTIONS.isdisjoint(reader.read().split())
+    except FileNotFoundError:  # not Linux
+        return False
+
+
+def compiles_parts() -> bool:
+    """Whether XLA can compile parts of a step that it doesn't compile whole: on a CPU that no two replicas share.
+
+    Replicas on one CPU have logical devices each, which XLA doesn't know.
+    """
+    one_device = len(tf.config.list_logical_devices()) == 1
+    return _has_only_cpus() and (one_device or tf.distribute.get_strategy().num_replicas_in_sync == 1)
+
+
+def _has_only_cpus() -> bool:
+    return len(tf.config.list_logical_devices()) == len(tf.config.list_logical_devices("CPU"))
+
+
+def is_tpu(strategy: tf.distribute.Strategy) -> bool:
+    """Whether steps should be looped over on the device, and words looked up by products."""
+    return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
+    """Whether other processes take part in each step."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
+    """Returns when all processes have come here."""
+    if is_multi_worker(strategy):
+        strategy.run(_meet)
+
+
+@tf.function(autograph=False)
+def _meet() -> tf.Tensor:
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, 1.0)
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes the checkpoints and reports; one process of a cluster does."""
+    resolver = strategy.cluster_resolver
+    if not is_multi_worker(strategy) or resolver is None:
+        return True
+    has_own_job = "chief" in resolver.cluster_spec().jobs
+    return resolver.task_type == "chief" or (not has_own_job and resolver.task_id == 0)
+
+
+def per_replica_batch_size(global_batch_size: int, strategy: tf.distribute.Strategy, flag: str) -> int:
+    """The part of a batch that each replica takes.
+
+    Raises:
+      InputError: if the batch can't be split evenly.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if global_batch_size < 1 or global_batch_size % replicas:
+        raise InputError(f"{flag} is {global_batch_size}, but a multiple of the {replicas} replicas is expected.")
+    return global_batch_size // replicas
+
+
+def replicated(
+    function: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]], strategy: tf.distribute.Strategy
+) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """Compiles a function of a batch, and has each replica compute its part of the batch.
+
+    Args:
+      function: named tensors, each with a row for each example, to named tensors of the same kind.
+      strategy: where.
+
+    Returns:
+      The same on arrays; the number of rows must be a multiple of the replicas.
+    """
+    replicas = strategy.num_replicas_in_sync
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
+        return strategy.run(function, args=(batch,))
+
+    def split_and_run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        def part(context: Any) -> dict[str, tf.Tensor]:
+            i = context.replica_id_in_sync_group
+            return {
+                name: tf.constant(x[i * len(x) // replicas : (i + 1) * len(x) // replicas]) for name, x in batch.items()
+            }
+
+        outputs = run(strategy.experimental_distribute_values_from_function(part))
+        return {
+            name: np.concatenate([part.numpy() for part in strategy.experimental_local_results(value)])
+            for name, value in outputs.items()
+        }
+
+    return split_and_run

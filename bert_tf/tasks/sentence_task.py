@@ -1,0 +1,142 @@
+"""What all sentence-level tasks share: labels, features, scores and prediction files."""
+
+import abc
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import confusion_matrix
+
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import metrics, sentence_features
+from bert_tf.tasks.sentence_features import InputExample
+from bert_tf.tokenization import FullTokenizer
+
+Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
+Outputs = Mapping[str, np.ndarray]
+
+
+class SentenceTask(abc.ABC):
+    """A classification or regression of sentences or pairs; subclasses bring the rows.
+
+    Args:
+      name: of the task.
+      labels: the classes in the order of their ids; None for regression.
+      metric: gets predicted classes (or scores) and labels.
+      judged_by: the score that models are chosen by; higher is better.
+    """
+
+    independent = True
+    dev_splits: Sequence[str] = ("dev",)
+    test_splits: Sequence[str] = ("test",)
+
+    def __init__(
+        self,
+        name: str,
+        labels: Sequence[str] | None,
+        metric: Metric = metrics.accuracy,
+        judged_by: str = "accuracy",
+    ) -> None:
+        self.name = name
+        self._labels = None if labels is None else tuple(labels)
+        self.metric = metric
+        self.judged_by = judged_by
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The classes in the order of their ids; None for regression."""
+        return self._labels
+
+    @abc.abstractmethod
+    def examples(self, split: str) -> list[InputExample]:
+        """The rows of a split."""
+
+    def decisive(self) -> dict[str, Any]:
+        """The classes."""
+        return {"labels": self.labels and list(self.labels)}
+
+    def featurize(
+        self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
+    ) -> FeatureSet:
+        """See `sentence_features.featurize`."""
+        return sentence_features.featurize(examples, self.labels, max_seq_length, tokenizer, num_workers)
+
+    def check_training_set(self, examples: Sequence[InputExample]) -> None:
+        """Raises an InputError if there is nothing to tell apart."""
+        if self.labels is not None and len({example.label for example in examples}) == 1:
+            raise InputError(
+                f"{self.name}: all {len(examples)} training examples have the label {examples[0].label!r}, "
+                "but at least two classes are needed."
+            )
+
+    def build_model(self, config: BertConfig, **options) -> ClassifierModel:
+        """A classifier with a logit a class, or one output for regression."""
+        if self.labels is None:
+            return ClassifierModel(config, 1, "regression", **options)
+        return ClassifierModel(config, len(self.labels), **options)
+
+    def predictions(self, outputs: Outputs) -> np.ndarray:
+        """Class numbers, or scores."""
+        return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
+
+    def scores(self, outputs: Outputs, features: FeatureSet) -> dict[str, float]:
+        """The task's metric, and the mean loss."""
+        scores = self.metric(self.predictions(outputs), features.per_example["label_ids"])
+        return scores | {"loss": float(np.mean(outputs["per_example_loss"]))}
+
+    def results(self, outputs: Outputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
+        """The scores under the names of the release's eval_results.txt; see `release_results`."""
+        return release_results(self.scores(outputs, features), outputs, batch_size)
+
+    def confusion(self, outputs: Outputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
+        """How often each class (row) was taken for each (column), and their names; None where there are no classes."""
+        if self.labels is None:
+            return None
+        labels = features.per_example["label_ids"]
+        return confusion_matrix(labels, self.predictions(outputs), labels=range(len(self.labels))), self.labels
+
+    def write_predictions(
+        self,
+        output_dir: str,
+        split: str,
+        examples: Sequence[InputExample],
+        outputs: Outputs,
+        features: FeatureSet,
+        release_format: bool = False,
+    ) -> list[str]:
+        """Writes test_results.tsv, and returns the names of what was written."""
+        path = os.path.join(output_dir, f"test_results{split.removeprefix('test')}.tsv")
+        write_test_results(path, outputs, self.labels, release_format)
+        return [path]
+
+
+def release_results(scores: Mapping[str, float], outputs: Outputs, batch_size: int) -> dict[str, float]:
+    """Scores under the names of the release's eval_results.txt.
+
+    `eval_loss` is the mean over examples; `loss` that over batches in the file's order, the last of which may be short
+    (on TPU the release filled it up with padding, which counted).
+    """
+    losses = outputs["per_example_loss"]
+    batches = [np.mean(losses[start : start + batch_size]) for start in range(0, len(losses), batch_size)]
+    return {f"eval_{name}": value for name, value in scores.items()} | {"loss": float(np.mean(batches))}
+
+
+def write_test_results(path: str, outputs: Outputs, labels: Sequence[str] | None, release_format: bool = False) -> None:
+    """Writes test_results.tsv: a row an example, a column a class, with its probability (or the score).
+
+    Args:
+      path: the file.
+      outputs: of the model, in the examples' order.
+      labels: the classes; None for regression.
+      release_format: without the header that names the classes.
+    """
+    columns = outputs["score"][:, None] if labels is None else outputs["probabilities"]
+    with files.replacing(path) as writer:
+        if not release_format:
+            writer.write("\t".join(labels or ["score"]) + "\n")
+        writer.writelines("\t".join(map(str, row)) + "\n" for row in columns)

@@ -1,0 +1,67 @@
+"""SQuAD 1.1 and 2.0: the release's names, and the functions that the program calls; each is explained where it is made.
+
+The way of a question: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` -> answers
+-> `evaluate`. The release's `convert_examples_to_features` and `write_predictions` go the same way window by window.
+"""
+
+from bert_tf.tasks.squad.decoding import check_decoding, decode
+from bert_tf.tasks.squad.ensemble import average_distributions, merge_n_best, read_n_best
+from bert_tf.tasks.squad.evaluation import (
+    evaluate,
+    evaluate_v1,
+    evaluate_v2,
+    read_answers,
+    read_null_threshold,
+    tune_null_threshold,
+    write_null_threshold,
+)
+from bert_tf.tasks.squad.examples import (
+    SquadData,
+    SquadExample,
+    load_articles,
+    make_example,
+    read_squad,
+    read_squad_examples,
+)
+from bert_tf.tasks.squad.predictions import SquadPredictions, report_differences
+from bert_tf.tasks.squad.realignment import get_final_text
+from bert_tf.tasks.squad.released_decoding import RawResult, write_predictions
+from bert_tf.tasks.squad.released_features import (
+    FeatureWriter,
+    InputFeatures,
+    check_window_lengths,
+    convert_examples_to_features,
+)
+from bert_tf.tasks.squad.windows import SquadWindows, featurize
+
+__all__ = [
+    "FeatureWriter",
+    "InputFeatures",
+    "RawResult",
+    "SquadData",
+    "SquadExample",
+    "SquadPredictions",
+    "SquadWindows",
+    "average_distributions",
+    "check_decoding",
+    "check_window_lengths",
+    "convert_examples_to_features",
+    "decode",
+    "evaluate",
+    "evaluate_v1",
+    "evaluate_v2",
+    "featurize",
+    "get_final_text",
+    "load_articles",
+    "make_example",
+    "merge_n_best",
+    "read_answers",
+    "read_n_best",
+    "read_null_threshold",
+    "read_squad",
+    "read_squad_examples",
+    "report_differences",
+    "tune_null_threshold",
+    "write_null_threshold",
+    "write_predictions",
+]

@@ -1,0 +1,167 @@
+"""Answers from one model or from several, with the threshold for no answer that was tuned for them."""
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.checkpoints import run_directory, saver
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.models import SpanModel
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.task import Outputs
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.sequences.example_format import vocabulary_hash
+from bert_tf.tasks.squad.ensemble import average_distributions
+from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, read_null_threshold
+from bert_tf.tasks.squad.examples import SquadExample
+from bert_tf.tasks.squad.predictions import SquadPredictions
+from bert_tf.tasks.squad.windows import SquadWindows
+from bert_tf.tokenization import FullTokenizer
+
+ENSEMBLE_METHODS = ("distributions", "nbest")
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerPlan:
+    """With what questions are answered.
+
+    Attributes:
+      batch_size: windows that are predicted together, on each device.
+      null_score_diff_threshold: odds above it mean that there is no answer; None for the tuned one, or else 0.
+      tune_null_threshold: whether the threshold of the best F1 is stored; None to do so where none is stored.
+      ensemble_dirs: folders of finished runs that answer together, in place of the run's own model.
+      ensemble_method: "distributions" are averaged before decoding, or "nbest" lists, made before, are merged.
+
+    Raises:
+      InputError: if there is no such method, or no folder whose lists it could merge.
+    """
+
+    batch_size: int = 8
+    null_score_diff_threshold: float | None = None
+    tune_null_threshold: bool | None = None
+    ensemble_dirs: Sequence[str] = ()
+    ensemble_method: str = "distributions"
+
+    def __post_init__(self) -> None:
+        if self.ensemble_method not in ENSEMBLE_METHODS:
+            raise InputError(
+                f"--ensemble_method is {self.ensemble_method!r}, but one of {', '.join(ENSEMBLE_METHODS)} is expected."
+            )
+        if self.merges_lists and not self.ensemble_dirs:
+            raise InputError("--ensemble_method=nbest merges the lists of finished runs: name them by --ensemble_dirs.")
+
+    @property
+    def merges_lists(self) -> bool:
+        """Whether lists that were made before are merged, so that no model is needed."""
+        return self.ensemble_method == "nbest"
+
+
+class Answerer:
+    """Models that are loaded, and answer questions together.
+
+    Several models' distributions over a window's tokens are averaged, as in the paper's ensembles (section 4.2).
+
+    Args:
+      run: its task says how to read and decode; it has the model, unless the plan names an ensemble.
+      plan: with what.
+
+    Attributes:
+      model: which model answers, or which ones.
+      null_score_diff_threshold: which threshold for no answer is used.
+
+    Raises:
+      InputError: if there is no such model, it doesn't go with the vocabulary, or only lists are to be merged.
+    """
+
+    def __init__(self, run: FinetuningRun, plan: AnswerPlan) -> None:
+        if plan.merges_lists:
+            raise InputError(
+                "--ensemble_method=nbest merges lists made before, so it can't answer what is typed. "
+                "Use --ensemble_method=distributions with --interactive."
+            )
+        self.run = run
+        self.batch_size = plan.batch_size
+        if plan.ensemble_dirs and run.pad_to_max_seq_length:
+            raise InputError("--pad_to_max_seq_length doesn't go with --ensemble_dirs, whose means leave out padding.")
+        self._members = [_member(run, folder) for folder in plan.ensemble_dirs] or [run]
+        folders = list(plan.ensemble_dirs) or [model_folder(run)]
+        for folder in folders:
+            check_same_tokenizer(folder, run.tokenizer)
+        self.model = " and ".join(map(_restore, self._members))
+        beside_the_model = [run.training_config.output_dir] + ([] if plan.ensemble_dirs else folders)
+        self.null_score_diff_threshold = choose_null_threshold(plan, beside_the_model, self.model)
+
+    def outputs(self, windows: SquadWindows, shown: bool = True) -> Outputs:
+        """`start_logits` and `end_logits` [W, T] of windows; an ensemble's are logarithms of mean probabilities."""
+        if not len(windows):
+            return dict.fromkeys(("start_logits", "end_logits"), np.zeros([0, 1], np.float32))
+        each = [member.predict(windows, self.batch_size, shown=shown) for member in self._members]
+        if len(each) == 1:
+            return each[0]
+        return {name: average_distributions([one[name] for one in each], windows.lengths) for name in each[0]}
+
+    def answer(self, examples: Sequence[SquadExample], windows: SquadWindows, outputs: Outputs) -> SquadPredictions:
+        """Answers questions; see `SquadTask.answer`."""
+        return self.run.task.answer(examples, windows, outputs, self.run.tokenizer, self.null_score_diff_threshold)
+
+
+def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
+    """A run with the model of another folder, whose size may be another."""
+    config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--ensemble_dirs")
+    training_config = dataclasses.replace(run.training_config, output_dir=folder)
+    return run.with_model(config, training_config, init_checkpoint=None, bilstm=None)
+
+
+def _restore(run: FinetuningRun) -> str:
+    """Loads a run's model, and says which one it is."""
+    step = run.restore()
+    return describe_model(step, run.model)
+
+
+def describe_model(step: int, model: SpanModel) -> str:
+    """Which model it is: its step, and a few digits that change with its weights."""
+    digest = hashlib.sha256(model.head.output_weights.numpy().tobytes()).hexdigest()
+    return f"step {step} ({digest[:8]})"
+
+
+def model_folder(run: FinetuningRun) -> str:
+    """Where the model lies that a run answers with: its own, or else that of `init_checkpoint`."""
+    output_dir, init_checkpoint = run.training_config.output_dir, run.init_checkpoint
+    if saver.latest_checkpoint(output_dir) or not init_checkpoint:
+        return output_dir
+    return init_checkpoint if files.is_folder(init_checkpoint) else os.path.dirname(init_checkpoint)
+
+
+def check_same_tokenizer(folder: str, tokenizer: FullTokenizer) -> None:
+    """Raises an InputError if a folder's run was trained with another vocabulary, or in another casing."""
+    if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
+        return
+    trained = run_directory.read(folder)["decisive"]
+    now = {"vocab_sha256": vocabulary_hash(tokenizer.vocab_file), "do_lower_case": tokenizer.do_lower_case}
+    for name, flag in (("vocab_sha256", "--vocab_file"), ("do_lower_case", "--do_lower_case")):
+        if trained.get(name, now[name]) != now[name]:
+            raise InputError(
+                f"{flag}: the run in {folder} was trained with another one ({name} {trained[name]!r}, and here "
+                f"{now[name]!r}). Use the vocab.txt that lies in that folder, and its casing."
+            )
+
+
+def choose_null_threshold(plan: AnswerPlan, folders: Sequence[str], model: str) -> float:
+    """The threshold that was asked for, or that was tuned for a model and lies in one of the folders, or else 0."""
+    if plan.null_score_diff_threshold is not None:
+        return plan.null_score_diff_threshold
+    for folder in folders:
+        path = os.path.join(folder, NULL_THRESHOLD_FILE)
+        if not files.exists(path):
+            continue
+        threshold, tuned_for = read_null_threshold(path)
+        if tuned_for == model:
+            say(f"Using the threshold {threshold} of {path}.")
+            return threshold
+        say(f"Not using the threshold of {path}, which was tuned for another model ({tuned_for}, not {model}).")
+    return 0.0

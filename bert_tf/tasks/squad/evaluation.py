@@ -1,0 +1,176 @@
+"""Exact match and F1 of answers by the official evaluators, and the threshold for no answer: tuned, stored, read back.
+
+All scores are percentages. The names are those of the official scripts; the evaluators are tf-models-official's copies.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from official.nlp.tools import squad_evaluate_v1_1, squad_evaluate_v2_0
+
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks.squad.examples import paragraphs, question_name
+from bert_tf.tasks.squad.predictions import SquadPredictions
+
+# What a run's folder keeps the tuned threshold in.
+NULL_THRESHOLD_FILE = "null_threshold.json"
+THRESHOLD_KEY = "null_score_diff_threshold"
+_BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
+
+Articles = Sequence[Mapping[str, Any]]
+
+
+def has_answers(articles: Articles) -> bool:
+    """Whether the right answer to any question is given, so that the file can be evaluated."""
+    return any(
+        question.get("answers") or question.get("is_impossible")
+        for _, questions in paragraphs(articles)
+        for question in questions
+    )
+
+
+def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_negative: bool) -> dict[str, float]:
+    """The scores of a file's answers.
+
+    Args:
+      articles: the file's "data".
+      predictions: the answers.
+      version_2_with_negative: whether no answer is an answer; the best thresholds' scores are then added.
+
+    Raises:
+      InputError: if a question's right answers aren't known, or none was answered (2.0).
+    """
+    if not version_2_with_negative:
+        return evaluate_v1(articles, predictions.answers)
+    return evaluate_v2(articles, predictions.answers) | tune_null_threshold(articles, predictions)
+
+
+def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, float]:
+    """SQuAD 1.1's `exact_match` and `f1`; a question without an entry counts as wrong.
+
+    Raises:
+      InputError: if a question has no right answer.
+    """
+    questions = _questions(articles)
+    for qas_id, right in questions.items():
+        if not right:
+            raise InputError(
+                f"{question_name('--predict_file', qas_id)} has no right answer, so it can't be evaluated as SQuAD "
+                "1.1. For SQuAD 2.0 set --version_2_with_negative=True."
+            )
+    if not questions:
+        raise InputError("--predict_file has no questions to evaluate.")
+    results = squad_evaluate_v1_1.evaluate(articles, answers)
+    return {"exact_match": 100.0 * results["exact_match"], "f1": 100.0 * results["final_f1"]}
+
+
+def evaluate_v2(
+    articles: Articles, answers: Mapping[str, str], null_odds: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """SQuAD 2.0's scores; questions without an entry are left out, and so are entries for other questions.
+
+    Args:
+      articles: the file's "data".
+      answers: id -> answer, "" for none.
+      null_odds: id -> the higher, the less likely there is an answer.
+
+    Returns:
+      `exact`, `f1`, `total`, and the same for questions with and without an answer (`HasAns_`, `NoAns_`). With
+      `null_odds`, as in the official script: these scores with odds above 1 taken as no answer, the best that any
+      threshold gives (`best_exact`, `best_f1` and `_thresh`), and average precisions (`pr_exact_ap`...).
+
+    Raises:
+      InputError: if a question's answers aren't known, none has an entry, or an answered one has no odds.
+    """
+    questions = _questions(articles)
+    answered = {qas_id: text for qas_id, text in answers.items() if qas_id in questions}
+    if not answered:
+        raise InputError("None of the questions of --predict_file was answered: the ids differ.")
+    if null_odds is None:
+        results = squad_evaluate_v2_0.evaluate(articles, answered)
+        return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))}
+    missing = sorted(answered.keys() - null_odds.keys())
+    if missing:
+        raise InputError(f"{question_name('null_odds.json', missing[0])} is answered, but has no odds.")
+    results = squad_evaluate_v2_0.evaluate(articles, answered, {qas_id: null_odds[qas_id] for qas_id in answered})
+    return {name.replace("final_", "best_"): value for name, value in results.items()}
+
+
+def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> dict[str, float]:
+    """The thresholds that give the best scores, `best_exact_thresh` and `best_f1_thresh`, and these scores.
+
+    The best answers other than none are judged. The release's recipe judges those that the default threshold has left,
+    so it can't find that a higher one is better. Where it is best never to answer, the official script reports 0; here
+    the threshold is one that has this effect.
+
+    Args:
+      articles: the file's "data".
+      predictions: answers to SQuAD 2.0.
+    """
+    results = evaluate_v2(articles, predictions.best_non_null, predictions.null_odds)
+    best = {f"best_{name}": results[f"best_{name}"] for name in _BEST}
+    never = math.nextafter(min(predictions.null_odds.values()), -math.inf)
+    no_answer_score = 100.0 * results.get("NoAns_total", 0) / results["total"]
+    for name in ("exact", "f1"):
+        if best[f"best_{name}"] == no_answer_score:
+            best[f"best_{name}_thresh"] = never
+    return best
+
+
+def write_null_threshold(path: str, results: Mapping[str, float], model: str) -> None:
+    """Stores the threshold of the best F1 for later predictions.
+
+    Args:
+      path: the JSON file, beside the model.
+      results: see `tune_null_threshold`.
+      model: which one it was tuned for; after more training it is another.
+    """
+    values = {THRESHOLD_KEY: results["best_f1_thresh"], "best_f1": results["best_f1"], "model": model}
+    files.write_json(path, values)
+
+
+def read_null_threshold(path: str) -> tuple[float, str]:
+    """The stored threshold, and the model it was tuned for.
+
+    Raises:
+      InputError: if the file is missing, or isn't one that `write_null_threshold` wrote.
+    """
+    values = files.read_json(path, "the tuned threshold")
+    threshold = values.get(THRESHOLD_KEY) if isinstance(values, dict) else None
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+        raise InputError(
+            f"{path} has no number {THRESHOLD_KEY!r}. Evaluate the model anew, or set --{THRESHOLD_KEY} yourself."
+        )
+    return float(threshold), str(values.get("model", ""))
+
+
+def read_answers(path: str) -> dict[str, str]:
+    """A `predictions.json`, of any system.
+
+    Raises:
+      InputError: if it isn't a JSON object of strings.
+    """
+    answers = files.read_json(path, "predictions")
+    if not isinstance(answers, dict):
+        raise InputError(f"predictions: {path} holds no JSON object of question ids and answers.")
+    for qas_id, text in answers.items():
+        if not isinstance(text, str):
+            raise InputError(f"predictions: {path}, question {qas_id!r}: the answer is {text!r}, not a string.")
+    return answers
+
+
+def _questions(articles: Articles) -> dict[str, list[str]]:
+    """The right answers to each question, whose shape is checked."""
+    found = {}
+    for _, questions in paragraphs(articles):
+        for question in questions:
+            where = question_name("--predict_file", question["id"])
+            answers = question.get("answers")
+            if not isinstance(answers, list):
+                raise InputError(f"{where} has no list of right answers, so answers to it can't be evaluated.")
+            if not all(isinstance(answer, dict) and isinstance(answer.get("text"), str) for answer in answers):
+                raise InputError(f"{where} has a right answer without a 'text' (SQuAD's format).")
+            found[question["id"]] = [answer["text"] for answer in answers]
+    return found

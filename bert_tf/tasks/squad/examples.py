@@ -1,0 +1,344 @@
+"""SQuAD files, 1.1 and 2.0: the questions as the release reads them, and what is wrong with those it can't use.
+
+A file is `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}],
+"is_impossible"}]}]}]}`; `is_impossible` only in 2.0, and `answers` may be absent where they are to be predicted.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from absl import logging
+
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+
+ANSWER_TEXTS = ("release", "offsets")
+
+# What the release takes for white space in a context. It doesn't know the no-break space and the ideographic space.
+_WORD = re.compile("[^ \t\r\n\u202f]+")
+# How many ids a message names.
+_NAMED_IDS = 10
+
+
+@dataclasses.dataclass
+class SquadExample:
+    """A question, its paragraph, and where training needs it the answer.
+
+    Attributes:
+      qas_id: the question's id.
+      question_text: the question.
+      doc_tokens: the paragraph's words; questions of one paragraph share one list.
+      orig_answer_text: the answer; "" if there is none, None when predicting.
+      start_position: index of the answer's first word; -1 if there is none, None when predicting.
+      end_position: index of its last word.
+      is_impossible: whether the paragraph doesn't hold the answer (2.0; False when predicting).
+      context: the paragraph as it stands in the file; None if only its words are known.
+      answer_offset: the answer's first character in `context`; None where there is no answer.
+    """
+
+    qas_id: str
+    question_text: str
+    doc_tokens: list[str]
+    orig_answer_text: str | None = None
+    start_position: int | None = None
+    end_position: int | None = None
+    is_impossible: bool = False
+    context: str | None = None
+    answer_offset: int | None = None
+
+
+@dataclasses.dataclass
+class SquadData:
+    """What a file held.
+
+    Attributes:
+      examples: the questions that can be used, in order.
+      articles: the file's "data" as it stands, which is what the evaluators read.
+      dropped: id -> reason, of the training questions whose answer isn't where the file says.
+      recovered: ids that are used although the release would drop them (character offsets only).
+      realigned: ids whose answer was found at another place than the file says.
+      blank: ids without a question or without a context; they are used.
+    """
+
+    examples: list[SquadExample]
+    articles: list[dict[str, Any]]
+    dropped: dict[str, str] = dataclasses.field(default_factory=dict)
+    recovered: list[str] = dataclasses.field(default_factory=list)
+    realigned: list[str] = dataclasses.field(default_factory=list)
+    blank: list[str] = dataclasses.field(default_factory=list)
+
+    def report(self) -> list[str]:
+        """Lines that count and name every question that isn't used as it stands."""
+        by_reason: dict[str, list[str]] = {}
+        for qas_id, reason in self.dropped.items():
+            by_reason.setdefault(reason, []).append(qas_id)
+        groups = [(f"dropped, because {reason}", ids) for reason, ids in by_reason.items()]
+        groups += [
+            ("used, though the release drops them (white space in the answer)", self.recovered),
+            ("used with the answer's offset mended", self.realigned),
+            ("used, though the question or the context is blank", self.blank),
+        ]
+        total = len(self.examples) + len(self.dropped)
+        return [f"{len(ids)} of {total} questions {what}: {name_ids(ids)}" for what, ids in groups if ids]
+
+
+def check_answer_text(answer_text: str) -> None:
+    """Raises an InputError if there is no such way to take an answer's text."""
+    if answer_text not in ANSWER_TEXTS:
+        raise InputError(f"--answer_text is {answer_text!r}, but {' or '.join(ANSWER_TEXTS)} is expected.")
+
+
+def name_ids(ids: list[str]) -> str:
+    """The first few ids, for a message."""
+    more = f" and {len(ids) - _NAMED_IDS} more" if len(ids) > _NAMED_IDS else ""
+    return ", ".join(ids[:_NAMED_IDS]) + more
+
+
+def split_context(context: str) -> list[str]:
+    """The words that the release makes of a context."""
+    return _WORD.findall(context)
+
+
+def make_example(qas_id: str, question_text: str, context: str) -> SquadExample:
+    """A question to be answered that comes from no file."""
+    return SquadExample(qas_id, question_text, split_context(context), context=context)
+
+
+def read_squad_examples(
+    input_file: str, is_training: bool, version_2_with_negative: bool = False
+) -> list[SquadExample]:
+    """Reads a file as the release does.
+
+    A training question is dropped (and named in the log) if the words at its answer's place don't hold the answer.
+
+    Args:
+      input_file: the JSON file.
+      is_training: whether the answers are read; each question must then have exactly one.
+      version_2_with_negative: whether some questions may be marked as impossible.
+
+    Raises:
+      InputError: see `read_squad`; but when predicting, as in the release, either version is read.
+    """
+    articles = load_articles(input_file, _file_flag(is_training))
+    if is_training:
+        _check_versions(articles, version_2_with_negative, _file_flag(is_training))
+    data = _read(articles, is_training, version_2_with_negative)
+    for line in data.report():
+        logging.warning("%s", line)
+    return data.examples
+
+
+def read_squad(
+    input_file: str,
+    is_training: bool,
+    version_2_with_negative: bool = False,
+    answer_text: str = "release",
+    fix_answer_offsets: bool = False,
+) -> SquadData:
+    """Reads a file and says what was done to which question.
+
+    Args:
+      input_file: the JSON file.
+      is_training: whether the answers are read; each question must then have exactly one.
+      version_2_with_negative: whether some questions may be marked as impossible.
+      answer_text: "release" keeps the training questions that the release keeps; "offsets" those whose answer stands
+        in the context, character by character, where the file says.
+      fix_answer_offsets: whether an answer that stands elsewhere is used at the nearest place.
+
+    Raises:
+      InputError: if the file isn't JSON of SQuAD's shape, is of the other version, or an id is a number or stands
+        twice, or a training question hasn't exactly one answer; or if no question can be used.
+    """
+    check_answer_text(answer_text)
+    articles = load_articles(input_file, _file_flag(is_training))
+    _check_versions(articles, version_2_with_negative, _file_flag(is_training))
+    data = _read(articles, is_training, version_2_with_negative, answer_text, fix_answer_offsets)
+    if not data.examples:
+        found = "\n".join(data.report()) or "The file holds no questions."
+        raise InputError(f"{_file_flag(is_training)}: {input_file} has no question that can be used. {found}")
+    return data
+
+
+def load_articles(input_file: str, what: str) -> list[dict[str, Any]]:
+    """A file's "data", every paragraph and question of which has the right shape and an id of its own.
+
+    Args:
+      input_file: the JSON file.
+      what: how the user knows it, for example `--predict_file`.
+
+    Raises:
+      InputError: as `read_squad` for the file's shape and the ids.
+    """
+    whole = f"{what}: {input_file}"
+    articles = _entry(files.read_json(input_file, what), "data", list, whole)
+    seen: set[str] = set()
+    for a, article in enumerate(articles):
+        for p, paragraph in enumerate(_entry(article, "paragraphs", list, f"{whole}, data[{a}]")):
+            where = f"{whole}, data[{a}].paragraphs[{p}]"
+            _entry(paragraph, "context", str, where)
+            for q, question in enumerate(_entry(paragraph, "qas", list, where)):
+                qas_id = _entry(question, "id", str, f"{where}.qas[{q}]")
+                _entry(question, "question", str, question_name(what, qas_id))
+                if qas_id in seen:
+                    raise InputError(
+                        f"{question_name(what, qas_id)} stands twice in {input_file}. Answers are kept by id, so "
+                        "each question needs one of its own."
+                    )
+                seen.add(qas_id)
+    return articles
+
+
+def paragraphs(articles: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Every context of a file's "data", with its questions."""
+    for article in articles:
+        for paragraph in article["paragraphs"]:
+            yield paragraph["context"], paragraph["qas"]
+
+
+def question_name(what: str, qas_id: str) -> str:
+    """How messages name a question."""
+    return f"{what}: question {qas_id!r}"
+
+
+def _file_flag(is_training: bool) -> str:
+    return "--train_file" if is_training else "--predict_file"
+
+
+_KINDS = {str: "a string", int: "an integer", list: "a list", dict: "an object", bool: "true or false"}
+
+
+def _entry(owner: object, key: str, kind: type, where: str) -> Any:
+    if not isinstance(owner, dict):
+        raise InputError(f"{where} is {_shortened(owner)}, but an object with {key!r} is expected (SQuAD's format).")
+    if key not in owner:
+        found = ", ".join(map(repr, list(owner)[:8])) or "nothing"
+        raise InputError(f"{where} has no {key!r}, but {found}. Is this a file in SQuAD's format?")
+    value = owner[key]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InputError(f"{where}: {key!r} is {_shortened(value)}, but {_KINDS[kind]} is expected.")
+    return value
+
+
+def _shortened(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
+
+
+def _check_versions(articles: list[dict[str, Any]], version_2_with_negative: bool, what: str) -> None:
+    for _, questions in paragraphs(articles):
+        for question in questions:
+            where = question_name(what, question["id"])
+            if not version_2_with_negative and question.get("is_impossible"):
+                raise InputError(
+                    f"{where} is marked as impossible: this is SQuAD 2.0. Set --version_2_with_negative=True."
+                )
+            if version_2_with_negative and "answers" in question and "is_impossible" not in question:
+                raise InputError(
+                    f"{where} has no 'is_impossible': this is SQuAD 1.1. Set --version_2_with_negative=False (all of "
+                    "its questions have answers)."
+                )
+
+
+def _read(
+    articles: list[dict[str, Any]],
+    is_training: bool,
+    version_2_with_negative: bool,
+    answer_text: str = "release",
+    fix_answer_offsets: bool = False,
+) -> SquadData:
+    data = SquadData(examples=[], articles=articles)
+    answers = _AnswerReader(data, version_2_with_negative, answer_text, fix_answer_offsets) if is_training else None
+    for context, questions in paragraphs(articles):
+        doc_tokens = split_context(context)
+        word_of_character = _word_of_character(context) if is_training else []
+        for question in questions:
+            example = SquadExample(question["id"], question["question"], doc_tokens, context=context)
+            if answers is None or answers.read_into(example, question, word_of_character):
+                data.examples.append(example)
+                if not context.strip() or not example.question_text.strip():
+                    data.blank.append(example.qas_id)
+    return data
+
+
+def _word_of_character(context: str) -> list[int]:
+    """For each character the word it is in; white space belongs to the word before it, and to -1 at the start."""
+    words: list[int] = []
+    count = 0
+    for count, match in enumerate(_WORD.finditer(context), start=1):
+        words += [count - 2] * (match.start() - len(words))
+        words += [count - 1] * (match.end() - match.start())
+    return words + [count - 1] * (len(context) - len(words))
+
+
+@dataclasses.dataclass
+class _AnswerReader:
+    """Puts the answers of training questions into their examples, and writes down what it drops."""
+
+    data: SquadData
+    version_2_with_negative: bool
+    answer_text: str
+    fix_answer_offsets: bool
+
+    def read_into(self, example: SquadExample, question: Mapping[str, Any], word_of_character: list[int]) -> bool:
+        """Fills in the answer; False if the example must be dropped."""
+        where = question_name(_file_flag(is_training=True), example.qas_id)
+        if self.version_2_with_negative and _entry(question, "is_impossible", bool, where):
+            example.is_impossible = True
+            example.orig_answer_text = ""
+            example.start_position = example.end_position = -1
+            return True
+        answers = _entry(question, "answers", list, where)
+        if len(answers) != 1:
+            raise InputError(
+                f"{where} has {len(answers)} answers, but for training each question has exactly one. "
+                "Is this a file to predict?"
+            )
+        text = _entry(answers[0], "text", str, f"{where}, its answer")
+        if not text:
+            raise InputError(f"{where}: the answer's text is empty. Mark questions without answers as impossible.")
+        example.orig_answer_text = text
+        offset = _entry(answers[0], "answer_start", int, f"{where}, its answer")
+        example.answer_offset = _mended_offset(example.context, text, offset) if self.fix_answer_offsets else offset
+        is_used = self._locate(example, word_of_character)
+        if is_used and example.answer_offset != offset:
+            self.data.realigned.append(example.qas_id)
+        return is_used
+
+    def _locate(self, example: SquadExample, word_of_character: list[int]) -> bool:
+        text, offset = example.orig_answer_text, example.answer_offset
+        if not example.doc_tokens:
+            self.data.dropped[example.qas_id] = "the context has no words"
+            return False
+        try:
+            # A negative offset counts from the end, as it does in the release.
+            example.start_position = word_of_character[offset]
+            example.end_position = word_of_character[offset + len(text) - 1]
+        except IndexError:
+            self.data.dropped[example.qas_id] = "the answer's place lies outside the context"
+            return False
+        words_found = " ".join(example.doc_tokens[example.start_position : example.end_position + 1])
+        kept_by_release = " ".join(text.split()) in words_found
+        hint = "" if self.fix_answer_offsets else " (--fix_answer_offsets seeks it)"
+        if self.answer_text == "release":
+            if not kept_by_release:
+                self.data.dropped[example.qas_id] = f"the words at the answer's place don't hold it{hint}"
+            return kept_by_release
+        if not _stands_at(example.context, text, offset):
+            where = "in the context" if self.fix_answer_offsets else f"at its place{hint}"
+            self.data.dropped[example.qas_id] = f"the answer doesn't stand {where}"
+            return False
+        if not kept_by_release:
+            self.data.recovered.append(example.qas_id)
+        return True
+
+
+def _stands_at(context: str, text: str, offset: int) -> bool:
+    return offset >= 0 and context.startswith(text, offset)
+
+
+def _mended_offset(context: str, text: str, offset: int) -> int:
+    """The place of `text` that is nearest to `offset`, of two the first; `offset` if it stands nowhere."""
+    places = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
+    return min(places, key=lambda place: abs(place - offset), default=offset)

@@ -1,0 +1,187 @@
+"""Tagged sentences in columns (CoNLL): a word and its tag on each line, blank lines between sentences.
+
+Entities are spans of words with a type. Three ways of writing them as tags are read, and written:
+
+    words   Alex  is  in  Los    Angeles
+    IOB2    B-PER O   O   B-LOC  I-LOC
+    IOB1    I-PER O   O   I-LOC  I-LOC     (B- only between neighbours of one type)
+    BIOES   S-PER O   O   B-LOC  E-LOC
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from seqeval.metrics.sequence_labeling import get_entities
+
+from bert_tf.runtime import files
+
+DOCUMENT_START = "-DOCSTART-"
+# The type, the first word and the last word of an entity.
+Entity = tuple[str, int, int]
+
+_TAG = re.compile(r"O|[BIES]-.+")
+# Not str.split: words may hold other characters that Unicode counts as white space.
+_WHITE_SPACE = re.compile(r"[ \t]+")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+    """Words with their tags.
+
+    Attributes:
+      path: the file.
+      words: as they stand in the file.
+      tags: as they stand in the file; None where none were read.
+      lines: the number of each word's line, from 1.
+      document: the number of the document, where the file says where documents start; None otherwise.
+      problem: why the sentence can't be used; "" if it can.
+      line: where the problem is, or else the first line.
+    """
+
+    path: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    lines: tuple[int, ...]
+    document: int | None
+    problem: str
+    line: int
+
+    @property
+    def where(self) -> str:
+        """File and line, for messages."""
+        return f"{self.path}, line {self.line}"
+
+    def entities(self) -> list[Entity]:
+        """The entities that the tags stand for, in whatever scheme; one that begins with I- is one all the same."""
+        return get_entities(list(self.tags))
+
+
+def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
+    """The sentences of a file.
+
+    The first column holds the word, the last one the tag. Columns stand between tabs if the first of them do, and
+    between spaces and tabs otherwise. Lines of white space end a sentence, lines that begin with -DOCSTART- start a
+    document. Comments before a sentence ("# id 17 ...") are passed over.
+
+    Args:
+      path: the file.
+      has_tags: whether the last column is read as tags.
+
+    Raises:
+      InputError: if the file is missing, empty or not UTF-8.
+    """
+    document, width, tabs = None, 0, False
+    rows: list[tuple[int, list[str]]] = []  # the words so far: line number, cells
+    for number, line in enumerate([*_lines(path), ""], start=1):
+        line = line.strip(" ") if tabs else line.strip(" \t")
+        if line.startswith(DOCUMENT_START) or not line.strip(" \t"):
+            if rows:
+                yield _sentence(path, rows, width, has_tags, document)
+                rows = []
+            if line.startswith(DOCUMENT_START):
+                document = 0 if document is None else document + 1
+            continue
+        tabs = tabs if width else "\t" in line
+        cells = line.rstrip("\t").split("\t") if tabs else _WHITE_SPACE.split(line)
+        if not rows and _is_comment(line):
+            continue
+        width = width or len(cells)
+        rows.append((number, cells))
+
+
+def _is_comment(line: str) -> bool:
+    """Whether a line is not the word "#" with its columns, but says something of the sentence that follows."""
+    parts = _WHITE_SPACE.split(line)
+    return parts[0].startswith("#") and len(parts) > 2 and not _TAG.fullmatch(parts[-1])
+
+
+def _lines(path: str) -> list[str]:
+    text = files.read_text(path, "--data_dir").removeprefix("\ufeff")
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _sentence(
+    path: str, rows: Sequence[tuple[int, list[str]]], width: int, has_tags: bool, document: int | None
+) -> Sentence:
+    line, problem = next(
+        ((number, found) for number, cells in rows if (found := _problem(cells, width, has_tags))), (rows[0][0], "")
+    )
+    return Sentence(
+        path=path,
+        words=tuple(cells[0] for _, cells in rows),
+        tags=tuple(cells[-1] for _, cells in rows) if has_tags else None,
+        lines=tuple(number for number, _ in rows),
+        document=document,
+        problem=problem,
+        line=line,
+    )
+
+
+def _problem(cells: Sequence[str], width: int, has_tags: bool) -> str:
+    if len(cells) != width:
+        return f"the row has {len(cells)} columns, but the rows before have {width}."
+    if not cells[0].strip():
+        return "the word is empty."
+    if has_tags and width < 2:
+        return "the row has one column, but a word and a tag are expected."
+    if has_tags and not _TAG.fullmatch(cells[-1]):
+        return f"the tag is {cells[-1]!r}, but O or a type behind B-, I-, E- or S- is expected."
+    return ""
+
+
+def detect_scheme(sentences: Iterable[Sentence]) -> str:
+    """The scheme that tags were written in: "iob2", "iob1" or "bioes".
+
+    Tags with I- where an entity begins are IOB1, if B- stands only where IOB1 has it; otherwise they are IOB2 with
+    mistakes.
+    """
+    begins = {"B": False, "I": False, "B after other": False}
+    for sentence in sentences:
+        if any(tag[0] in "ES" for tag in sentence.tags):
+            return "bioes"
+        last: Entity | None = None
+        for entity in sentence.entities():
+            kind, start, _ = entity
+            prefix = sentence.tags[start][0]
+            begins[prefix] = True
+            joined = last is not None and last[0] == kind and last[2] == start - 1
+            begins["B after other"] |= prefix == "B" and not joined
+            last = entity
+    return "iob1" if begins["I"] and not begins["B after other"] else "iob2"
+
+
+def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
+    """Writes entities as the tags of a sentence.
+
+    Args:
+      entities: in order, not overlapping.
+      length: words of the sentence.
+      scheme: "iob2", "iob1" or "bioes".
+    """
+    tags = ["O"] * length
+    last_kind, last_end = "", -2
+    for kind, start, end in entities:
+        tags[start : end + 1] = [f"I-{kind}"] * (end + 1 - start)
+        if scheme != "iob1" or (last_kind == kind and last_end == start - 1):
+            tags[start] = f"B-{kind}"
+        if scheme == "bioes":
+            tags[end] = f"{'S' if start == end else 'E'}-{kind}"
+        last_kind, last_end = kind, end
+    return tags
+
+
+def write_predictions(path: str, source: str, tags: Mapping[int, str]) -> None:
+    """Writes a file again, line by line, with one more column; whole or not at all.
+
+    Args:
+      path: the file to write.
+      source: the file that was read.
+      tags: line number -> what is put behind it; other lines stay as they are.
+    """
+    with files.replacing(path) as writer:
+        for number, line in enumerate(_lines(source), start=1):
+            if number in tags:
+                line = line.rstrip(" \t")
+                line += ("\t" if "\t" in line else " ") + tags[number]
+            writer.write(line + "\n")

@@ -1,0 +1,60 @@
+"""Tagging by features: a BiLSTM over activations of an encoder that stays as it is (paper, section 5.3, Table 7).
+
+Axis letters: B batch, T words, F layers whose activations are read, H hidden, C classes.
+"""
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.models import TokenClassifier
+from bert_tf.model.bilstm import BiLstm, BiLstmConfig
+from bert_tf.model.heads import ClassificationHead
+from bert_tf.training.step import Batch
+
+# How the layers' activations are put together.
+COMBINATIONS = ("concat", "weighted_sum")
+
+
+class FeatureTagger(TokenClassifier):
+    """A class for each word, from activations of the word's first piece.
+
+    Args:
+      config: of the encoder that they come from.
+      num_layers: F.
+      outputs: C.
+      bilstm: sizes of the BiLSTM.
+      combination: one of `COMBINATIONS`; the weights of a sum are learned, a number for each layer.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_layers: int,
+        outputs: int,
+        bilstm: BiLstmConfig,
+        combination: str = "concat",
+    ) -> None:
+        self.width = config.hidden_size * (num_layers if combination == "concat" else 1)
+        self.bilstm = BiLstm(self.width, bilstm)
+        self.head = ClassificationHead(config, outputs, width=self.bilstm.output_width)
+        self.variables = self.bilstm.variables + self.head.variables
+        self.layer_scores = None
+        if combination == "weighted_sum":
+            self.layer_scores = keras.Variable("zeros", shape=(num_layers,), dtype="float32", name="layer_scores")
+            self.variables.append(self.layer_scores)
+        self.trained_variables = self.variables
+
+    def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
+        """activations [B, T, F, H], input_mask [B, T] -> [B, T, C]."""
+        x = batch["activations"]
+        if self.layer_scores is not None:
+            x = tf.einsum("btfh,f->bth", x, tf.nn.softmax(self.layer_scores.value))
+        sizes = tf.shape(batch["input_mask"])
+        states = self.bilstm(tf.reshape(x, [sizes[0], sizes[1], self.width]), batch["input_mask"])
+        logits = self.head(tf.reshape(states, [-1, self.bilstm.output_width]), seed=seed)
+        return tf.reshape(logits, [sizes[0], sizes[1], self.head.outputs])
+
+    def flops(self, batch: Batch) -> tf.Tensor:
+        """Floating-point operations of a training step's products, those of the output layer left out."""
+        return 3.0 * self.bilstm.flops(batch["input_mask"])

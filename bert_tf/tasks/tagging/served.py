@@ -1,0 +1,260 @@
+"""Served tagging: from raw text, or words, to a tag for each word and the entities' places.
+
+A word's tag is that of its first piece; a text longer than the model is seen in several windows: what `tasks.tagging`
+does to a file's sentences, done inside a graph.
+
+Axis letters: B texts, W words of all texts, P pieces of all texts, S windows of all texts, E entities of all texts,
+n tokens of all windows.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+import tensorflow_text as tf_text
+
+from bert_tf.model.heads import ClassificationHead
+from bert_tf.sequences.graph_packing import TokenBatch
+from bert_tf.serving.bilstm import TextEncoder
+from bert_tf.serving.output_layer import OutputLayer
+from bert_tf.serving.reader import TEXT_LISTS, TEXTS, Signature, ids_signature, in_parts, read_ids, signature
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
+
+# What stands at the ends of words without being part of them: marks of sentences, quotes and brackets.
+_EDGE_MARKS = r"[.,;:!?¿¡…。、，；：！？\"'\p{Pi}\p{Pf}\p{Ps}\p{Pe}]"
+# White space as Python's `str.split` sees it, as far as it can stand in a text.
+_SPACES = r"[\s\v\x1c-\x1f\x{85}\p{Z}]"
+_NOWHERE = -1
+
+
+class _Entities(NamedTuple):
+    """Entities of a batch of texts; [B, (entities)] each: type, number of the first word, and of the one behind."""
+
+    types: tf.RaggedTensor
+    first_words: tf.RaggedTensor
+    behind: tf.RaggedTensor
+
+
+class ServedTagger(tf.Module):
+    """Finds entities.
+
+    Args:
+      encoder: the model.
+      head: its output layer.
+      tokenizer: of the model.
+      types: the types of entities; the classes are O, and B- and I- of each.
+      max_seq_length: longer texts are seen in several windows.
+    """
+
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        head: ClassificationHead,
+        tokenizer: FullTokenizer,
+        types: Sequence[str],
+        max_seq_length: int,
+    ) -> None:
+        super().__init__(name="tagger")
+        self._encoder = encoder
+        self._output = OutputLayer(head)
+        self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
+        self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
+        self._types = tf.constant(list(types))
+        self._tags = tf.constant(["O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")])
+        self._value_width = self._tags.shape[0]
+        self._room = max_seq_length - 2
+
+    def signatures(self) -> dict[str, Signature]:
+        """`serving_default`: text_a [B]; `words`: words [B, W], "" behind the last; `ids`: as everywhere, [B, T].
+
+        From a text, whose words end at white space, and at marks of sentences, quotes and brackets at their edges:
+        `tokens`, `tags`, `token_starts` and `token_ends` [B, W], of which the first `num_tokens` [B] are meant, and
+        `entities` (their texts), `entity_types`, `entity_starts` and `entity_ends` [B, E], of which the first
+        `num_entities` [B] are. Places are characters [start, end), counted in code points. From words: `tags` [B, W],
+        and the entities' types and places, which are numbers of words. From ids: `logits` [B, T, C].
+        """
+        return {
+            "serving_default": signature(self._from_texts, text_a=TEXTS),
+            "words": signature(self._from_words, words=TEXT_LISTS),
+            "ids": self._ids_signature(),
+        }
+
+    def _ids_signature(self) -> Signature:
+        return ids_signature(self._from_ids)
+
+    def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
+        return {"logits": batch.padded(self._token_values(batch), 0, tf.shape(input_ids)[1])}
+
+    def _from_words(self, words: tf.Tensor) -> dict[str, tf.Tensor]:
+        lengths = tf.reduce_sum(tf.cast(tf.strings.length(words) > 0, tf.int64), axis=1)
+        message = 'words must have "" behind the last word of each text only.'
+        tf.debugging.Assert(tf.reduce_all(tf.sequence_mask(lengths, tf.shape(words)[1]) == (words != "")), [message])
+        rows = tf.RaggedTensor.from_tensor(words, lengths)
+        tag_ids = self._tag_ids(rows)
+        entities = self._entities(tag_ids)
+        return {
+            "num_tokens": lengths,
+            "tags": _dense(self._names(tag_ids), ""),
+            "num_entities": entities.types.row_lengths(),
+            "entity_types": _dense(entities.types, ""),
+            "entity_starts": _dense(entities.first_words, _NOWHERE),
+            "entity_ends": _dense(entities.behind, _NOWHERE),
+        }
+
+    def _from_texts(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
+        texts = valid_utf8(text_a)
+        words, starts, ends = _split_words(texts)
+        tag_ids = self._tag_ids(words)
+        entities = self._entities(tag_ids)
+        to_characters = _CharacterCounter(texts)
+        first_bytes = _of_words(starts, entities.first_words)
+        behind = _of_words(ends, entities.behind - 1)
+        entity_texts = entities.types.with_flat_values(
+            tf.strings.substr(
+                tf.gather(texts, entities.types.value_rowids()),
+                first_bytes.flat_values,
+                (behind - first_bytes).flat_values,
+            )
+        )
+        return {
+            "num_tokens": words.row_lengths(),
+            "tokens": _dense(words, ""),
+            "tags": _dense(self._names(tag_ids), ""),
+            "token_starts": _dense(to_characters(starts), _NOWHERE),
+            "token_ends": _dense(to_characters(ends), _NOWHERE),
+            "num_entities": entities.types.row_lengths(),
+            "entities": _dense(entity_texts, ""),
+            "entity_types": _dense(entities.types, ""),
+            "entity_starts": _dense(to_characters(first_bytes), _NOWHERE),
+            "entity_ends": _dense(to_characters(behind), _NOWHERE),
+        }
+
+    def _names(self, tag_ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        return tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
+
+    def _token_values(self, batch: TokenBatch) -> tf.Tensor:
+        """Sequences -> what words are judged by, [n, `_value_width`]: the logits [n, C]."""
+        return self._output(self._encoder.token_states(batch))
+
+    def _word_logits(self, values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        """The words' values [W, `_value_width`], and how many words each text has [B] -> the logits [W, C]."""
+        return values
+
+    def _tag_ids(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Words [B, (words)] -> their classes, [B, (words)] int32; the windows are those of `tasks.tagging`."""
+        pieces = self._tokenizer.tokenize(words.flat_values)  # [W, (pieces)]
+        is_bare = pieces.row_lengths() == 0
+        unknown = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.math.count_nonzero(is_bare)], self._unk), tf.cast(is_bare, tf.int64), validate=False
+        )
+        pieces = tf.concat([pieces, unknown], axis=1)
+        first_word = words.row_splits
+        first_piece = tf.gather(pieces.row_splits, first_word)  # [B + 1], of each text
+        begins, lengths = first_piece[:-1], first_piece[1:] - first_piece[:-1]
+        step = tf.where(lengths <= self._room, tf.maximum(lengths, 1), max(1, self._room // 2))
+        windows = (lengths + step - 1) // step  # [B]
+
+        def of_windows(values: tf.Tensor) -> tf.Tensor:  # [B] -> [S]
+            return tf.repeat(values, windows)
+
+        part_start = tf.ragged.range(windows).flat_values * of_windows(step)
+        stop = of_windows(lengths)
+        around = self._room - (tf.minimum(part_start + of_windows(step), stop) - part_start)
+        begin = tf.maximum(tf.minimum(part_start - around // 2, stop - self._room), 0)
+        end = tf.minimum(begin + self._room, stop)
+        shown = tf.ragged.range(of_windows(begins) + begin, of_windows(begins) + end)
+        text = shown.with_flat_values(tf.gather(pieces.flat_values, shown.flat_values))
+        cls, sep = (tf.fill([tf.size(begin), 1], token) for token in (self._cls, self._sep))
+        ids = tf.concat([cls, text, sep], axis=1)
+        zeros = tf.zeros_like(ids.flat_values)
+        batch = TokenBatch(ids.flat_values, zeros, zeros + 1, tf.cast(ids.row_lengths(), tf.int32))
+        place = pieces.row_starts() - tf.gather(begins, words.value_rowids())  # [W] in the word's text
+        window = place // tf.gather(step, words.value_rowids())
+        window += tf.gather(tf.cumsum(windows, exclusive=True), words.value_rowids())
+        token = tf.gather(ids.row_starts(), window) + 1 + place - tf.gather(begin, window)  # in ascending order
+        is_word = tf.scatter_nd(token[:, tf.newaxis], tf.ones_like(token, tf.bool), tf.shape(zeros, token.dtype))
+        values = in_parts(self._token_values, batch, self._value_width, is_word)
+        logits = self._word_logits(values, words.row_lengths())
+        return words.with_flat_values(tf.argmax(logits, axis=-1, output_type=tf.int32))
+
+    def _entities(self, tag_ids: tf.RaggedTensor) -> _Entities:
+        """Classes [B, (words)] -> entities; as seqeval reads IOB2, I- without anything to continue begins one."""
+        tags, row = tag_ids.flat_values, tag_ids.value_rowids()
+        kind = (tags + 1) // 2  # 0 for O
+        is_inside = (tags > 0) & (tags % 2 == 0)
+        follows = tf.concat([[False], row[1:] == row[:-1]], axis=0)[: tf.size(tags)]
+        same_kind = tf.concat([[False], kind[1:] == kind[:-1]], axis=0)[: tf.size(tags)]
+        continues = is_inside & follows & same_kind
+        first = tf.where((kind > 0) & ~continues)[:, 0]  # [E]
+        number = tf.range(tf.size(tags, out_type=tf.int64))
+        breaks = tf.concat([tf.boolean_mask(number, ~continues), tf.shape(tags, out_type=tf.int64)], axis=0)
+        behind = tf.gather(breaks, tf.searchsorted(breaks, first, side="right"))
+        first_of_row = tf.gather(tag_ids.row_starts(), tf.gather(row, first))
+        counts = tf.math.bincount(
+            tf.cast(tf.gather(row, first), tf.int32), minlength=tf.cast(tag_ids.nrows(), tf.int32)
+        )
+
+        def rows(values: tf.Tensor) -> tf.RaggedTensor:
+            return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
+
+        types = tf.gather(self._types, tf.gather(kind, first) - 1)
+        return _Entities(rows(types), rows(first - first_of_row), rows(behind - first_of_row))
+
+
+def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    """Texts [B] -> words [B, (words)], and the bytes [start, end) of each.
+
+    Marks at the edges of what stands between white space are words of their own; those inside belong to the word.
+    """
+    parts, starts, ends = tf_text.regex_split_with_offsets(texts, f"{_SPACES}|{_EDGE_MARKS}", _EDGE_MARKS)
+    row, start, end = parts.value_rowids(), starts.flat_values, ends.flat_values
+    is_mark = tf.strings.regex_full_match(parts.flat_values, _EDGE_MARKS)
+    touches = tf.concat([[False], (row[1:] == row[:-1]) & (start[1:] == end[:-1])], axis=0)[: tf.size(start)]
+    number = tf.range(tf.size(start))
+    chunk = tf.cumsum(tf.cast(~touches, tf.int32)) - 1
+    chunks = tf.reduce_max(tf.concat([chunk, [-1]], axis=0)) + 1
+    # In each chunk without white space, what lies between its first and its last part that is no mark.
+    first = tf.math.unsorted_segment_min(tf.where(is_mark, number.dtype.max, number), chunk, chunks)
+    last = tf.math.unsorted_segment_max(tf.where(is_mark, -1, number), chunk, chunks)
+    joins_last = (number > tf.gather(first, chunk)) & (number <= tf.gather(last, chunk))
+    begins = tf.where(~joins_last)[:, 0]
+    closing = tf.concat([begins[1:], tf.shape(start, out_type=tf.int64)], axis=0)[: tf.size(begins)] - 1
+    counts = tf.math.bincount(tf.cast(tf.gather(row, begins), tf.int32), minlength=tf.size(texts))
+
+    def rows(values: tf.Tensor) -> tf.RaggedTensor:
+        return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
+
+    starts, ends = rows(tf.gather(start, begins)), rows(tf.gather(end, closing))
+    words = tf.strings.substr(
+        tf.gather(texts, starts.value_rowids()), starts.flat_values, ends.flat_values - starts.flat_values
+    )
+    return rows(words), starts, ends
+
+
+class _CharacterCounter:
+    """Turns places in bytes, [B, (places)], into places in code points."""
+
+    def __init__(self, texts: tf.Tensor) -> None:
+        closed = tf.strings.join([texts, "\n"])  # so that the end of a text is the beginning of a character
+        self._begins = tf.strings.unicode_decode_with_offsets(closed, "UTF-8")[1]
+
+    def __call__(self, places: tf.RaggedTensor) -> tf.RaggedTensor:
+        # Bytes of all texts, end to end.
+        behind = tf.cumsum(self._begins[:, -1:].flat_values + 1)
+        text_start = tf.concat([[0], behind], axis=0)
+        begins = self._begins.flat_values + tf.gather(text_start, self._begins.value_rowids())
+        place = places.flat_values + tf.gather(text_start, places.value_rowids())
+        character = tf.searchsorted(begins, place, out_type=tf.int64)
+        return places.with_flat_values(character - tf.gather(self._begins.row_starts(), places.value_rowids()))
+
+
+def _of_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.RaggedTensor:
+    """What belongs to some words: values [B, (words)], numbers of words [B, (numbers)] -> [B, (numbers)]."""
+    row_starts = tf.gather(values.row_starts(), numbers.value_rowids())
+    return numbers.with_flat_values(tf.gather(values.flat_values, row_starts + numbers.flat_values))
+
+
+def _dense(rows: tf.RaggedTensor, padding: str | int) -> tf.Tensor:
+    return rows.to_tensor(padding)

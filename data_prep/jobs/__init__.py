@@ -1,0 +1,1 @@
+"""Data preparation by many processes: stages of jobs, who does them, and how shards come together."""

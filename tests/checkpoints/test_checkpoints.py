@@ -1,0 +1,261 @@
+import json
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from bert_tf import checkpoints, convert_checkpoint
+from bert_tf.checkpoints import foreign_names
+from bert_tf.checkpoints.saver import CheckpointSaver, latest_checkpoint, write_checkpoint
+from bert_tf.config import BertConfig
+from bert_tf.encoder import BertEncoder
+from bert_tf.finetuning.models import ClassifierModel, SpanModel
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.runtime.files import InputError
+from tests.conftest import assert_close, golden_path, tiny_config
+
+
+def weights(model):
+    return {variable.path: variable.numpy() for variable in model.variables}
+
+
+def save_tf1(folder, model, extra=None):
+    write_checkpoint(str(folder / "bert_model.ckpt"), weights(model) | (extra or {}))
+    (folder / "bert_config.json").write_text(tiny_config().to_json_string())
+    return str(folder / "bert_model.ckpt")
+
+
+@pytest.mark.parametrize("model_class", [PretrainingModel, SpanModel, lambda config: ClassifierModel(config, 3)])
+@pytest.mark.parametrize("act", ["gelu", "gelu_erf", "relu"])
+def test_round_trips_are_exact(tmp_path, model_class, act):
+    config = tiny_config(hidden_act=act)
+    model = model_class(config)
+    first, hf, back = tmp_path / "first", tmp_path / "hf", tmp_path / "back"
+    first.mkdir()
+    save_tf1(first, model)
+    (first / "bert_config.json").write_text(config.to_json_string())
+    (first / "vocab.txt").write_text("[PAD]\n")
+    convert_checkpoint.convert(str(first), str(hf), "hf")
+    convert_checkpoint.convert(str(hf), str(back), "tf1")
+    source = checkpoints.open_checkpoint(str(back))
+    assert set(source.shapes) == set(weights(model))
+    for name, value in weights(model).items():
+        assert np.array_equal(source.read(name), value), name
+    assert BertConfig.from_json_file(str(back / "bert_config.json")) == config
+    assert (back / "vocab.txt").read_text() == "[PAD]\n"
+
+
+def test_released_checkpoint_survives_bit_for_bit(tmp_path):
+    original = golden_path("model/smallvar")
+    convert_checkpoint.convert(str(original), str(tmp_path / "hf"), "hf")
+    convert_checkpoint.convert(str(tmp_path / "hf"), str(tmp_path / "tf1"), "tf1")
+    before = checkpoints.open_checkpoint(str(original / "bert_model.ckpt"))
+    # Read it as the original code does: through TensorFlow 1's Saver.
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = {
+            name: tf.compat.v1.get_variable(name, shape, use_resource=False) for name, shape in before.shapes.items()
+        }
+        tf.compat.v1.train.Saver().restore(session, str(tmp_path / "tf1" / "bert_model.ckpt"))
+        for name, value in session.run(variables).items():
+            assert np.array_equal(value, before.read(name)), name
+
+
+def test_optimizer_slots_are_ignored():
+    plain = checkpoints.open_checkpoint(str(golden_path("model/gelu") / "bert_model.ckpt"))
+    with_adam = checkpoints.open_checkpoint(str(golden_path("model/gelu/with_adam") / "bert_model.ckpt"))
+    config = BertConfig.from_json_file(str(golden_path("model/gelu/bert_config.json")))
+    model = PretrainingModel(config)
+    summary = checkpoints.restore(checkpoints.named_variables(model.variables), with_adam)
+    assert len(summary.matched) == len(model.variables)
+    assert "global_step" in summary.ignored
+    assert not summary.fresh
+    for name, value in weights(model).items():
+        assert np.array_equal(value, plain.read(name))
+
+
+def test_heads_may_be_fresh_and_are_named(tmp_path):
+    prefix = save_tf1(tmp_path, BertEncoder(tiny_config()))
+    model = ClassifierModel(tiny_config(), 3)
+    source = checkpoints.open_checkpoint(prefix)
+    summary = checkpoints.restore(checkpoints.named_variables(model.variables), source)
+    assert sorted(summary.fresh) == ["output_bias", "output_weights"]
+    assert "2 left fresh (output_weights, output_bias)" in str(summary)
+
+
+def test_left_over_missing_and_misshapen_tensors_are_named(tmp_path):
+    prefix = save_tf1(tmp_path, BertEncoder(tiny_config()), {"bert/extra": np.zeros(2)})
+    deeper = BertEncoder(tiny_config(num_hidden_layers=3, vocab_size=43))
+    before = weights(deeper)
+    with pytest.raises(InputError) as error:
+        checkpoints.restore(checkpoints.named_variables(deeper.variables), checkpoints.open_checkpoint(prefix))
+    message = str(error.value)
+    assert "bert/embeddings/word_embeddings has shape [41, 12] in the checkpoint, but [43, 12] in the model" in message
+    assert "bert/encoder/layer_2/attention/self/query/kernel is in the model, but not in the checkpoint" in message
+    assert "bert/extra is in the checkpoint, but not in the model" in message
+    assert all(np.array_equal(value, before[name]) for name, value in weights(deeper).items())
+
+
+def test_hf_names_of_old_models_and_half_precision(tmp_path):
+    model = BertEncoder(tiny_config())
+    stored = {}
+    for name, value in weights(model).items():
+        value = value.T if foreign_names.hf_is_transposed(name) else value
+        hf = foreign_names.released_to_hf(name).removeprefix("bert.")
+        if "LayerNorm" in hf:
+            hf = hf.replace(".weight", ".gamma").replace(".bias", ".beta")
+        stored[hf] = np.ascontiguousarray(value.astype(ml_dtypes.bfloat16))
+    stored["embeddings.position_ids"] = np.arange(32)
+    data = {k: (v.view(np.uint16) if v.dtype == ml_dtypes.bfloat16 else v) for k, v in stored.items()}
+    blob = bytearray(safetensors.numpy.save(data))
+    size = int.from_bytes(blob[:8], "little")
+    header = blob[8 : 8 + size].decode().replace('"U16"', '"BF16"').rstrip()
+    padded = header.encode() + b" " * (size - len(header))
+    assert len(padded) >= size
+    header_bytes = padded + b" " * (-len(padded) % 8)
+    (tmp_path / "model.safetensors").write_bytes(
+        len(header_bytes).to_bytes(8, "little") + header_bytes + bytes(blob[8 + size :])
+    )
+    source = checkpoints.open_checkpoint(str(tmp_path))
+    assert source.ignored == ("embeddings.position_ids",)
+    for name, value in weights(model).items():
+        assert_close(source.read(name), value.astype(ml_dtypes.bfloat16).astype(np.float32), 0, name)
+
+
+def test_hf_model_without_pooler_leaves_it_fresh(tmp_path):
+    model = SpanModel(tiny_config())
+    tensors = {name: value for name, value in weights(model).items() if "pooler" not in name}
+    convert_checkpoint.write_hf(str(tmp_path), tensors, tiny_config())
+    assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertForQuestionAnswering"]
+    summary = checkpoints.restore(
+        checkpoints.named_variables(model.variables), checkpoints.open_checkpoint(str(tmp_path)), may_be_fresh=""
+    )
+    assert sorted(summary.fresh) == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+
+
+@pytest.mark.parametrize("version", ["functional", "layered"])
+def test_model_garden_checkpoints(tmp_path, version):
+    networks = pytest.importorskip("official.nlp.modeling.networks")
+    config = tiny_config()
+    common = {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_layers": config.num_hidden_layers,
+        "num_attention_heads": config.num_attention_heads,
+        "max_sequence_length": config.max_position_embeddings,
+        "type_vocab_size": config.type_vocab_size,
+    }
+    inputs = {
+        "input_word_ids": np.array([[3, 4, 5, 6, 7]], np.int32),
+        "input_mask": np.array([[1, 1, 1, 1, 0]], np.int32),
+        "input_type_ids": np.array([[0, 0, 1, 1, 0]], np.int32),
+    }
+    tanh_gelu = lambda x: tf.nn.gelu(x, approximate=True)  # noqa: E731
+    if version == "functional":
+        garden = networks.BertEncoder(**common, intermediate_size=config.intermediate_size, activation=tanh_gelu)
+        expected = garden(inputs)
+        tf.train.Checkpoint(model=garden).write(str(tmp_path / "bert_model.ckpt"))
+    else:
+        garden = networks.BertEncoderV2(**common, inner_dim=config.intermediate_size, inner_activation=tanh_gelu)
+        expected = garden(inputs)
+        expected = [expected["sequence_output"], expected["pooled_output"]]
+        tf.train.Checkpoint(encoder=garden).write(str(tmp_path / "bert_model.ckpt"))
+    encoder = BertEncoder(config)
+    source = checkpoints.open_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    summary = checkpoints.restore(checkpoints.named_variables(encoder.variables), source, may_be_fresh="")
+    assert source.kind == "garden"
+    assert len(summary.matched) == len(encoder.variables)
+    output = encoder(*inputs.values())
+    assert_close(output.sequence_output, expected[0], 1e-4)
+    assert_close(output.pooled_output, expected[1], 1e-4)
+
+
+def test_foreign_tf2_checkpoint_is_refused(tmp_path):
+    tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
+    with pytest.raises(InputError, match="not one of Model Garden's"):
+        checkpoints.open_checkpoint(str(tmp_path / "ckpt"))
+
+
+def test_pickled_models_are_refused(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
+    for path in (tmp_path, tmp_path / "pytorch_model.bin"):
+        with pytest.raises(InputError, match=r"would run whatever code it holds.*safetensors"):
+            checkpoints.open_checkpoint(str(path))
+
+
+def test_missing_ambiguous_and_damaged_checkpoints(tmp_path):
+    with pytest.raises(InputError, match="there is no checkpoint"):
+        checkpoints.open_checkpoint(str(tmp_path / "bert_model.ckpt"))
+    with pytest.raises(InputError, match="holds no checkpoint"):
+        checkpoints.open_checkpoint(str(tmp_path))
+    for name in ("a", "b"):
+        write_checkpoint(str(tmp_path / name), {"x": np.zeros(3)})
+    with pytest.raises(InputError, match="several checkpoints"):
+        checkpoints.open_checkpoint(str(tmp_path))
+    data = tmp_path / "a.data-00000-of-00001"
+    data.write_bytes(data.read_bytes()[:-4])
+    source = checkpoints.open_checkpoint(str(tmp_path / "a.index"))
+    with pytest.raises(InputError, match="is damaged: x can't be read"):
+        source.read("x")
+    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 40)
+    with pytest.raises(InputError, match="not a whole safetensors file"):
+        checkpoints.open_checkpoint(str(tmp_path / "model.safetensors"))
+
+
+def test_saver_keeps_the_last_and_survives_losses(tmp_path):
+    saver = CheckpointSaver(str(tmp_path), keep_checkpoint_max=2)
+    for step in (1, 2, 3):
+        saver.save(step, {"x": tf.Variable(float(step))})
+    kept = sorted(name for name in os.listdir(tmp_path) if name.endswith(".index"))
+    assert kept == ["model.ckpt-2.index", "model.ckpt-3.index"]
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
+    os.remove(tmp_path / "model.ckpt-3.index")
+    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
+    assert latest_checkpoint(str(tmp_path / "nowhere")) is None
+
+
+def test_a_kill_between_any_two_writes_leaves_a_whole_checkpoint(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def dies_before(write, left):
+        def wrapped(*args, **kwargs):
+            if not left:
+                raise Killed
+            left.pop()
+            return write(*args, **kwargs)
+
+        return wrapped
+
+    for writes in range(6):
+        folder = tmp_path / str(writes)
+        saver = CheckpointSaver(str(folder), keep_checkpoint_max=1)
+        saver.save(1, {"x": tf.Variable(1.0)})
+        left = [None] * writes
+        for module, name in ((tf.raw_ops, "SaveV2"), (os, "replace"), (os, "remove")):
+            monkeypatch.setattr(module, name, dies_before(getattr(module, name), left))
+        try:
+            saver.save(2, {"x": tf.Variable(2.0)})
+            is_whole = True
+        except Killed:
+            is_whole = False
+        monkeypatch.undo()
+        assert checkpoints.open_checkpoint(str(folder)).read("x") == (2.0 if writes > 1 else 1.0)
+        saver.save(2, {"x": tf.Variable(2.0)})  # the run goes on, and comes to the same step again
+        assert checkpoints.open_checkpoint(str(folder)).read("x") == 2.0
+    assert is_whole
+
+
+def test_failed_save_keeps_what_was_there(tmp_path, monkeypatch):
+    saver = CheckpointSaver(str(tmp_path), keep_checkpoint_max=1)
+    saver.save(1, {"x": tf.Variable(1.0)})
+
+    def full(*args, **kwargs):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", full)
+    with pytest.raises(InputError, match=r"step 2 can't be written.*No space left"):
+        saver.save(2, {"x": tf.Variable(2.0)})
+    assert checkpoints.open_checkpoint(str(tmp_path)).read("x") == 1.0

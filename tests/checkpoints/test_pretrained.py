@@ -1,0 +1,78 @@
+import json
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf import checkpoints
+from bert_tf.checkpoints import saver
+from bert_tf.encoder import BertEncoder
+from bert_tf.runtime.files import InputError
+from tests.conftest import assert_close, tiny_config
+
+VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
+
+
+def save(folder, vocab=VOCAB):
+    encoder = BertEncoder(tiny_config())
+    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(encoder.variables))
+    (folder / "bert_config.json").write_text(tiny_config().to_json_string())
+    if vocab:
+        (folder / "vocab.txt").write_text(vocab)
+    return encoder
+
+
+def test_five_lines(tmp_path):
+    encoder = save(tmp_path)
+    for path in (tmp_path, tmp_path / "bert_model.ckpt"):
+        bert = bert_tf.load(str(path))
+        ids = [[2, *bert.tokenizer.encode("A b"), 3]]
+        assert ids == [[2, 5, 6, 3]]
+        output = bert.encoder(np.array(ids))
+        assert_close(output.pooled_output, encoder(np.array(ids)).pooled_output, 0)
+        assert bert.config == tiny_config()
+
+
+def test_texts_and_pairs(tmp_path):
+    encoder = save(tmp_path)
+    bert = bert_tf.load(str(tmp_path))
+    output = bert("a", ("a b", "b"), "b a b a b", max_seq_length=6)
+    ids = np.array([[2, 5, 3, 0, 0, 0], [2, 5, 6, 3, 6, 3], [2, 6, 5, 6, 5, 3]])
+    segments = np.array([[0] * 6, [0, 0, 0, 0, 1, 1], [0] * 6])
+    expected = encoder(ids, (ids > 0).astype(np.int32), segments)
+    assert_close(output.sequence_output, expected.sequence_output, 1e-6)
+    with pytest.raises(InputError, match="max_position_embeddings"):
+        bert("a", max_seq_length=4000)
+    with pytest.raises(InputError, match="no text"):
+        bert()
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(InputError, match=r"no vocab\.txt"):
+        bert_tf.load(str(tmp_path))("a")
+
+
+def test_casing_comes_from_the_run_or_from_the_vocabulary(tmp_path):
+    save(tmp_path, VOCAB + "A\n")
+    assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+    with pytest.raises(InputError, match="Set --do_lower_case=False"):
+        bert_tf.load(str(tmp_path), do_lower_case=True)
+    (tmp_path / "vocab.txt").write_text(VOCAB.replace("a\nb\n", "中\n"))
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+    (tmp_path / "run.json").write_text('{"decisive": {"do_lower_case": true}}')
+    assert bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+
+
+def test_a_left_to_right_run_stays_one(tmp_path):
+    save(tmp_path)
+    assert not bert_tf.load(str(tmp_path)).encoder.causal
+    for decisive in ({"objective": "ltr"}, {"causal": True}):
+        (tmp_path / "run.json").write_text(json.dumps({"decisive": decisive}))
+        assert bert_tf.load(str(tmp_path / "bert_model.ckpt")).encoder.causal
+
+
+def test_a_missing_config_or_vocabulary(tmp_path):
+    save(tmp_path, vocab=None)
+    assert bert_tf.load(str(tmp_path)).tokenizer is None
+    (tmp_path / "bert_config.json").unlink()
+    with pytest.raises(InputError, match=r"has no bert_config\.json or config\.json"):
+        bert_tf.load(str(tmp_path))

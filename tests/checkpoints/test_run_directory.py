@@ -1,0 +1,82 @@
+import json
+
+import pytest
+
+from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints.saver import CheckpointSaver
+from bert_tf.runtime.files import InputError
+from tests.conftest import tiny_config
+
+
+def prepare(folder, vocab_file, rate=0.1, allow_changes=False, config=None):
+    run_directory.prepare(
+        str(folder), config or tiny_config(), vocab_file, {"flag": 1}, {"learning_rate": rate}, allow_changes
+    )
+
+
+def test_a_run_folder_holds_what_is_needed_to_repeat_it(tmp_path, write):
+    vocab = write("v.txt", "[PAD]\na\n")
+    prepare(tmp_path / "run", vocab)
+    recorded = run_directory.read(str(tmp_path / "run"))
+    assert recorded["flags"] == {"flag": 1}
+    assert recorded["decisive"]["learning_rate"] == 0.1
+    assert recorded["decisive"]["bert_config"]["vocab_size"] == 41
+    assert len(recorded["decisive"]["vocab_sha256"]) == 64
+    assert {"python", "tensorflow", "keras"} <= recorded["versions"].keys()
+    assert "git_commit" in recorded
+    assert (tmp_path / "run" / "vocab.txt").read_text() == "[PAD]\na\n"
+    assert json.loads((tmp_path / "run" / "bert_config.json").read_text())["hidden_size"] == 12
+
+
+def test_changed_settings_are_named_and_refused_once_there_is_a_checkpoint(tmp_path, write):
+    vocab = write("v.txt", "[PAD]\na\n")
+    folder = tmp_path / "run"
+    prepare(folder, vocab)
+    prepare(folder, vocab, rate=0.2)  # nothing was trained yet
+    CheckpointSaver(str(folder), 1).save(1, {"x": 1.0})
+    prepare(folder, vocab, rate=0.2)
+    before = (folder / "run.json").read_text()
+    with pytest.raises(InputError, match=r"learning_rate was 0\.2, and is 0\.3 now(.|\n)*--allow_changes"):
+        prepare(folder, vocab, rate=0.3)
+    with pytest.raises(InputError, match="vocab_sha256 was"):
+        prepare(folder, write("w.txt", "[PAD]\nb\n"), rate=0.2)
+    with pytest.raises(InputError, match="bert_config: vocab_size was 41, and is 43 now"):
+        prepare(folder, vocab, rate=0.2, config=tiny_config(vocab_size=43))
+    assert (folder / "run.json").read_text() == before
+    prepare(folder, vocab, rate=0.3, allow_changes=True)
+    assert run_directory.read(str(folder))["decisive"]["learning_rate"] == 0.3
+    assert saver.latest_checkpoint(str(folder))
+
+
+def test_long_lists_of_changes_are_cut(tmp_path):
+    def prepare(counts):
+        run_directory.prepare(str(tmp_path), tiny_config(), "", {}, {"phases": [{"records": counts}]})
+
+    prepare({str(i): 1 for i in range(30)})
+    CheckpointSaver(str(tmp_path), 1).save(1, {"x": 1.0})
+    with pytest.raises(InputError, match=r"phases 1: records: 0 was 1, and is 2 now\n(.*\n){19}  and 10 more\n"):
+        prepare({str(i): 2 for i in range(30)})
+    with pytest.raises(InputError, match=r"settings:\n  phases 1: records: 29 was 1, and is None now\nUse"):
+        prepare({str(i): 1 for i in range(29)})
+
+
+def test_the_vocabulary_may_lie_in_the_run_folder_itself(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\na\n")
+    prepare(tmp_path, str(tmp_path / "vocab.txt"))
+    assert (tmp_path / "vocab.txt").read_text() == "[PAD]\na\n"
+
+
+def test_an_output_folder_is_needed():
+    with pytest.raises(InputError, match="--output_dir is needed"):
+        prepare("", "")
+
+
+def test_the_best_weights_of_a_run_are_of_that_run(tmp_path, write):
+    write("run/run.json", '{"decisive": {"causal": true}}')
+    write("run/best/checkpoint", "")
+    best = tmp_path / "run" / "best"
+    for checkpoint in (best, best / "model.ckpt-5", tmp_path / "run", tmp_path / "run" / "model.ckpt-7"):
+        assert run_directory.is_causal(str(checkpoint))
+    assert not run_directory.is_causal(str(tmp_path / "other" / "best"))
+    write("run/best/run.json", '{"decisive": {"causal": false}}')  # a run of its own
+    assert not run_directory.is_causal(str(best))

@@ -1,0 +1,131 @@
+import collections
+import random
+
+import pytest
+
+from bert_tf.runtime.files import InputError
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, check_vocab_file
+from data_prep.corpus import files
+from data_prep.corpus.files import cut_into_splits, find_input_files
+from data_prep.corpus.reader import CorpusOptions
+from data_prep.corpus.word_counts import BoundedCounter, CountStage
+from data_prep.corpus.wordpiece_learner import learn_vocabulary
+from data_prep.jobs.claims import claimed
+from data_prep.jobs.workers import Workers
+from tests import programs
+from tests.data_prep.corpora import write_corpus
+
+FIRST = [*SPECIAL_TOKENS, "[unused0]"]
+
+
+def count(folder, text, num_workers=1, capacity=1000, do_lower_case=True):
+    splits = cut_into_splits(find_input_files(text), "record")
+    stage = CountStage(str(folder), splits, CorpusOptions("record"), do_lower_case, capacity)
+    with Workers(num_workers) as workers:
+        results = dict(workers.run(stage, lambda amount: None))
+    return stage.add_up([results[job] for job in sorted(results)])
+
+
+@pytest.fixture
+def counts(tmp_path):
+    return count(tmp_path / "counts", write_corpus(tmp_path / "text.txt", documents=80)).counts
+
+
+def test_words_are_those_of_the_tokenizer(tmp_path, write):
+    text = write("text.txt", "The café's CAFÉ, 北京\nthe\u00a0the\x0c 'tis\n".replace("\x0c", ""))
+    assert count(tmp_path / "lower", text).counts == {
+        "the": 3,
+        "cafe": 2,
+        "'": 2,
+        "s": 1,
+        ",": 1,
+        "北": 1,
+        "京": 1,
+        "tis": 1,
+    }
+    assert count(tmp_path / "cased", text, do_lower_case=False).counts["CAFÉ"] == 1
+
+
+def test_counts_do_not_depend_on_the_number_of_processes(tmp_path, monkeypatch):
+    text = write_corpus(tmp_path / "text.txt")
+    whole = count(tmp_path / "whole", text)
+    monkeypatch.setattr(files, "_SPLIT_BYTES", (400, 400))
+    for capacity in (1000, 60):
+        one = count(tmp_path / f"one-{capacity}", text, 1, capacity)
+        three = count(tmp_path / f"three-{capacity}", text, 3, capacity)
+        assert one.counts == three.counts and one.error == three.error
+        assert (one.counts == whole.counts) == (one.error == 0) == (capacity == 1000)
+
+
+def test_forgotten_counts_stay_within_the_stated_error():
+    rng = random.Random(0)
+    words = [f"w{int(rng.paretovariate(0.7))}" for _ in range(20000)]
+    exact = collections.Counter(words)
+    counter = BoundedCounter(500)
+    for i in range(0, len(words), 1000):
+        counter.add(collections.Counter(words[i : i + 1000]).items())
+    assert len(counter.counts) <= 500 < len(exact)
+    low = [exact[word] - counter.counts[word] for word in exact]
+    assert min(low) >= 0 and 0 < max(low) <= counter.error < max(exact.values()) / 10
+
+
+def test_vocabulary_has_the_size_asked_for_and_its_order(counts):
+    alphabet = sorted(set("".join(counts)))
+    for size in (60, 97, 150, 201):
+        vocabulary = learn_vocabulary(counts, size, FIRST)
+        assert len(vocabulary) == len(set(vocabulary)) == size
+        assert vocabulary[: len(FIRST)] == FIRST
+        assert vocabulary[len(FIRST) : len(FIRST) + len(alphabet)] == alphabet
+        assert {f"##{char}" for char in alphabet} <= set(vocabulary)
+        assert learn_vocabulary(dict(reversed(counts.items())), size, FIRST) == vocabulary
+
+
+def test_sizes_out_of_reach(counts):
+    everything = learn_vocabulary(counts, 10**6, FIRST)
+    assert 500 < len(everything) < 10**4
+    with pytest.raises(InputError, match="--vocab_size is 30, but the special tokens"):
+        learn_vocabulary(counts, 30, FIRST)
+    with pytest.raises(InputError, match="no words"):
+        learn_vocabulary({}, 30, FIRST)
+
+
+def test_rare_characters_are_left_out_of_the_alphabet(counts):
+    vocabulary = learn_vocabulary(counts | {"žluťoučký": 1}, 90, FIRST, max_alphabet=len(set("".join(counts))))
+    assert not any("ž" in piece for piece in vocabulary)
+
+
+def test_values_that_can_not_be_used_are_named_before_words_are_counted(tmp_path):
+    flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path}"]
+    output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
+    assert "error: --output_file" in output and "is a folder" in output and "words" not in output
+    output = programs.run("-m", "data_prep.build_vocab", *flags, "--max_words=0", expect=1)
+    assert "--max_words=0" in output
+
+
+def test_one_process_at_a_time_counts_for_a_vocabulary(tmp_path):
+    flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path / 'vocab.txt'}"]
+    with claimed(str(tmp_path / "vocab.txt.work"), "vocabulary", "--output_file"):
+        output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
+        assert "error: --output_file: another process does the same work in" in output
+    programs.run("-m", "data_prep.build_vocab", *flags, "--num_workers=1")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt", "vocab.txt"]
+
+
+def test_program_writes_a_vocabulary_that_the_tokenizer_takes(tmp_path):
+    text = write_corpus(tmp_path / "text.txt", documents=40)
+    long_text = tmp_path / "long.txt"  # more than one piece, so that there is work for two processes
+    long_text.write_text(open(text).read() * 150)  # noqa: SIM115
+    vocab = str(tmp_path / "vocab.txt")
+    output = programs.run(
+        *("-m", "data_prep.build_vocab", f"--input_file={long_text}", f"--output_file={vocab}", "--vocab_size=120"),
+        *("--reserved_tokens=[E1],[E2]", "--num_unused=3", "--num_workers=2"),
+    )
+    assert "counts are exact" in output and "120 pieces" in output
+    check_vocab_file(vocab)
+    pieces = open(vocab).read().splitlines()  # noqa: SIM115
+    assert pieces[:10] == [*SPECIAL_TOKENS, "[E1]", "[E2]", "[unused0]", "[unused1]", "[unused2]"]
+    assert len(pieces) == 120
+    tokens = FullTokenizer(vocab).tokenize(open(text).read())  # noqa: SIM115
+    assert "[UNK]" not in tokens
+    assert not list(tmp_path.glob("vocab.txt.*"))

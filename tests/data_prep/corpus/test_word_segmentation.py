@@ -1,0 +1,50 @@
+import itertools
+
+import pytest
+
+from bert_tf.runtime.files import InputError
+from bert_tf.tokenization.vocabulary import load_vocab
+from data_prep.corpus.word_segmentation import load_word_segmenter
+from tests.data_prep.corpora import FIRSTS, SECONDS, features, make, records, write_chinese
+
+SEGMENTER = "tests.data_prep.corpora:words_of_two_characters"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chinese")
+    write_chinese(folder)
+    return folder
+
+
+def words_by_masked_characters(folder, output, **options):
+    """How many words of two characters there are with no, one, and both characters to be predicted."""
+    pieces = {index: piece for piece, index in load_vocab(str(folder / "vocab.txt")).items()}
+    paths, _ = make(folder, folder / "text.txt", output=output, max_predictions_per_seq=6, whole_word=True, **options)
+    counts = [0, 0, 0]
+    for record in records(paths[0]):
+        example = features(record)
+        text = [pieces[index] for index in example["input_ids"]]
+        predicted = dict(zip(example["masked_lm_positions"], example["masked_lm_ids"], strict=True))
+        predicted.pop(0, None)  # filling
+        for position, label in predicted.items():
+            text[position] = pieces[label]
+        for position, (first, second) in enumerate(itertools.pairwise(text)):
+            if first in FIRSTS and second in SECONDS:
+                counts[(position in predicted) + (position + 1 in predicted)] += 1
+    return counts
+
+
+def test_characters_of_a_chosen_word_are_masked_together(folder):
+    none, one, both = words_by_masked_characters(folder, "segmented", word_segmenter=SEGMENTER)
+    assert one == 0 and none > both > 100
+    # Without a segmenter each character is a word.
+    none, one, both = words_by_masked_characters(folder, "plain")
+    assert one > both
+
+
+def test_a_segmenter_that_is_not_there_is_named():
+    with pytest.raises(InputError, match="--word_segmenter is 'json:cut', which can't be imported"):
+        load_word_segmenter("json:cut")
+    with pytest.raises(InputError, match="--word_segmenter is 'jieba'"):
+        load_word_segmenter("jieba")

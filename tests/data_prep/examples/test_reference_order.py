@@ -1,0 +1,114 @@
+import hashlib
+import json
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import vocabulary_hash
+from bert_tf.sequences.masking_policy import MaskingPolicy
+from bert_tf.tokenization import FullTokenizer
+from data_prep.corpus.files import find_input_files
+from data_prep.examples.batches import ExampleOptions
+from data_prep.examples.instances import SegmentRules
+from data_prep.examples.outputs import OutputSet
+from data_prep.examples.reference_order import read_documents, write_reference_examples
+from tests.conftest import GOLDEN, golden_json, golden_path
+from tests.data_prep.corpora import records
+from tests.programs import run
+
+INDEX = GOLDEN / "pretraining_data" / "index.json"
+CASES = json.loads(INDEX.read_text())["cases"] if INDEX.exists() else {}
+
+
+def make(folder, case):
+    flags = case["args"]
+    vocab = str(golden_path("tokenization/vocab.txt"))
+    policy = MaskingPolicy(masked_lm_prob=flags["masked_lm_prob"], whole_word=flags["do_whole_word_mask"])
+    options = ExampleOptions(flags["max_seq_length"], flags["max_predictions_per_seq"], True, policy)
+    rules = SegmentRules(flags["max_seq_length"], flags["short_seq_prob"], flags["dupe_factor"], flags["random_seed"])
+    paths = tuple(str(folder / f"out-{i}.tfrecord") for i in range(flags["number_of_output_files"]))
+    counts = write_reference_examples(
+        [str(golden_path(f"pretraining_data/{name}")) for name in flags["input_file"]],
+        FullTokenizer(vocab, flags["do_lower_case"]),
+        rules,
+        options,
+        OutputSet(paths, options.features, vocabulary_hash(vocab), {}),
+    )
+    return paths, counts
+
+
+def canonical(serialized):
+    """A record as the golden README prescribes it for the digest."""
+    values = {}
+    for name, entry in tf.train.Example.FromString(serialized).features.feature.items():
+        kind = entry.WhichOneof("kind")
+        values[name] = list(getattr(entry, kind).value) if kind else []
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_examples_are_the_releases(name, tmp_path):
+    paths, counts = make(tmp_path, CASES[name])
+    for path, expected in zip(paths, CASES[name]["outputs"], strict=True):
+        found = list(records(path))
+        assert len(found) == expected["records"]
+        assert hashlib.sha256(b"".join(found)).hexdigest() == expected["deterministic_proto_sha256"]
+        assert hashlib.sha256(b"".join(map(canonical, found))).hexdigest() == expected["canonical_sha256"]
+    assert counts["predictions"] == sum(o["sum_masked"] for o in CASES[name]["outputs"])
+    assert counts["random_next"] == sum(o["random_next"] for o in CASES[name]["outputs"])
+
+
+@pytest.mark.skipif("mask30_cased" not in CASES, reason="the golden set in use lacks this case")
+def test_program_makes_cased_examples_of_an_uncased_vocabulary(tmp_path):
+    case = CASES["mask30_cased"]
+    flags = {name: value for name, value in case["args"].items() if name != "number_of_output_files"}
+    flags["input_file"] = ",".join(str(golden_path(f"pretraining_data/{name}")) for name in flags["input_file"])
+    flags |= {"vocab_file": golden_path("tokenization/vocab.txt"), "output_file": tmp_path / "out.tfrecord"}
+    program = ("-m", "data_prep.create_pretraining_data", *(f"--{name}={value}" for name, value in flags.items()))
+    message = "the model is uncased, but --do_lower_case is False"
+    assert f"error: --vocab_file has no piece with an upper-case letter, so {message}" in run(*program, expect=1)
+    assert f"warning: --vocab_file has no piece with an upper-case letter, so {message}" in run(
+        *program, "--reference_order"
+    )
+    found = b"".join(map(canonical, records(str(flags["output_file"]))))
+    assert hashlib.sha256(found).hexdigest() == case["outputs"][0]["canonical_sha256"]
+
+
+def test_training_reads_them(tmp_path):
+    name = "edge"
+    case = golden_json("pretraining_data/index.json")["cases"][name]
+    paths, _ = make(tmp_path, case)
+    vocab = str(golden_path("tokenization/vocab.txt"))
+    lengths = case["args"]["max_seq_length"], case["args"]["max_predictions_per_seq"]
+    shards = record_shards.find_shards(",".join(paths), *lengths, 30522, vocabulary_hash(vocab))
+    assert [shard.records for shard in shards] == [o["records"] for o in case["outputs"]]
+    batch = next(iter(input_pipeline.evaluation_batches(shards, shards[0].sidecar.record_features(), 4)))
+    expected = golden_json(f"pretraining_data/{name}.first40.json.gz")[0][:4]
+    for feature in ("input_ids", "masked_lm_positions", "masked_lm_weights"):
+        assert batch[feature].numpy().tolist() == [record[feature] for record in expected]
+
+
+def test_carriage_returns_join_words_and_files_run_into_one_another(write):
+    vocab = write("vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "ab", "b"]))
+    inputs = [write("1.txt", "a\rb\n\n \u00a0\na"), write("2.txt", "b\n\u200b\nb\r\n\r\nab\n\r")]
+    inputs.append(write("3.txt", "b"))
+    tokenizer = FullTokenizer(vocab)
+    tokens = [[tokenizer.convert_ids_to_tokens(s) for s in d] for d in read_documents(inputs, tokenizer)]
+    assert tokens == [[["ab"]], [["a"], ["b"], ["b"]], [["ab"], ["b"]]]
+
+
+def test_files_may_be_empty_or_named_twice(write):
+    vocab = write("vocab.txt", "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]))
+    names = ",".join([write("1.txt", "a\n\n"), write("2.txt", ""), write("1.txt", "a\n\n"), write("3.txt", "b")])
+    inputs = [file.path for file in find_input_files(names, as_released=True)]
+    assert read_documents(inputs, FullTokenizer(vocab)) == [[[5]], [[5]], [[6]]]
+    with pytest.raises(InputError, match="is empty"):
+        find_input_files(names)
+
+
+def test_bytes_that_are_not_utf8_are_named(write):
+    vocab = write("vocab.txt", "[PAD]\n[UNK]\n")
+    with pytest.raises(InputError, match=r"1\.txt, line 2: byte 0xe9"):
+        read_documents([write("1.txt", b"a\n\xc3\xa9 caf\xe9\n")], FullTokenizer(vocab))

@@ -1,0 +1,44 @@
+import json
+import pathlib
+
+import pytest
+
+from bert_tf.runtime.files import InputError
+from data_prep.corpus import files
+from tests.data_prep.corpora import make, preparation, write_corpus, write_vocab
+
+beam = pytest.importorskip("apache_beam", reason="apache-beam is not installed (pip install -r requirements-beam.txt)")
+
+from data_prep.jobs import beam_stages  # noqa: E402 (needs Beam)
+
+
+def run(made):
+    pipeline = beam.Pipeline(runner="FnApiRunner")
+    pipeline | beam_stages.PreparePretrainingData(made)
+    result = pipeline.run()
+    result.wait_until_finish()
+    return beam_stages.counts_of(result)
+
+
+def contents(paths):
+    return [pathlib.Path(path).read_bytes() for path in paths], [json.load(open(f"{p}.meta.json")) for p in paths]
+
+
+@pytest.mark.parametrize("options", [{}, {"is_masked": False, "whole_word": True, "dupe_factor": 1}])
+def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch, options):
+    monkeypatch.setattr(files, "_SPLIT_BYTES", (700, 700))
+    write_vocab(tmp_path)
+    text = write_corpus(tmp_path / "text.txt")
+    paths, counts = make(tmp_path, text, output="local", num_shards=3, **options)
+    made = preparation(tmp_path, text, output="beam", num_shards=3, **options)
+    found = run(made)
+    assert contents(made.outputs.paths) == contents(paths)
+    assert made.outputs.are_finished()
+    assert {name: n for name, n in found.items() if n} == {name: n for name, n in counts.items() if n}
+
+
+def test_errors_are_told_as_in_the_local_mode(tmp_path):
+    write_vocab(tmp_path)
+    (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")
+    with pytest.raises(InputError, match="one single document"):
+        run(preparation(tmp_path, tmp_path / "one.txt"))

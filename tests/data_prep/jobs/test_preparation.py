@@ -1,0 +1,245 @@
+import collections
+import dataclasses
+import itertools
+import os
+import pathlib
+
+import pytest
+
+from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import vocabulary_hash
+from data_prep.examples import instances
+from data_prep.jobs import preparation as preparing
+from data_prep.jobs import shards as joining
+from data_prep.jobs import stages, workers
+from data_prep.jobs.preparation import Resources, prepare
+from tests import programs
+from tests.data_prep.corpora import PIECES, features, make, preparation, records, write_corpus, write_vocab
+
+
+@pytest.fixture
+def text(tmp_path):
+    write_vocab(tmp_path)
+    return write_corpus(tmp_path / "text.txt")
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Cuts a small corpus into many pieces of work, and looks at few sentences at a time."""
+    from data_prep.corpus import files
+
+    monkeypatch.setattr(files, "_SPLIT_BYTES", (300, 300))
+    monkeypatch.setattr(preparing, "_BUCKET_EXAMPLES", (20, 20))
+    monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (50, 50))
+    monkeypatch.setattr(instances, "_FEW_SENTENCES", 2)
+
+
+def contents(paths):
+    return [pathlib.Path(path).read_bytes() for path in paths]
+
+
+def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small_pieces, monkeypatch):
+    paths, counts = make(tmp_path, text, num_shards=3)
+    divided = contents(paths), [contents([p + ".meta.json"]) for p in paths]
+    assert counts["records"] == sum(len(list(records(path))) for path in paths)
+
+    for num_workers in (2, 7):
+        parallel, parallel_counts = make(
+            tmp_path, text, num_shards=3, num_workers=num_workers, work_dir=f"work-{num_workers}"
+        )
+        assert (contents(parallel), [contents([p + ".meta.json"]) for p in parallel]) == divided
+        assert parallel_counts == counts
+    monkeypatch.undo()
+    whole, _ = make(tmp_path, text, num_shards=3, work_dir="work-whole")
+    assert contents(whole) == divided[0]
+
+    other, _ = make(tmp_path, text, num_shards=3, random_seed=8, work_dir="work-seed")
+    assert contents(other) != divided[0]
+    one, _ = make(tmp_path, text, output="one.tfrecord")
+    assert contents(one) == [b"".join(divided[0])]
+
+
+def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
+    """Where a chunk of sentences covers them, so that there may be nothing to sort when a part ends."""
+    expected = contents(make(tmp_path, text, output="expected", dupe_factor=1)[0])
+    monkeypatch.setattr(instances, "_SENTENCES_AT_A_TIME", 1)
+    monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (1, 1))
+    paths, _ = make(tmp_path, text, output="small", dupe_factor=1, work_dir="work-small")
+    assert contents(paths) == expected
+
+
+def test_shards_are_read_by_training(text, tmp_path):
+    paths, counts = make(tmp_path, text, num_shards=2)
+    digest = vocabulary_hash(str(tmp_path / "vocab.txt"))
+    shards = record_shards.find_shards(str(tmp_path / "out.tfrecord-*"), 24, 4, len(PIECES), digest)
+    assert [shard.path for shard in shards] == list(paths)
+    assert sum(shard.records for shard in shards) == counts["records"]
+    assert sum(shard.sidecar.counts["predictions"] for shard in shards) == counts["predictions"]
+    batch = next(iter(input_pipeline.training_batches(shards, shards[0].sidecar.record_features(), 5, 1, 0)))
+    assert batch["masked_lm_weights"].shape == (5, 4)
+
+
+def test_random_segments_come_from_other_documents(tmp_path):
+    write_vocab(tmp_path)
+    text = write_corpus(tmp_path / "text.txt", documents=9, marks=True)
+    paths, _ = make(
+        tmp_path, text, dupe_factor=20, max_seq_length=96, short_seq_prob=0.0, mask=0.0, same=1.0, random=0.0
+    )
+    labels = collections.Counter()
+    for record in records(paths[0]):
+        example = features(record)
+        separator = example["input_ids"].index(PIECES.index("[SEP]"))
+        # Sentences end with a full stop and begin with their document's mark; a segment may be cut at its front.
+        sides = example["input_ids"][1:separator], example["input_ids"][separator + 1 :]
+        stop = PIECES.index(".")
+        marks = [{b for a, b in itertools.pairwise(side) if a == stop and b >= 6} for side in sides]
+        if marks[0] and marks[1]:
+            labels[example["next_sentence_labels"][0], marks[0] == marks[1]] += 1
+            assert len(marks[0]) == len(marks[1]) == 1
+    assert set(labels) == {(0, True), (1, False)}
+    assert min(labels.values()) > 10
+
+
+def test_a_corpus_of_one_document_is_refused(tmp_path):
+    write_vocab(tmp_path)
+    (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")
+    with pytest.raises(InputError, match="one single document"):
+        make(tmp_path, tmp_path / "one.txt")
+    (tmp_path / "none.txt").write_text("\n\n \n")
+    with pytest.raises(InputError, match="no text"):
+        make(tmp_path, tmp_path / "none.txt")
+
+
+def test_work_is_taken_up_where_a_crash_left_it(text, tmp_path, small_pieces, monkeypatch):
+    expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
+    made = preparation(tmp_path, text, num_shards=3)
+    resources = Resources(str(tmp_path / "crashed"), 1, 400)
+    done = collections.Counter()
+    run_job = workers._run_job
+    limit = 0
+
+    def crash_after_limit(stage, job, advance):
+        if sum(done.values()) == limit:
+            raise KeyboardInterrupt
+        done[type(stage).__name__, job] += 1
+        return run_job(stage, job, advance)
+
+    monkeypatch.setattr(workers, "_run_job", crash_after_limit)
+    while True:
+        try:
+            prepare(made, resources)
+            break
+        except KeyboardInterrupt:
+            assert not any(os.path.exists(path) for path in made.outputs.paths)
+            limit += 7
+    assert contents(made.outputs.paths) == expected
+    assert set(done.values()) == {1} and limit > 30
+    assert made.outputs.are_finished()
+
+
+def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
+    expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
+    made = preparation(tmp_path, text, num_shards=3)
+    resources = Resources(str(tmp_path / "crashed"), 1, 400)
+    publish = joining._publish
+
+    def crash_at_second(source, target, sidecar):
+        if "00001" in target:
+            raise KeyboardInterrupt
+        publish(source, target, sidecar)
+
+    monkeypatch.setattr(joining, "_publish", crash_at_second)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(made, resources)
+    assert not made.outputs.are_finished()
+    monkeypatch.undo()
+    monkeypatch.setattr(stages.WriteStage, "run", None)
+    prepare(made, resources)
+    assert contents(made.outputs.paths) == expected
+
+
+def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
+    made = preparation(tmp_path, text)
+    resources = Resources(str(tmp_path / "work"), 1, 400)
+
+    def begin_again(*_):
+        prepare(made, resources)
+
+    monkeypatch.setattr(stages.WriteStage, "run", begin_again)
+    with pytest.raises(InputError, match=r"another process does the same work in .*work/examples-.* --task_index"):
+        prepare(made, resources)
+    monkeypatch.undo()
+    prepare(made, resources)
+    assert made.outputs.are_finished()
+
+
+def test_shards_are_put_where_a_url_says(text, tmp_path):
+    made = preparation(tmp_path, text, num_shards=2)
+    urls = tuple(f"ram://{tmp_path.name}/shard-{i}" for i in range(2))
+    made = dataclasses.replace(made, outputs=dataclasses.replace(made.outputs, paths=urls))
+    prepare(made, Resources(str(tmp_path / "work"), 1, 400))
+    assert made.outputs.are_finished()
+    expected = contents(make(tmp_path, text, output="local", num_shards=2)[0])
+    assert [files.open_file(url, "rb").read() for url in urls] == expected
+
+
+def test_tasks_share_the_work(text, tmp_path, small_pieces):
+    expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
+    write_vocab(tmp_path)
+    flags = [
+        *("-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={tmp_path}/vocab.txt"),
+        *("--max_seq_length=24", "--max_predictions_per_seq=4", "--dupe_factor=3", "--random_seed=7"),
+        *(f"--output_file={tmp_path}/out", "--num_shards=3", f"--work_dir={tmp_path}/shared", "--num_workers=2"),
+    ]
+    tasks = [programs.start(*flags, "--num_tasks=2", f"--task_index={i}") for i in range(2)]
+    outputs = [task.communicate(timeout=100)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0], outputs
+    assert contents(sorted(map(str, tmp_path.glob("out-*-of-00003")))) == expected
+    assert "examples" in outputs[0]
+    # A second run finds everything done.
+    assert "already" in programs.run(*flags)
+
+
+def test_odd_documents_are_counted(tmp_path):
+    write_vocab(tmp_path)
+    text = tmp_path / "text.txt"
+    text.write_text("ba co.\n\n" + "fu di. " * 40 + "\nga.\n\u0301\n\n\u0301\n\nla.\nmi.\n")
+    _, counts = make(tmp_path, text)
+    expected = {"documents": 3, "sentences": 5, "documents_of_one_sentence": 1, "empty_documents": 1}
+    expected |= {"long_sentences": 1, "lines_without_tokens": 2}
+    assert {name: counts[name] for name in expected} == expected
+    of_records = {"corpus_tokens", "records", "tokens", "random_next", "predictions", "left_out"}
+    assert set(counts) == {*expected, *of_records}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dupe_factor": 0}, "--dupe_factor is 0"),
+        ({"short_seq_prob": 1.5}, "--short_seq_prob is 1.5"),
+        ({"max_seq_length": 4}, "--max_seq_length is 4"),
+        ({"max_seq_length": 70000}, "--max_seq_length is 70000"),
+        ({"max_predictions_per_seq": 0}, "--max_predictions_per_seq is 0"),
+    ],
+)
+def test_numbers_out_of_range_are_named(text, tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        preparation(tmp_path, text, **options)
+
+
+def test_resources_are_checked():
+    with pytest.raises(InputError, match="--task_index is 2"):
+        Resources("work", 1, 400, task_index=2, num_tasks=2)
+    with pytest.raises(InputError, match="--memory_budget_mb is 400"):
+        Resources("work", 4, 400)
+    with pytest.raises(InputError, match="--num_workers is 0"):
+        Resources("work", 0, 400)
+
+
+def test_shards_are_those_of_the_buckets():
+    for num_shards in (1, 3, 7):
+        for bucket in stages.cut_into_buckets(1000, num_shards, 50):
+            assert stages.shard_of(bucket.first_key, num_shards) == bucket.shard
+            assert stages.shard_of(bucket.end_key - 1, num_shards) == bucket.shard

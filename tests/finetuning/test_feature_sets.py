@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+
+from bert_tf.finetuning import feature_sets
+from bert_tf.finetuning.feature_sets import BatchPlan, FeatureSet, LazyFeatures
+from bert_tf.runtime.files import InputError
+
+
+def features_of(lengths, choices=1):
+    """Sequences 1, 2, 3... of some lengths, the last two tokens in segment 1."""
+    sequences = [(list(range(1, n + 1)), [0] * (n - 2) + [1] * 2) for n in lengths]
+    return FeatureSet.from_sequences(sequences, {"label_ids": np.arange(len(lengths) // choices)}, choices)
+
+
+def test_batches_are_padded_as_the_release_pads():
+    batch = features_of([4, 6, 3]).batch(np.array([2, 1]), 7)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 0, 0, 0, 0], [1, 2, 3, 4, 5, 6, 0]]
+    assert batch["input_mask"].tolist() == [[1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0]]
+    assert batch["segment_ids"].tolist() == [[0, 1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1, 0]]
+    assert batch["label_ids"].tolist() == [2, 1]
+    assert batch["input_ids"].dtype == batch["segment_ids"].dtype == np.int32
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+def test_lazy_features_are_the_same_to_a_plan(choices):
+    lengths = np.random.default_rng(0).integers(3, 40, 60)
+    whole = features_of(lengths, choices)
+    asked = []
+
+    def featurize(examples):
+        asked.extend(examples)
+        rows = np.concatenate([lengths[i * choices : (i + 1) * choices] for i in examples])
+        sequences = features_of(rows, choices)
+        return FeatureSet.joined([sequences], {"label_ids": np.array(examples)}, choices)
+
+    lazy = LazyFeatures(range(len(whole)), featurize, max_length=40)
+    assert len(lazy) == len(whole)
+    assert lazy.token_names == whole.token_names
+    plan, lazy_plan = (BatchPlan(features, 2, 1, [16, 40], True) for features in (whole, lazy))
+    for step in (0, 5, 40):
+        batch, lazy_batch = plan.batch(step), lazy_plan.batch(step)
+        assert batch.keys() == lazy_batch.keys()
+        for name, values in batch.items():
+            np.testing.assert_array_equal(lazy_batch[name], values)
+            assert lazy_batch[name].dtype == values.dtype
+    assert len(asked) == len(set(asked))  # each once
+
+
+def test_choices_of_an_example_stay_together():
+    features = features_of([3, 4, 5, 6], choices=2)
+    assert len(features) == 2
+    assert features.longest.tolist() == [4, 6]
+    batch = features.batch(np.array([1, 0]), 6)
+    assert batch["input_mask"].sum(axis=1).tolist() == [5, 6, 3, 4]
+    assert batch["label_ids"].tolist() == [1, 0]
+
+
+def test_what_is_per_token_is_padded_with_its_own_value():
+    features = FeatureSet(
+        np.array([5, 6, 7], np.int32),
+        np.array([1, 2], np.int32),
+        np.array([1, 2], np.int32),
+        per_token={"tags": (np.array([1, 2, 3], np.int32), -1)},
+    )
+    assert features.batch(np.array([0, 1]), 3)["tags"].tolist() == [[1, -1, -1], [2, 3, -1]]
+    assert "tags" in features.token_names
+
+
+@pytest.mark.parametrize(("longest", "few", "expected"), [(20, False, [8, 16, 20]), (96, True, [32, 64, 96])])
+def test_bucket_lengths(longest, few, expected):
+    assert feature_sets.bucket_lengths(longest, few) == expected
+
+
+def plan_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40), group_by_length=True):
+    lengths = np.random.default_rng(0).integers(3, 40, count)
+    return BatchPlan(features_of(lengths), batch_size, seed, buckets, group_by_length)
+
+
+@pytest.mark.parametrize("group_by_length", [True, False])
+@pytest.mark.parametrize(("count", "batch_size"), [(100, 3), (64, 32), (100, 32), (7, 10), (50, 5), (1, 4)])
+def test_every_epoch_draws_every_example_once(count, batch_size, group_by_length):
+    epochs = 6
+    plan = plan_of(count, batch_size, group_by_length=group_by_length)
+    steps = epochs * count // batch_size
+    drawn = np.concatenate([plan.examples(step) for step in range(steps)])
+    for epoch in range(epochs):
+        # A batch that ends one epoch and begins the next has the examples of both in the order of their epochs.
+        once = np.bincount(drawn[epoch * count : (epoch + 1) * count], minlength=count)
+        assert (once == 1).all() or len(drawn) < (epoch + 1) * count
+    if count > 10:
+        assert not np.array_equal(drawn[:count], drawn[count : 2 * count])
+
+
+def test_an_example_leaves_its_place_by_less_than_a_window():
+    plan, plain = plan_of(), plan_of(group_by_length=False)
+    window = feature_sets.WINDOW_BATCHES
+    for steps in (range(window), range(window, 2 * window), range(2 * window, 33)):  # 33 whole batches in an epoch
+        drawn, random = ([p.examples(step).tolist() for step in steps] for p in (plan, plain))
+        assert sorted(np.ravel(drawn)) == sorted(np.ravel(random))
+        assert drawn != random or len(steps) == 1
+    assert plan.examples(33).tolist() == plain.examples(33).tolist()  # ends the first epoch and begins the second
+
+
+def test_batches_are_a_function_of_seed_and_step():
+    straight = [plan_of().examples(step).tolist() for step in range(40)]
+    jumping = plan_of()
+    assert [jumping.examples(step).tolist() for step in (39, 3, 20, 0)] == [straight[s] for s in (39, 3, 20, 0)]
+    assert [plan_of(seed=2).examples(step).tolist() for step in range(40)] != straight
+
+
+def test_lengths_match_within_batches():
+    plan = plan_of(count=1000, batch_size=8)
+    padded, plain = (
+        sum(p.batch(step)["input_ids"].size for step in range(64))
+        for p in (plan, plan_of(count=1000, batch_size=8, group_by_length=False))
+    )
+    assert padded < 0.75 * plain
+    assert all(plan.batch(s)["input_ids"].shape[1] in (8, 16, 24, 40) for s in range(64))
+
+
+def test_an_empty_set_is_refused():
+    with pytest.raises(InputError, match="no training examples"):
+        BatchPlan(features_of([]), 3, 1, [8], False)
+
+
+def test_evaluation_sees_everything_once_in_full_batches():
+    features = features_of([9, 3, 12, 5, 7, 4, 8])
+    seen = []
+    for numbers, batch in feature_sets.batches_by_length(features, 3, [8, 16]):
+        assert batch["input_ids"].shape[0] == 3
+        assert batch["label_ids"][: len(numbers)].tolist() == numbers.tolist()
+        seen += numbers.tolist()
+    assert sorted(seen) == list(range(7))
+    assert features.longest[seen].tolist() == sorted(features.longest)

@@ -1,0 +1,285 @@
+"""Training, evaluation and prediction of a task, in this process, with tiny models."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf import checkpoints, convert_checkpoint, exporting
+from bert_tf.checkpoints import run_directory, saver
+from bert_tf.encoder import BertEncoder
+from bert_tf.finetuning import feature_sets, workflow
+from bert_tf.finetuning import run as finetuning_run
+from bert_tf.finetuning.models import NO_TAG, ClassifierModel, TokenModel
+from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.selection import DevSelection, SelectionConfig
+from bert_tf.finetuning.workflow import Plan
+from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.files import InputError
+from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.tasks.custom import Columns, CustomTask
+from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.step import TrainingConfig
+from tests.conftest import assert_close, tiny_config
+from tests.programs import PIECES
+
+LONGEST = 14
+
+
+def run_of(folder, write, **training_options):
+    """Texts with an "a" are "yes"; of different lengths."""
+    rng = np.random.default_rng(0)
+    words = [" ".join(rng.choice(list("abcdefgh"), rng.integers(1, 9))) for _ in range(36)]
+    rows = [f"{text}\t{'yes' if 'a' in text else 'no'}\n" for text in words]
+    parts = {"train": rows[:24], "dev": rows[24:], "test": rows[30:]}
+    paths = {split: write(f"{split}.tsv", "text\tlabel\n" + "".join(part)) for split, part in parts.items()}
+    config = tiny_config(vocab_size=len(PIECES), num_hidden_layers=1)
+    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+    optimizer = OptimizerConfig(1e-3, 1, 0)
+    training_config = TrainingConfig(str(folder), optimizer, 4, **training_options)
+    task = CustomTask(paths, Columns())
+    return FinetuningRun(task, config, tokenizer, LONGEST, training_config, DistributionConfig(), num_workers=1)
+
+
+def test_batches_are_grouped_by_length_where_the_set_is_large_unless_asked_otherwise(tmp_path, write):
+    run = run_of(tmp_path, write)
+    batch_size, enough = run.training_config.train_batch_size, feature_sets.GROUPED_FROM_BATCHES
+
+    def groups(batches):
+        sequences = [([1, 2], [0, 0])] * (batches * batch_size)
+        return run.batch_plan(feature_sets.FeatureSet.from_sequences(sequences)).group_by_length
+
+    assert groups(enough)
+    assert not groups(enough - 1)
+    run.pad_to_max_seq_length = True
+    assert not groups(enough)
+    for asked in (True, False):
+        run.group_by_length = asked
+        assert groups(enough) == groups(1) == asked
+
+
+def lines_of(folder, kind):
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bilstm"),
+    [
+        ("classes", None),
+        ("choices", None),
+        ("tags", None),
+        ("choices", BiLstmConfig(1, 3)),
+        ("tags", BiLstmConfig(1, 3)),
+    ],
+)
+def test_short_padding_gives_the_loss_and_the_outputs_of_full_padding(kind, bilstm):
+    rng = np.random.default_rng(1)
+    sequences = [(rng.integers(1, 41, n).tolist(), [0] * (n - 2) + [1] * 2) for n in (5, 3, 6, 4)]
+    config = tiny_config()
+    if kind == "tags":
+        model = TokenModel(config, 5, bilstm=bilstm)
+        packed = feature_sets.FeatureSet.from_sequences(sequences)
+        tags = rng.integers(NO_TAG, 5, len(packed.input_ids)).astype(np.int32)
+        features = dataclasses.replace(packed, per_token={"tag_ids": (tags, NO_TAG)})
+    else:
+        choices = 2 if kind == "choices" else 1
+        model = ClassifierModel(config, 3 if choices == 1 else 1, choices=choices, bilstm=bilstm)
+        labels = {"label_ids": np.array([1, 0, 1, 0][: 4 // choices], np.int32)}
+        features = feature_sets.FeatureSet.from_sequences(sequences, labels, choices)
+    short, full = (features.batch(np.arange(len(features)), length) for length in (6, 30))
+    (loss, sums), (full_loss, full_sums) = (model.loss(batch, model.totals(batch), None) for batch in (short, full))
+    assert_close(loss, full_loss, atol=1e-6)
+    assert_close(sums["accuracy"], full_sums["accuracy"], atol=0)
+    outputs, full_outputs = model.predict(short), model.predict(full)
+    for name, value in outputs.items():
+        whole = full_outputs[name]
+        where = features.batch(np.arange(4), 6)["tag_ids"] != NO_TAG if name == "tags" else slice(None)
+        assert_close(value[where], (whole[:, :6] if name == "tags" else whole)[where], atol=1e-6, name=name)
+
+
+def test_predictions_by_length_are_those_of_full_padding_in_the_order_of_the_rows(tmp_path, write):
+    run = run_of(tmp_path, write)
+    features = run.features("dev")
+    outputs = run.predict(features, batch_size=5)
+    whole = run.model.predict(features.batch(np.arange(len(features)), LONGEST))
+    for name, values in outputs.items():
+        assert_close(values, whole[name], atol=1e-6, name=name)
+    assert run.task.scores(outputs, features).keys() == {"accuracy", "macro_f1", "loss"}
+
+
+def test_trials_train_evaluate_and_predict_and_go_on_after_an_interruption(tmp_path, write, monkeypatch):
+    out = tmp_path / "out"
+    plan = Plan(
+        *(True, True, True),
+        recipes=[Recipe(4, 1e-3, epochs, 1) for epochs in (2, 3)],
+        selection=SelectionConfig(keep_best=True),
+    )
+    chosen = DevSelection.chosen
+
+    def fail_in_the_second(self):
+        if self.run.training_config.num_train_steps == 18:
+            raise KeyboardInterrupt
+        return chosen(self)
+
+    monkeypatch.setattr(DevSelection, "chosen", fail_in_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        workflow.carry_out(run_of(out, write), plan)
+    monkeypatch.undo()
+    done = workflow.carry_out(run_of(out, write), plan)
+
+    rows = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
+    assert [row["num_train_epochs"] for row in rows] == [2, 3]
+    trials = [out / "trials" / row["trial"] for row in rows]
+    assert [line["step"] for line in lines_of(trials[1], "eval")] == [6, 12, 18]
+    for row, trial in zip(rows, trials, strict=True):
+        assert row["accuracy"] == max(line["accuracy"] for line in lines_of(trial, "eval"))
+    assert done["eval"]["dev"]["eval_accuracy"] == max(row["accuracy"] for row in rows)
+    kept = [any(trial.glob("best/*.index")) for trial in trials]
+    assert sorted(kept) == [False, True]  # the best trial's weights alone
+
+    results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
+    assert list(results) == ["eval_accuracy", "eval_loss", "eval_macro_f1", "global_step", "loss"]
+    written = json.loads((out / "eval_results.json").read_text())
+    assert written["confusion_matrix"]["labels"] == ["no", "yes"]
+    assert np.sum(written["confusion_matrix"]["counts"]) == 12
+    assert (out / "confusion_matrix.png").read_bytes().startswith(b"\x89PNG")
+    assert (trials[0] / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len((out / "test_predictions.tsv").read_text().splitlines()) == 7
+
+    later = dataclasses.replace(plan, do_train=False, do_predict=False)
+    assert workflow.carry_out(run_of(out, write), later)["eval"] == done["eval"]
+    with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
+        workflow.carry_out(run_of(out, write), dataclasses.replace(plan, warmup_proportion=0.5))
+    corrected = run_of(out, write)
+    optimizer = dataclasses.replace(corrected.training_config.optimizer, bias_correction=True)
+    corrected.training_config = dataclasses.replace(corrected.training_config, optimizer=optimizer)
+    with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
+        workflow.carry_out(corrected, plan)
+
+
+def test_another_init_checkpoint_is_refused_where_a_run_goes_on(tmp_path, write):
+    out = tmp_path / "out"
+    run = run_of(out, write)
+    run.record({}, 12)
+    saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
+    run.init_checkpoint = "elsewhere"
+    with pytest.raises(InputError, match="init_checkpoint was None, and is 'elsewhere' now"):
+        run.record({}, 12)
+    run.record({}, 12, allow_changes=True)
+
+
+def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
+    out = tmp_path / "out"
+    run = run_of(out, write)
+    how = dataclasses.replace(run.training_config, optimizer=OptimizerConfig(1e-3, 12, 0))
+    scored = iter([0.5, 0.75, 0.7, 0.75, 0.9])
+    run.task.scores = lambda outputs, features: {"accuracy": next(scored), "loss": 1.0}
+    plan = Plan(True, False, False, [Recipe(4, 1e-3, 2, 1)], selection=SelectionConfig("2", 2))
+    workflow.carry_out(run, plan)
+    assert [line["step"] for line in lines_of(out, "eval")] == [2, 4, 6, 8]
+    assert [path.name for path in out.glob("*.index")] == ["model.ckpt-8.index"]
+    assert [path.name for path in (out / "best").glob("*.index")] == ["model.ckpt-4.index"]
+    trained = run.with_training(how)
+    assert trained.restore() == 4
+    assert DevSelection(trained, "dev", plan.selection).chosen()["step"] == 4
+    workflow.carry_out(run_of(out, write), plan)  # has stopped already
+    assert len(lines_of(out, "eval")) == 4
+
+
+def test_a_missing_last_evaluation_is_made_up_for(tmp_path, write):
+    run = run_of(tmp_path / "out", write)
+    plan = Plan(True, True, False, [Recipe(4, 1e-3, 1, 1)])
+    workflow.carry_out(run, plan)
+    metrics = tmp_path / "out" / "metrics.jsonl"
+    whole = lines_of(tmp_path / "out", "eval")
+    metrics.write_text("".join(line + "\n" for line in metrics.read_text().splitlines() if '"eval"' not in line))
+    workflow.carry_out(run_of(tmp_path / "out", write), plan)
+    (made_up,) = lines_of(tmp_path / "out", "eval")
+    assert {k: v for k, v in made_up.items() if k != "time"} == {k: v for k, v in whole[0].items() if k != "time"}
+
+
+def test_a_large_training_set_is_tokenised_on_the_way_and_trains_to_the_same_weights(tmp_path, write, monkeypatch):
+    plan = Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)])
+    workflow.carry_out(run_of(tmp_path / "eager", write), plan)
+    monkeypatch.setattr(finetuning_run, "MOST_TOKENIZED_BEFORE", 5)
+    run = run_of(tmp_path / "lazy", write)
+    assert isinstance(run.features("train"), feature_sets.LazyFeatures)
+    workflow.carry_out(run, plan)
+    (eager,), (lazy,) = (lines_of(tmp_path / name, "train") for name in ("eager", "lazy"))
+    assert (eager["loss"], eager["gradient_norm"]) == (lazy["loss"], lazy["gradient_norm"])
+
+
+def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
+    run = run_of(tmp_path / "out", write)
+    pretrained = BertEncoder(run.config)
+    checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
+    saver.write_checkpoint(checkpoint, checkpoints.named_variables(pretrained.variables))
+    write("pretrained/run.json", '{"decisive": {"objective": "ltr"}}')
+    run.init_checkpoint = checkpoint
+    workflow.carry_out(run, Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)]))
+    assert run_directory.recorded(str(tmp_path / "out"))["causal"]
+    later = run_of(tmp_path / "out", write)  # to evaluate, without the pre-trained model
+    assert later.model.encoder.causal
+    with pytest.raises(InputError, match=r"model\.ckpt-6 is a left-to-right model"):
+        convert_checkpoint.convert(str(tmp_path / "out"), str(tmp_path / "hf"), "hf")
+
+
+def test_a_finished_run_knows_its_bilstm(tmp_path, write):
+    out = str(tmp_path / "out")
+    run = run_of(out, write)
+    run.asked_bilstm = BiLstmConfig(1, 3)
+    checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
+    encoder = checkpoints.named_variables(BertEncoder(run.config).variables)
+    saver.write_checkpoint(checkpoint, encoder)
+    run.init_checkpoint = checkpoint
+    plan = Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)])
+    workflow.carry_out(run, plan)
+    assert [run_directory.recorded(out)[f"bilstm_{name}"] for name in ("layers", "units")] == [1, 3]
+    later = run_of(out, write)  # to evaluate, without a flag
+    assert later.restore() == 6  # every variable has its tensor
+    assert later.model.bilstm.config == BiLstmConfig(1, 3)
+    later.asked_bilstm = BiLstmConfig(1, 4)
+    later.task = CustomTask(later.task.paths, Columns(), labels=["yes", "no"])
+    with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
+        workflow.carry_out(later, plan)
+    assert workflow.recorded_labels(out) == ["no", "yes"]
+    assert exporting.build(out, ExportConfig()).plain is None  # all of it is found in the folder
+    with pytest.raises(InputError, match="bilstm/layer_0/forward_lstm/lstm_cell/kernel"):
+        convert_checkpoint.convert(out, str(tmp_path / "hf"), "hf")
+
+
+def test_tags_are_learned_and_written_as_conll(tmp_path, write):
+    sentence = "a O\nbcd B-PER\ne I-PER\n\n"
+    paths = {split: write(f"{split}.txt", sentence * count) for split, count in (("train", 8), ("dev", 3))}
+    paths["test"] = write("test.txt", "a\nbcd\n\na\n")
+    run = run_of(tmp_path, write).with_task(TaggingTask(paths), str(tmp_path / "out"))
+    done = workflow.carry_out(run, Plan(True, True, True, [Recipe(4, 1e-2, 10, 1)]))
+    assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # there is nothing else to learn
+    assert done["eval"]["dev"]["eval_loss"] < 0.2
+    lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
+    assert [line.split(" ")[0] for line in lines] == ["a", "bcd", "", "a", ""]
+    assert lines[1] == "bcd B-PER"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"evaluate_every": "day"}, "--evaluate_every is 'day'"),
+        ({"evaluate_every": "0"}, "--evaluate_every is '0'"),
+        ({"early_stopping_patience": -1}, "--early_stopping_patience is -1"),
+    ],
+)
+def test_impossible_ways_of_choosing_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        SelectionConfig(**options)
+
+
+def test_a_plan_does_something():
+    with pytest.raises(InputError, match="At least one of --do_train, --do_eval and --do_predict"):
+        Plan(False, False, False, [])

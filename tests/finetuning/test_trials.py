@@ -1,0 +1,84 @@
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf.checkpoints import saver
+from bert_tf.config import BertConfig
+from bert_tf.finetuning import trials
+from bert_tf.finetuning.recipes import Recipe, count_steps, fresh_top_layers, recipe_grid
+from bert_tf.finetuning.trials import TrialTable
+from bert_tf.runtime.files import InputError
+from tests.conftest import tiny_config
+
+SCORES = {1: 0.5, 2: 0.75, 3: 0.7}
+
+
+def test_steps_are_counted_as_the_release_counts_them():
+    assert count_steps(3668, 32, 3.0, 0.1) == (343, 34)
+    with pytest.raises(InputError, match="5 training examples make no step with --train_batch_size=32"):
+        count_steps(5, 32, 3.0, 0.1)
+    with pytest.raises(InputError, match="a training batch of 0 examples"):
+        count_steps(5, 0, 3.0, 0.1)
+
+
+def test_the_papers_grid():
+    recipes = recipe_grid([16, 32], [5e-5, 4e-5, 3e-5, 2e-5], [2, 3, 4], [1])
+    assert len({recipe.name for recipe in recipes}) == 24
+    assert recipes[0].name == "batch16_lr5e-05_epochs2_seed1"
+    assert len(recipe_grid([16, 16], [5e-5, 0.00005], [2, 2.0], [1])) == 1
+
+
+def test_top_layers_that_start_afresh():
+    config: BertConfig = tiny_config(num_hidden_layers=4)
+    assert fresh_top_layers(config, 0) == ""
+    assert fresh_top_layers(config, 2) == "bert/pooler/.*|bert/encoder/layer_2/.*|bert/encoder/layer_3/.*"
+    with pytest.raises(InputError, match="--reinit_layers is 5, but the model has 4 layers"):
+        fresh_top_layers(config, 5)
+
+
+def run(folder, seeds, trained, decisive=None, fail_at=None, **options):
+    def train(recipe, trial_folder):
+        if recipe.seed == fail_at:
+            raise KeyboardInterrupt
+        trained.append(recipe.seed)
+        assert trial_folder.endswith(f"trials/{recipe.name}")
+        return {"step": 9, "loss": 1.0, "accuracy": SCORES[recipe.seed]}
+
+    recipes = [Recipe(8, 1e-4, 2, seed) for seed in seeds]
+    table = TrialTable(str(folder), "accuracy")
+    return trials.run_trials(recipes, table, decisive or {"task": "a"}, train, **options)
+
+
+def test_finished_trials_are_not_repeated_after_an_interruption(tmp_path, capsys):
+    trained = []
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, (1, 2, 3), trained, fail_at=3)
+    best = run(tmp_path, (1, 2, 3), trained)
+    assert trained == [1, 2, 3]
+    assert (best["seed"], best["accuracy"]) == (2, 0.75)
+    rows = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    assert [row["seed"] for row in rows] == [1, 2, 3]
+    (summary,) = TrialTable(str(tmp_path), "accuracy").summary()
+    assert summary["mean accuracy"] == pytest.approx(0.65)
+    assert summary["deviation"] == pytest.approx(0.1323, abs=1e-4)
+    assert "Best trial: batch8_lr0.0001_epochs2_seed2 (accuracy 0.75)" in capsys.readouterr().err
+
+
+def test_checkpoints_that_a_killed_run_left_are_removed(tmp_path):
+    run(tmp_path, (1, 2), [])
+    table = TrialTable(str(tmp_path), "accuracy")
+    folders = [tmp_path / "trials" / row["trial"] for row in table.rows()]
+    for folder in folders:
+        saver.CheckpointSaver(str(folder), 1).save(9, {"global_step": np.int64(9)})
+    run(tmp_path, (1, 2), [])
+    assert [saver.latest_checkpoint(str(folder)) is None for folder in folders] == [True, False]
+
+
+def test_trials_of_other_settings_are_refused(tmp_path):
+    run(tmp_path, (1,), [])
+    with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
+        run(tmp_path, (1, 2), [], decisive={"task": "b"})
+    trained = []
+    run(tmp_path, (1, 2), trained, decisive={"task": "b"}, allow_changes=True)
+    assert trained == [2]

@@ -1,0 +1,213 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.models import ClassifierModel, SpanModel
+from bert_tf.model.heads import log_likelihood_loss, span_loss
+from bert_tf.pretraining.model import PretrainingModel
+from tests.conftest import (
+    assert_close,
+    golden_json,
+    golden_path,
+    is_compiled,
+    restored,
+    tiny_config,
+    without_dropout,
+)
+
+
+def int32(arrays):
+    return {name: x.astype(np.int32) if x.dtype == np.int64 else x for name, x in arrays.items()}
+
+
+@pytest.mark.parametrize("name", ["gelu", "smallvar"])
+def test_pretraining_heads_and_losses_are_the_releases(name):
+    folder = golden_path(f"model/{name}")
+    model = PretrainingModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
+    restored(model, folder / "bert_model.ckpt")
+    batch, expected = int32(np.load(folder / "inputs.npz")), np.load(folder / "outputs.npz")
+
+    output = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+    table = model.encoder.embedding_table
+    logits = model.masked_lm(output.sequence_output, batch["masked_lm_positions"], table)
+    assert_close(tf.nn.log_softmax(logits), expected["mlm_log_probs"], 5e-5)
+    per_example = log_likelihood_loss(logits, batch["masked_lm_ids"].reshape(-1))
+    assert_close(per_example, expected["mlm_per_example_loss"], 5e-5)
+    next_logits = model.next_sentence(output.pooled_output)
+    assert_close(tf.nn.log_softmax(next_logits), expected["nsp_log_probs"], 5e-5)
+
+    loss, metrics = model.loss(batch, model.totals(batch), None)
+    means = {name: float(total / weight) for name, (total, weight) in metrics.items()}
+    assert_close(loss, expected["total_loss"], 5e-5)
+    assert_close(means["masked_lm_loss"], expected["mlm_loss"], 5e-5)
+    assert_close(means["next_sentence_loss"], expected["nsp_loss"], 5e-5)
+
+
+@pytest.mark.parametrize("shape", [(7,), (3, 5)])
+def test_compiled_loss_and_its_gradient_are_the_plain_ones(shape):
+    rng = np.random.default_rng(0)
+    logits = tf.constant(rng.normal(0, 9, (*shape, 33)), tf.float32)
+    labels = tf.constant(rng.integers(0, 33, shape), tf.int32)
+    upstream = tf.constant(rng.normal(size=shape), tf.float32)
+
+    def with_gradient(logits, labels, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = log_likelihood_loss(logits, labels)
+        return loss, tape.gradient(loss, logits, upstream)
+
+    compiled = tf.function(with_gradient)
+    assert is_compiled(compiled, logits, labels, upstream)
+    for found, plain in zip(compiled(logits, labels, upstream), with_gradient(logits, labels, upstream), strict=True):
+        assert_close(found, plain, 1e-5)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        compiled(logits, tf.fill(shape, 33), upstream)
+
+
+def test_loss_is_the_same_in_parts():
+    model = PretrainingModel(without_dropout(tiny_config()))
+    rng = np.random.default_rng(0)
+    batch = {
+        "input_ids": rng.integers(1, 41, (6, 10)).astype(np.int32),
+        "input_mask": np.ones((6, 10), np.int32),
+        "segment_ids": np.zeros((6, 10), np.int32),
+        "masked_lm_positions": rng.integers(0, 10, (6, 4)).astype(np.int32),
+        "masked_lm_ids": rng.integers(0, 41, (6, 4)).astype(np.int32),
+        "masked_lm_weights": (rng.random((6, 4)) < 0.6).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, 6).astype(np.int32),
+    }
+    totals = model.totals(batch)
+    whole, _ = model.loss(batch, totals, None)
+    parts = [model.loss({k: x[i : i + 2] for k, x in batch.items()}, totals, None)[0] for i in (0, 2, 4)]
+    assert_close(sum(parts), whole, 1e-5)
+
+
+def test_only_the_pretraining_heads_are_initialized_as_the_config_says():
+    config = dataclasses.replace(tiny_config(), initializer_range=10.0)
+    pretrained = PretrainingModel(config).next_sentence.output_weights
+    assert np.abs(pretrained.value).max() > 1
+    for head in (ClassifierModel(config, 3).head, SpanModel(config).head):
+        assert 0.001 < np.abs(head.output_weights.value).max() <= 0.04  # cut off at two standard deviations
+
+
+def test_left_to_right_objective_predicts_each_right_neighbour():
+    model = PretrainingModel(tiny_config(), objective="ltr")
+    ids = np.array([[5, 6, 7, 8, 0, 0], [9, 10, 0, 0, 0, 0]], np.int32)
+    batch = {"input_ids": ids, "input_mask": (ids > 0).astype(np.int32), "segment_ids": np.zeros_like(ids)}
+    loss, metrics = model.loss(batch, model.totals(batch), None)
+    assert float(metrics["masked_lm_loss"][1]) == 4  # three neighbours in the first row, one in the second
+    output = model.encoder(ids, batch["input_mask"], batch["segment_ids"]).sequence_output
+    positions = np.array([[0, 1, 2], [0, 0, 0]], np.int32)
+    logits = model.masked_lm(output, positions, model.encoder.embedding_table)
+    per_token = log_likelihood_loss(logits, np.array([6, 7, 8, 10, 10, 10], np.int32)).numpy()
+    assert_close(loss, (per_token[:3].sum() + per_token[3]) / 4, 1e-4)
+    assert not any(variable.path.startswith("bert/pooler") for variable in model.trained_variables)
+
+
+def test_left_to_right_objective_reads_what_was_masked():
+    model = PretrainingModel(tiny_config(), objective="ltr")
+    ids = np.array([[5, 6, 7, 8, 0, 0]], np.int32)
+    batch = {"input_ids": ids, "input_mask": (ids > 0).astype(np.int32), "segment_ids": np.zeros_like(ids)}
+    expected, _ = model.loss(batch, model.totals(batch), None)
+    masked = ids.copy()
+    masked[0, [1, 3]] = 4
+    batch |= {
+        "input_ids": masked,
+        "masked_lm_positions": np.array([[1, 3, 0]], np.int32),
+        "masked_lm_ids": np.array([[6, 8, 0]], np.int32),
+        "masked_lm_weights": np.array([[1, 1, 0]], np.float32),
+    }
+    assert_close(model.loss(batch, model.totals(batch), None)[0], expected, 1e-6)
+
+
+def test_classifier_is_the_releases():
+    folder = golden_path("heads")
+    config = BertConfig.from_json_file(str(folder / "bert_config.json"))
+    model = restored(ClassifierModel(config, 3), folder / "classifier.ckpt", may_be_fresh="")
+    inputs, expected = int32(np.load(folder / "classifier_inputs.npz")), np.load(folder / "classifier_outputs.npz")
+    batch = {name: inputs[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    batch["label_ids"] = inputs["label_ids"].reshape(-1)
+    outputs = model.predict(batch)
+    for name in ("logits", "probabilities", "per_example_loss"):
+        # The last row is padding: every score gets -10000, where float32 is spaced by 1e-3.
+        assert_close(outputs[name][:-1], expected[name][:-1], 5e-5, name)
+    assert_close(outputs["logits"][-1], expected["logits"][-1], 1e-2)
+    loss, metrics = model.loss(batch, model.totals(batch), None)
+    assert_close(loss, expected["loss"], 1e-2)
+    real = np.asarray(inputs["is_real_example"], bool).reshape(-1)
+    correct = np.argmax(outputs["logits"], axis=-1) == batch["label_ids"]
+    assert_close(correct[real].mean(), expected["metric_eval_accuracy"], 1e-6)
+    assert_close(outputs["per_example_loss"].numpy()[real].mean(), expected["metric_eval_loss"], 5e-5)
+    assert float(metrics["accuracy"][0]) == correct.sum()
+
+
+def test_spans_are_the_releases():
+    folder = golden_path("heads")
+    config = without_dropout(BertConfig.from_json_file(str(folder / "bert_config.json")))
+    model = restored(SpanModel(config), folder / "squad.ckpt", may_be_fresh="")
+    batch, expected = int32(np.load(folder / "squad_inputs.npz")), np.load(folder / "squad_outputs.npz")
+    outputs = model.predict(batch)
+    assert_close(outputs["start_logits"], expected["start_logits"], 5e-5)
+    assert_close(outputs["end_logits"], expected["end_logits"], 5e-5)
+    loss, _ = model.loss(batch, model.totals(batch), tf.constant([1, 2]))
+    assert_close(loss, expected["train_total_loss_dropout0"], 5e-5)
+    assert not any(variable.path.startswith("bert/pooler") for variable in model.trained_variables)
+
+
+def test_positions_outside_the_sequence_cost_nothing():
+    logits = tf.random.stateless_normal([2, 5], [1, 2])
+    inside = span_loss(logits, logits, tf.constant([1, 1]), tf.constant([2, 2]))
+    outside = span_loss(logits, logits, tf.constant([1, 7]), tf.constant([2, 7]))
+    assert_close(outside[0], inside[0], 1e-6)
+    assert float(outside[1]) == 0
+
+
+def test_streaming_evaluation_metrics_are_the_releases():
+    folder = golden_path("model/gelu")
+    expected = golden_json("model/gelu/eval_metrics.json")
+    batches = int32(np.load(folder / "eval_batches.npz"))
+    model = PretrainingModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
+    restored(model, folder / "bert_model.ckpt")
+
+    from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+    from bert_tf.training.evaluation import BatchEvaluator
+
+    evaluator = BatchEvaluator(model, build_strategy(DistributionConfig()))
+    means = evaluator.evaluate(lambda context: tf.data.Dataset.from_tensor_slices(batches), 3)
+    for name, value in expected["metrics"].items():
+        assert_close(means[name], value, 1e-5, name)
+    assert_close(means["loss"], np.mean(expected["batch_total_loss"]), 1e-5)
+
+
+def test_regression_and_multi_label_losses():
+    config = tiny_config()
+    batch = {name: np.ones((2, 4), np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
+    regression = ClassifierModel(config, 1, "regression")
+    batch["label_ids"] = np.array([1.0, 3.0], np.float32)
+    score = regression.predict(batch)["score"].numpy()
+    assert_close(regression.loss(batch, regression.totals(batch), None)[0], ((score - [1, 3]) ** 2).mean(), 1e-5)
+    several = ClassifierModel(config, 3, "multi_label")
+    batch["label_ids"] = np.array([[1, 0, 1], [0, 0, 0]], np.float32)
+    p = several.predict(batch)["probabilities"].numpy()
+    expected = -np.where(batch["label_ids"] == 1, np.log(p), np.log(1 - p)).mean()
+    assert_close(several.loss(batch, several.totals(batch), None)[0], expected, 1e-5)
+
+
+def test_class_weights_weigh_examples():
+    model = ClassifierModel(tiny_config(), 2, class_weights=[1.0, 3.0])
+    batch = {name: np.arange(8, dtype=np.int32).reshape(2, 4) % 2 + 1 for name in ("input_ids", "input_mask")}
+    batch |= {"segment_ids": np.zeros((2, 4), np.int32), "label_ids": np.array([0, 1], np.int32)}
+    losses = model.predict(batch)["per_example_loss"].numpy()
+    assert_close(model.loss(batch, model.totals(batch), None)[0], (losses[0] + 3 * losses[1]) / 4, 1e-6)
+
+
+def test_dropout_before_the_classifier_is_fixed_at_a_tenth():
+    model = ClassifierModel(dataclasses.replace(without_dropout(tiny_config()), hidden_size=1200, vocab_size=7), 1)
+    pooled = tf.ones([50, 1200])
+    model.head.output_weights.assign(tf.ones([1, 1200]))
+    sums = model.head(pooled, seed=tf.constant([1, 1])).numpy() / 1200
+    assert 0.97 < sums.mean() < 1.03
+    assert 0.001 < sums.std() < 0.03

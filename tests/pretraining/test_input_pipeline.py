@@ -1,0 +1,127 @@
+import itertools
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.pretraining import input_pipeline
+from tests.pretraining.test_record_shards import FEATURES, find, write_shard
+
+
+@pytest.fixture
+def shards(tmp_path, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 10)
+    start = 0
+    for i, count in enumerate((7, 1, 12)):
+        write_shard(tmp_path / f"part-{i}.tfrecord", range(start, start + count))
+        start += count
+    return find(tmp_path / "part-*")
+
+
+def first_ids(dataset, count):
+    return [batch["input_ids"][:, 0].numpy().tolist() for batch in dataset.take(count)]
+
+
+def batches(shards, start=0, count=12, seed=1, context=None, size=3):
+    return first_ids(input_pipeline.training_batches(shards, FEATURES, size, seed, start, context), count)
+
+
+def test_every_epoch_has_every_record_once(shards):
+    stream = list(itertools.chain(*batches(shards, count=20)))
+    assert sorted(stream[:60]) == sorted(list(range(20)) * 3)
+    assert stream[:20] != stream[20:40]
+
+
+def test_batches_are_a_function_of_seed_and_step(shards):
+    all_batches = batches(shards, count=30)
+    for start in (1, 3, 4, 7, 13, 22):
+        assert batches(shards, start=start, count=8) == all_batches[start : start + 8]
+    assert batches(shards, count=30, seed=2) != all_batches
+
+
+def test_pipelines_and_replicas_share_each_global_batch(shards):
+    whole = batches(shards, count=6, size=4)
+    parts = []
+    for i in range(2):
+        context = tf.distribute.InputContext(num_input_pipelines=2, input_pipeline_id=i, num_replicas_in_sync=4)
+        parts.append(batches(shards, count=12, size=4, context=context))
+        assert batches(shards, start=2, count=4, size=4, context=context) == parts[-1][4:8]
+    for step, batch in enumerate(whole):
+        assert batch == list(itertools.chain(*(part for p in parts for part in p[2 * step : 2 * step + 2])))
+
+
+def test_evaluation_goes_through_the_files_in_order_and_starts_again(shards):
+    dataset = input_pipeline.evaluation_batches(shards, FEATURES, 8)
+    assert list(itertools.chain(*first_ids(dataset, 3))) == [*range(20), 0, 1, 2, 3]
+
+
+def test_parsed_types_and_shapes(shards):
+    batch = next(iter(input_pipeline.training_batches(shards, FEATURES, 3, 0, 0)))
+    assert {name: (x.shape.as_list(), x.dtype.name) for name, x in batch.items()} == {
+        "input_ids": ([3, 5], "int32"),
+        "input_mask": ([3, 5], "int32"),
+        "segment_ids": ([3, 5], "int32"),
+        "masked_lm_positions": ([3, 2], "int32"),
+        "masked_lm_ids": ([3, 2], "int32"),
+        "masked_lm_weights": ([3, 2], "float32"),
+        "next_sentence_labels": ([3], "int32"),
+    }
+
+
+def test_the_shards_of_a_step_and_of_its_window_are_known(shards):
+    def shards_of(numbers):
+        return sorted({f"part-{(number > 6) + (number > 7)}.tfrecord" for number in numbers})
+
+    stream = batches(shards, count=20)
+    for step in (0, 3, 4, 11, 19):
+        found = input_pipeline.shards_of_step(shards, 3, 1, step)
+        assert [os.path.basename(path) for path in found] == shards_of(stream[step])
+        found = input_pipeline.shards_of_window(shards, 3, 1, step)
+        window = step // 4 * 4
+        assert [os.path.basename(path) for path in found] == shards_of(itertools.chain(*stream[window : window + 4]))
+
+
+def test_files_are_mixed_by_their_sizes(tmp_path, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 10)
+    for i, count in enumerate((20, 80)):
+        write_shard(tmp_path / f"part-{i}.tfrecord", range(100 * i, 100 * i + count))
+    stream = list(itertools.chain(*batches(find(tmp_path / "part-*"), size=10, count=10)))
+    assert len(set(stream)) == 100
+    assert [sum(number < 100 for number in stream[part : part + 50]) for part in (0, 50)] == [14, 6]
+
+
+def test_large_shards_are_not_skipped_through_for_lanes(shards, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_LARGE_SHARD", 6)
+    assert input_pipeline._lane_count(3, 20, seed=1) == 3
+    assert input_pipeline._lane_count(3, 18, seed=1) == 8
+    assert sorted(itertools.chain(*batches(shards, size=10, count=2))) == list(range(20))
+
+
+def test_a_late_step_is_found_without_reading_what_is_before_it(shards, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 3)
+    monkeypatch.setattr(input_pipeline, "_LANES", 1)
+    last = shards[2].path
+    step = next(i for i in range(900_000, 900_020) if input_pipeline.shards_of_window(shards, 3, 1, i) == [last])
+    batch = batches(shards, start=step, count=1)
+    for shard in shards[:2]:
+        os.remove(shard.path)
+    assert batches(shards, start=step, count=1) == batch
+
+
+@pytest.mark.parametrize(("lanes", "seed"), [(8, None), (2, 5), (8, 5)])
+def test_locate_agrees_with_the_stream(shards, monkeypatch, lanes, seed):
+    monkeypatch.setattr(input_pipeline, "_LANES", lanes)
+    numbers = [_numbers(shard) for shard in shards]
+    stream = [numbers[s][r] for s, r in zip(*input_pipeline.locate(shards, np.arange(90), seed), strict=True)]
+    for start in (0, 6, 19, 45):
+        records = input_pipeline._records_from(shards, start, seed).take(41).batch(41)
+        assert _first_ids_of(next(iter(records))) == stream[start : start + 41]
+
+
+def _numbers(shard):
+    return _first_ids_of(next(iter(tf.data.TFRecordDataset(shard.path).batch(100))))
+
+
+def _first_ids_of(records):
+    return input_pipeline.parse(FEATURES, records)["input_ids"][:, 0].numpy().tolist()

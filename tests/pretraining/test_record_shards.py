@@ -1,0 +1,90 @@
+import pytest
+import tensorflow as tf
+
+from bert_tf.pretraining import record_shards
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import Sidecar, pretraining_features, serialize
+
+LENGTH, PREDICTIONS, VOCAB = 5, 2, 1000
+FEATURES = pretraining_features(LENGTH, PREDICTIONS)
+
+
+def write_shard(path, numbers, features=FEATURES):
+    """A shard whose records carry their number as the first id."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in numbers:
+            values = {f.name: [0.0 if f.is_float else 0] * f.length for f in features}
+            values["input_ids"][0] = number
+            writer.write(serialize(features, values))
+
+
+def find(pattern, length=LENGTH, predictions=PREDICTIONS, vocab_size=VOCAB, vocab_sha256=None):
+    return record_shards.find_shards(str(pattern), length, predictions, vocab_size, vocab_sha256)
+
+
+def sidecar(path, **changes):
+    values = {
+        "records": 3,
+        "file_size": path.stat().st_size,
+        "max_seq_length": LENGTH,
+        "max_predictions_per_seq": PREDICTIONS,
+        "vocab_sha256": "abc",
+        "settings": {},
+    }
+    Sidecar(**(values | changes)).write(str(path))
+
+
+def test_sidecars_give_the_counts_and_are_passed_over_by_globs(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    write_shard(path, range(3))
+    sidecar(path)
+    (shard,) = find(tmp_path / "*", vocab_sha256="abc")
+    assert (shard.records, shard.sidecar.vocab_sha256) == (3, "abc")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_seq_length": 9}, "--max_seq_length=9, but --max_seq_length is 5"),
+        ({"max_predictions_per_seq": 9}, "--max_predictions_per_seq=9"),
+        ({"vocab_sha256": "other"}, "another vocabulary"),
+        ({"file_size": 1}, "by its sidecar"),
+        ({"format_version": 99}, "not a sidecar of format"),
+    ],
+)
+def test_sidecars_that_do_not_fit_are_refused(tmp_path, changes, message):
+    path = tmp_path / "a.tfrecord"
+    write_shard(path, range(3))
+    sidecar(path, **changes)
+    with pytest.raises(InputError, match=message):
+        find(path, vocab_sha256="abc")
+
+
+def test_files_without_sidecar_are_checked_by_their_records(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    write_shard(path, [1, 2])
+    with pytest.raises(InputError, match="input_ids has 5 numbers, but 6 are expected"):
+        find(path, length=6)
+    with pytest.raises(InputError, match="masked_lm_positions has 2 numbers, but 1 are expected"):
+        find(path, predictions=1)
+    write_shard(path, [VOCAB])
+    with pytest.raises(InputError, match="the id 1000 is outside the model's vocabulary"):
+        find(path)
+
+
+def test_damaged_files_are_refused(tmp_path, write):
+    with pytest.raises(InputError, match="matches no file"):
+        find(tmp_path / "*.tfrecord")
+    with pytest.raises(InputError, match="is empty"):
+        find(write("empty.tfrecord", b""))
+    path = tmp_path / "a.tfrecord"
+    write_shard(path, range(3))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with pytest.raises(InputError, match="ends inside its record 3"):
+        find(path)
+    path.write_bytes(whole[:30] + bytes([whole[30] ^ 255]) + whole[31:])
+    with pytest.raises(InputError, match=r"first record of .* can't be read"):
+        find(path)
+    with pytest.raises(InputError, match="is not a TFRecord file"):
+        find(write("text.tfrecord", "no records here, just text, and not much of it\n"))

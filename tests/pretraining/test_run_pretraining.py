@@ -1,0 +1,145 @@
+import json
+import re
+
+import pytest
+
+from bert_tf import checkpoints
+from bert_tf.checkpoints import saver
+from bert_tf.config import BertConfig
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.pretraining import input_pipeline
+from bert_tf.pretraining.run import PretrainingData, PretrainingRun
+from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.files import InputError
+from bert_tf.training.step import TrainingConfig
+from tests import programs
+from tests.programs import LENGTH, PREDICTIONS
+
+
+@pytest.fixture
+def files(tmp_path):
+    config, vocab = programs.write_model_files(tmp_path)
+    data = [programs.write_pretraining_data(tmp_path / f"part-{i}.tfrecord", 40, seed=i) for i in range(2)]
+    return config, vocab, ",".join(data)
+
+
+def flags(files, output_dir, **values):
+    config, vocab, data = files
+    defaults = {
+        "bert_config_file": config,
+        "vocab_file": vocab,
+        "input_file": data,
+        "output_dir": output_dir,
+        "max_seq_length": LENGTH,
+        "max_predictions_per_seq": PREDICTIONS,
+        "train_batch_size": 8,
+        "num_train_steps": 6,
+        "num_warmup_steps": 2,
+        "learning_rate": 1e-3,
+    }
+    return [f"--{name}={value}" for name, value in (defaults | values).items()]
+
+
+def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
+    out = tmp_path / "out"
+    longer = programs.write_pretraining_data(tmp_path / "longer.tfrecord", length=LENGTH + 2)
+    values = {"eval_input_file": files[2].split(",")[1], "eval_steps": 3, "log_steps": 2, "save_checkpoints_steps": 4}
+    values |= {"second_input_file": longer, "second_max_seq_length": LENGTH + 2, "second_phase_proportion": 1 / 3}
+    values |= {"second_max_predictions_per_seq": PREDICTIONS, "recipe": "bert_base"}
+    given = [flag for flag in flags(files, out, **values) if not flag.startswith("--learning_rate")]
+    command = ["run_pretraining.py", *given, "--do_train", "--do_eval"]
+    output = programs.run(*command, "--do_export", f"--export_dir={tmp_path / 'exported'}")
+    assert "Traceback" not in output
+    assert f"Steps 4 to 6: sequences of {LENGTH + 2} from 40 examples in 1 files." in output
+    decisive = json.loads((out / "run.json").read_text())["decisive"]
+    assert [phase["steps"] for phase in decisive["phases"]] == [[0, 4], [4, 6]]
+    assert (decisive["learning_rate"], decisive["train_batch_size"]) == (1e-4, 8)  # the recipe's, and what was given
+    assert "with the signatures serving_default, pairs, all_layers, ids, fill_mask" in output
+    assert (tmp_path / "exported" / "saved_model.pb").exists()
+    results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
+    assert list(results) == [
+        *("global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"),
+        *("next_sentence_accuracy", "next_sentence_loss"),
+    ]
+    assert results["global_step"] == "6"
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["kind"], line["step"]) for line in lines] == [
+        *(("train", 2), ("train", 3), ("eval", 3), ("train", 4), ("train", 6), ("eval", 6))
+    ]
+    assert "perplexity" in lines[-1]
+    assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= lines[0].keys()
+    assert sorted(p.name for p in out.glob("*.index")) == ["model.ckpt-4.index", "model.ckpt-6.index"]
+    source = checkpoints.open_checkpoint(str(out))
+    assert int(source.read("global_step")) == 6
+    assert {"vocab.txt", "bert_config.json", "run.json"} <= {p.name for p in out.iterdir()}
+
+    output = programs.run(*command, "--learning_rate=2e-3", expect=1)
+    assert "learning_rate was 0.0001, and is 0.002 now" in output
+    assert "Traceback" not in output
+
+
+def a_run(files, folder, config=None, data=None, **options):
+    training = TrainingConfig(str(folder), OptimizerConfig(1e-3, 4, 1), options.pop("train_batch_size", 8))
+    return PretrainingRun(
+        config or BertConfig.from_json_file(files[0]),
+        options.pop("objective", "mlm_nsp"),
+        [data or PretrainingData(files[2], LENGTH, PREDICTIONS)],
+        [4],
+        training,
+        DistributionConfig(),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("objective", ["mlm", "ltr"])
+def test_ablations_run(files, tmp_path, objective):
+    run = a_run(files, tmp_path / "out", objective=objective)
+    means = run.train()
+    assert "next_sentence_loss" not in means
+    assert means["masked_lm_loss"] > 0
+    assert run.evaluate(8, 2)["global_step"] == 4
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_written(files, tmp_path):
+    config = BertConfig.from_json_file(files[0])
+    small = BertConfig.from_dict(config.to_dict() | {"vocab_size": 20})
+    cases = [
+        ({"data": PretrainingData(files[2], 64, PREDICTIONS)}, "only 32"),
+        ({"data": PretrainingData(files[2], LENGTH + 1, PREDICTIONS)}, "are expected"),
+        ({"data": PretrainingData(str(tmp_path / "no*"), LENGTH, PREDICTIONS)}, "matches no file"),
+        ({"config": small}, "outside the model's vocabulary"),
+        ({"config": small, "vocab_file": files[1]}, "but the model's vocab_size is 20"),
+        ({"objective": "rtd"}, "--objective is 'rtd'"),
+        ({"train_batch_size": 0}, "--train_batch_size is 0"),
+    ]
+    for options, message in cases:
+        with pytest.raises(InputError, match=message):
+            _ = a_run(files, tmp_path / "out", **options).model
+    assert not (tmp_path / "out").exists()
+
+
+def test_data_that_was_made_anew_is_refused_where_a_run_goes_on(files, tmp_path):
+    a_run(files, tmp_path / "out").record({})
+    saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"x": 1.0})
+    a_run(files, tmp_path / "out").record({})
+    programs.write_pretraining_data(tmp_path / "part-1.tfrecord", 40, seed=9)
+    with pytest.raises(
+        InputError, match=r"settings:\n  phases 1: contents: .*part-1.tfrecord was '\S+, and is .*\nUse"
+    ):
+        a_run(files, tmp_path / "out").record({})
+    a_run(files, tmp_path / "out").record({}, allow_changes=True)
+
+
+def test_a_damaged_record_stops_the_run_with_the_names_of_its_shards(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 8)
+    path = files[2].split(",")[0]
+    with open(path, "r+b") as file:
+        file.seek(20 * (len(file.read()) // 40) + 30)  # inside a record's data: only its checksum tells
+        file.write(b"\xff" * 4)
+    with pytest.raises(InputError, match=r"--input_file: the data after step \d \(part-.*\) is damaged"):
+        a_run((files[0], files[1], path), tmp_path / "out").train()
+
+
+def test_usage_errors_name_the_flag(files, tmp_path):
+    output = programs.run("run_pretraining.py", *flags(files, tmp_path / "out"), expect=1)
+    assert re.search(r"^error: At least one of --do_train, --do_eval and --do_export", output, re.MULTILINE)

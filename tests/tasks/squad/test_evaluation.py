@@ -1,0 +1,143 @@
+import json
+
+import pytest
+
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import squad
+from bert_tf.tasks.squad.predictions import SquadPredictions
+from tests.conftest import golden_json, golden_path
+
+
+def articles_of(name):
+    return golden_json(name)["data"]
+
+
+def one_question(*answers, qas_id="q"):
+    """The "data" of a file with one question."""
+    question = {"id": qas_id, "question": "?", "answers": [{"text": text, "answer_start": 0} for text in answers]}
+    return [{"paragraphs": [{"context": "c", "qas": [question]}]}]
+
+
+def cases(kind):
+    try:
+        return golden_json("squad_eval/results.json")[kind]
+    except pytest.skip.Exception:
+        return []
+
+
+@pytest.mark.parametrize("case", cases("subset"), ids=lambda case: case["predictions"])
+def test_scores_of_leaderboard_systems(case):
+    version = case["version"].removeprefix("v")
+    articles = articles_of(f"squad_eval/dev_subset_v{version}.json")
+    answers = squad.read_answers(str(golden_path(f"squad_eval/{case['predictions']}")))
+    evaluate = squad.evaluate_v1 if version == "1.1" else squad.evaluate_v2
+    assert evaluate(articles, answers) == pytest.approx(case["result"], abs=1e-9)
+    if "na_probs" in case:
+        odds = golden_json(f"squad_eval/{case['na_probs']}")
+        expected = {name.replace("final_", "best_"): value for name, value in case["result_with_na_probs"].items()}
+        assert squad.evaluate_v2(articles, answers, odds) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("case", cases("pipeline"), ids=lambda case: case["predictions"])
+def test_scores_of_predictions(case):
+    articles = articles_of(case["dataset"])
+    answers = golden_json(case["predictions"])
+    if "na_probs" not in case:
+        assert squad.evaluate_v1(articles, answers) == pytest.approx(case["result"], abs=1e-9)
+        return
+    assert squad.evaluate_v2(articles, answers) == pytest.approx(case["result"], abs=1e-9)
+    expected = {name.replace("final_", "best_"): value for name, value in case["result_with_na_probs"].items()}
+    found = squad.evaluate_v2(articles, answers, golden_json(case["na_probs"]))
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_scores_of_single_answers():
+    for pair in golden_json("squad_eval/string_pairs.json"):
+        articles = one_question(pair["gold"])
+        v1 = squad.evaluate_v1(articles, {"q": pair["prediction"]})
+        assert v1 == pytest.approx({"exact_match": 100 * pair["v1_exact"], "f1": 100 * pair["v1_f1"]}, abs=1e-9)
+        v2 = squad.evaluate_v2(articles, {"q": pair["prediction"]})
+        assert (v2["exact"], v2["f1"]) == pytest.approx((100 * pair["v2_exact"], 100 * pair["v2_f1"]), abs=1e-9)
+
+
+def predictions_of(odds, texts):
+    predictions = SquadPredictions(null_odds=odds, best_non_null=texts)
+    predictions.answers = predictions.with_threshold(0.0)
+    return predictions
+
+
+def many_questions(right):
+    return [
+        article for qas_id, text in right.items() for article in one_question(*([text] if text else []), qas_id=qas_id)
+    ]
+
+
+def test_the_threshold_is_tuned_on_answers_that_it_may_replace(tmp_path):
+    # The best threshold, 3, lies above the default, where the answers of b and c are lost.
+    articles = many_questions({"a": "x", "b": "y", "c": "z w", "d": ""})
+    predictions = predictions_of({"a": -4.0, "b": 2.0, "c": 3.0, "d": 5.0}, {"a": "x", "b": "y", "c": "z", "d": "v"})
+    results = squad.evaluate(articles, predictions, version_2_with_negative=True)
+    assert (results["exact"], results["HasAns_total"], results["NoAns_exact"]) == (50.0, 3, 100.0)
+    assert (results["best_f1_thresh"], results["best_exact_thresh"], results["best_exact"]) == (3.0, 2.0, 75.0)
+    assert results["best_f1"] == pytest.approx(100 * (3 + 2 / 3) / 4)
+    tuned = squad.evaluate_v2(articles, predictions.with_threshold(results["best_f1_thresh"]))
+    assert tuned["f1"] == pytest.approx(results["best_f1"])
+    path = str(tmp_path / "model" / "null_threshold.json")
+    squad.write_null_threshold(path, results, "step 7")
+    assert squad.read_null_threshold(path) == (3.0, "step 7")
+
+
+def test_the_threshold_may_be_to_give_no_answer():
+    articles = many_questions({"a": "", "b": "y"})
+    predictions = predictions_of({"a": -4.0, "b": -3.0}, {"a": "x", "b": "wrong"})
+    results = squad.tune_null_threshold(articles, predictions)
+    assert (results["best_f1"], results["best_exact"]) == (50.0, 50.0)
+    assert predictions.with_threshold(results["best_f1_thresh"]) == {"a": "", "b": ""}
+
+
+def test_answers_to_other_questions_are_left_out():
+    articles = many_questions({"a": "x", "b": ""})
+    answers, odds = {"a": "x", "b": "y", "other": "z"}, {"a": -1.0, "b": 2.0, "other": 0.0}
+    assert squad.evaluate_v2(articles, answers)["f1"] == 50.0
+    results = squad.evaluate_v2(articles, answers, odds)
+    assert (results["total"], results["best_f1"], results["best_f1_thresh"]) == (2, 100.0, -1.0)
+
+
+def test_scores_of_version_1_come_without_thresholds():
+    predictions = SquadPredictions(answers={"q": "the Cat!"})
+    results = squad.evaluate(one_question("cat", "dog"), predictions, version_2_with_negative=False)
+    assert results == {"exact_match": 100.0, "f1": 100.0}
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", '{"null_score_diff_threshold": "1"}', '{"null_score_diff_threshold": true}']
+)
+def test_other_files_are_no_threshold(write, content):
+    with pytest.raises(InputError, match="has no number 'null_score_diff_threshold'"):
+        squad.read_null_threshold(write("t.json", content))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [("[]", "no JSON object"), ('{"q": 3}', "question 'q': the answer is 3")]
+)
+def test_other_files_are_no_predictions(write, content, message):
+    with pytest.raises(InputError, match=message):
+        squad.read_answers(write("p.json", content))
+
+
+def test_what_can_not_be_evaluated_is_named():
+    with pytest.raises(InputError, match=r"question 'q' has no right answer, so it can't be evaluated as SQuAD 1.1"):
+        squad.evaluate_v1(one_question(), {"q": "x"})
+    with pytest.raises(InputError, match="no questions to evaluate"):
+        squad.evaluate_v1([], {})
+    with pytest.raises(InputError, match="the ids differ"):
+        squad.evaluate_v2(one_question("x"), {"other": "x"})
+    with pytest.raises(InputError, match="question 'q' is answered, but has no odds"):
+        squad.evaluate_v2(one_question("x"), {"q": "x"}, {})
+    articles = json.loads(json.dumps(one_question("x")))
+    del articles[0]["paragraphs"][0]["qas"][0]["answers"][0]["text"]
+    with pytest.raises(InputError, match="question 'q' has a right answer without a 'text'"):
+        squad.evaluate_v2(articles, {"q": "x"})
+    del articles[0]["paragraphs"][0]["qas"][0]["answers"]
+    with pytest.raises(InputError, match="question 'q' has no list of right answers"):
+        squad.evaluate_v1(articles, {"q": "x"})

@@ -1,0 +1,199 @@
+import json
+
+import pytest
+
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import squad
+from bert_tf.tasks.squad.examples import split_context
+
+CONTEXT = "The Normans came from Norway in 911, and Rollo led them."
+
+
+def question(qas_id="q1", text="When?", answer="911", start=None, **more):
+    """A question about CONTEXT; `answer` None for one without right answers."""
+    entry = {"id": qas_id, "question": text, **more}
+    if answer is not None:
+        entry["answers"] = [{"text": answer, "answer_start": CONTEXT.find(answer) if start is None else start}]
+    return entry
+
+
+@pytest.fixture
+def squad_file(write):
+    """Writes a file of some questions about one context."""
+
+    def write_questions(*questions, context=CONTEXT):
+        data = [{"title": "t", "paragraphs": [{"context": context, "qas": list(questions)}]}]
+        return write("squad.json", json.dumps({"version": "1.1", "data": data}))
+
+    return write_questions
+
+
+def test_words_end_where_the_release_ends_them():
+    assert split_context(" a\xa0b\tc\u202fd\r\ne\u3000f  ") == ["a\xa0b", "c", "d", "e\u3000f"]
+    assert split_context(" \n") == []
+
+
+def test_examples_share_the_words_of_their_paragraph(squad_file):
+    first, second = squad.read_squad_examples(squad_file(question("a"), question("b", answer="Rollo")), True)
+    assert first.doc_tokens is second.doc_tokens
+    assert (first.start_position, first.end_position, first.orig_answer_text) == (6, 6, "911")
+    assert (second.start_position, second.end_position) == (8, 8)
+    assert (first.context, first.answer_offset) == (CONTEXT, 32)
+
+
+def test_answers_are_not_read_for_predicting(squad_file):
+    path = squad_file(question(answer=None))
+    (example,) = squad.read_squad_examples(path, is_training=False)
+    assert (example.orig_answer_text, example.start_position, example.is_impossible) == (None, None, False)
+
+
+def test_impossible_questions(squad_file):
+    path = squad_file(question("a", is_impossible=False), {**question("b", answer=None), "is_impossible": True})
+    data = squad.read_squad(path, is_training=True, version_2_with_negative=True)
+    assert [example.is_impossible for example in data.examples] == [False, True]
+    assert data.examples[1].orig_answer_text == ""
+    assert data.examples[1].start_position == data.examples[1].end_position == -1
+
+
+def test_answers_that_are_not_at_their_place_are_counted_and_named(squad_file):
+    path = squad_file(
+        question("right"),
+        question("elsewhere", answer="Rollo", start=4),
+        question("outside", start=10_000),
+        question("absent", answer="Vikings", start=4),
+        question("before", answer="Rollo", start=-1),
+    )
+    data = squad.read_squad(path, is_training=True)
+    assert [example.qas_id for example in data.examples] == ["right"]
+    assert list(data.dropped) == ["elsewhere", "outside", "absent", "before"]
+    report = "\n".join(data.report())
+    assert "3 of 5 questions dropped" in report
+    assert "1 of 5 questions dropped, because the answer's place lies outside the context: outside" in report
+
+
+def test_offsets_are_mended_only_on_demand(squad_file):
+    path = squad_file(
+        question("left", start=30),
+        question("right", start=35),
+        question("far", answer="Rollo", start=10_000),
+        question("absent", answer="Vikings", start=4),
+        question("fine"),
+    )
+    for answer_text in ("release", "offsets"):
+        data = squad.read_squad(path, is_training=True, answer_text=answer_text, fix_answer_offsets=True)
+        assert [example.answer_offset for example in data.examples] == [32, 32, CONTEXT.find("Rollo"), 32]
+        assert data.realigned == ["left", "right", "far"]
+        assert list(data.dropped) == ["absent"]
+        assert "3 of 5 questions used with the answer's offset mended: left, right, far" in data.report()
+    strict = squad.read_squad(path, is_training=True, answer_text="offsets")
+    assert [example.qas_id for example in strict.examples] == ["fine"]
+
+
+def test_the_nearest_place_is_taken(squad_file):
+    path = squad_file(question(answer="and", start=19), context="and sand sandy and")
+    (example,) = squad.read_squad(path, is_training=True, fix_answer_offsets=True).examples
+    assert example.answer_offset == 15
+
+
+@pytest.mark.parametrize("answer", ["people\xa0lived", "in\u30001850"])
+def test_answers_with_white_space_that_the_release_drops_are_kept_by_offsets(squad_file, answer):
+    context = "About 12\u202f000 people\xa0lived  here in\u30001850."
+    path = squad_file(question(answer=answer, start=context.find(answer)), context=context)
+    with pytest.raises(InputError, match=r"no question that can be used.*\n?.*q1"):
+        squad.read_squad(path, is_training=True)
+    data = squad.read_squad(path, is_training=True, answer_text="offsets")
+    assert (data.examples[0].orig_answer_text, data.recovered) == (answer, ["q1"])
+
+
+def test_blank_questions_and_contexts_are_used_and_named(squad_file):
+    assert squad.read_squad(squad_file(question(text=" ")), is_training=False).blank == ["q1"]
+    data = squad.read_squad(squad_file(question(), context=" \n"), is_training=False)
+    assert (data.blank, len(data.examples)) == (["q1"], 1)
+    assert data.report() == ["1 of 1 questions used, though the question or the context is blank: q1"]
+
+
+def test_contexts_without_words_are_not_trained_on(squad_file):
+    path = squad_file(question(answer=" ", start=0), context=" ")
+    with pytest.raises(InputError, match=r"no question that can be used. 1 of 1 questions dropped.*no words: q1$"):
+        squad.read_squad(path, is_training=True)
+
+
+def test_long_lists_of_ids_are_cut(squad_file):
+    questions = [question(f"q{i}", answer="Vikings", start=0) for i in range(14)]
+    report = squad.read_squad(squad_file(*questions, question("fine")), is_training=True).report()
+    assert report[0].startswith("14 of 15 questions dropped")
+    assert report[0].endswith("q9 and 4 more")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[1, 2]", r"is \[1, 2\], but an object with 'data'"),
+        ('{"Data": []}', "has no 'data', but 'Data'"),
+        ('{"data": {}}', "'data' is {}, but a list is expected"),
+        ('{"data": [{"title": 1}]}', r"data\[0\] has no 'paragraphs'"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\]\.paragraphs\[0\] has no 'context'"),
+        ('{"data": [{"paragraphs": [{"context": 3, "qas": []}]}]}', "'context' is 3, but a string"),
+        ('{"data": [{"paragraphs": [{"context": "c"}]}]}', "has no 'qas'"),
+        ('{"data": [{"paragraphs": [{"context": "c", "qas": [{}]}]}]}', r"qas\[0\] has no 'id'"),
+        ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": 7}]}]}]}', "'id' is 7, but a string"),
+        ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "a"}]}]}]}', "question 'a' has no 'question'"),
+        ('{"data": []}', "no question that can be used"),
+        ('{"data": [', "line 1, column 11: not valid JSON"),
+        ("[" * 100_000, "nested thousands deep"),
+    ],
+)
+def test_files_of_another_shape_are_refused(write, content, message):
+    with pytest.raises(InputError, match=message):
+        squad.read_squad(write("squad.json", content), is_training=False)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (question("x", answer=None), "question 'x' has no 'answers'"),
+        ({**question("x"), "answers": []}, "question 'x' has 0 answers"),
+        ({**question("x"), "answers": question()["answers"] * 3}, "question 'x' has 3 answers"),
+        ({**question("x"), "answers": [{"text": "911"}]}, "question 'x', its answer has no 'answer_start'"),
+        ({**question("x"), "answers": ["911"]}, "question 'x', its answer is '911', but an object"),
+        (question("x", start="32"), "question 'x', its answer: 'answer_start' is '32', but an integer"),
+        (question("x", start=True), "'answer_start' is True, but an integer"),
+        (question("x", answer=""), "question 'x': the answer's text is empty"),
+    ],
+)
+def test_training_questions_need_one_answer(squad_file, entry, message):
+    with pytest.raises(InputError, match=message):
+        squad.read_squad(squad_file(entry), is_training=True)
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_the_other_version_is_refused(squad_file, is_training):
+    impossible = squad_file({**question("x", answer=None), "answers": [], "is_impossible": True})
+    with pytest.raises(InputError, match=r"question 'x' is marked as impossible.*Set --version_2_with_negative=True"):
+        squad.read_squad(impossible, is_training)
+    with pytest.raises(InputError, match=r"question 'q1' has no 'is_impossible'.*--version_2_with_negative=False"):
+        squad.read_squad(squad_file(question()), is_training, version_2_with_negative=True)
+
+
+def test_the_release_predicts_either_version(squad_file):
+    assert len(squad.read_squad_examples(squad_file(question()), is_training=False, version_2_with_negative=True)) == 1
+    impossible = squad_file({**question("x"), "answers": [], "is_impossible": True})
+    assert len(squad.read_squad_examples(impossible, is_training=False)) == 1
+    with pytest.raises(ValueError, match="question 'x' is marked as impossible"):
+        squad.read_squad_examples(impossible, is_training=True)
+
+
+def test_ids_may_stand_once(squad_file):
+    with pytest.raises(InputError, match="question 'q1' stands twice"):
+        squad.read_squad(squad_file(question(), question()), is_training=False)
+
+
+def test_unknown_answer_texts_are_refused(squad_file):
+    calls = [
+        lambda: squad.read_squad(squad_file(question()), is_training=False, answer_text="exact"),
+        lambda: squad.featurize([], None, 12, 4, 4, is_training=False, answer_text="exact"),
+        lambda: squad.decode([], None, None, None, None, answer_text="exact"),
+    ]
+    for call in calls:
+        with pytest.raises(InputError, match="--answer_text is 'exact', but release or offsets"):
+            call()

@@ -1,0 +1,317 @@
+"""The program, and what it is made of, on questions whose answer is always the letter x."""
+
+import dataclasses
+import io
+import itertools
+import json
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import squad
+from bert_tf.tasks.squad import interactive
+from bert_tf.tasks.squad import run as squad_run
+from bert_tf.tasks.squad.answerer import Answerer, AnswerPlan
+from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.step import TrainingConfig
+from tests import programs
+from tests.conftest import tiny_config, without_dropout
+
+LENGTH = 24
+
+
+def articles(count, version_2=False, first_id=0):
+    """Paragraphs of letters, one of which is x; in 2.0 every third question has no answer."""
+    letters = itertools.cycle("bcdefghijklmnop")
+    paragraphs = []
+    for number in range(first_id, first_id + count):
+        words = [next(letters) for _ in range(7 + number % 5)]
+        impossible = version_2 and number % 3 == 0
+        if not impossible:
+            words[number % len(words)] = "x"
+        context = " ".join(words)
+        answers = [] if impossible else [{"text": "x", "answer_start": context.index("x")}]
+        question = {"id": f"q{number}", "question": "a", "answers": answers}
+        paragraphs.append(
+            {"context": context, "qas": [question | ({"is_impossible": impossible} if version_2 else {})]}
+        )
+    return {"data": [{"title": "letters", "paragraphs": paragraphs}]}
+
+
+def write_file(folder, name, content):
+    (folder / name).write_text(json.dumps(content))
+    return str(folder / name)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Model and data files, and in `run` and `run2` finished runs."""
+    folder = tmp_path_factory.mktemp("squad")
+    programs.write_model_files(folder)
+    for version, is_2 in (("1", False), ("2", True)):
+        write_file(folder, f"train{version}.json", articles(40, is_2))
+        write_file(folder, f"dev{version}.json", articles(9, is_2, first_id=100))
+    for number, name in enumerate(("run", "run2"), start=1):
+        config = SquadConfig(max_seq_length=LENGTH, max_query_length=4)
+        train(make_run(folder, folder / name, config, [str(folder / "train1.json")]), seed=number)
+    return folder
+
+
+def make_run(folder, output_dir, config, train_files=(), predict_file=None, **options):
+    model_config = without_dropout(BertConfig.from_json_file(str(folder / "config.json")))
+    task = SquadTask(config, train_files, predict_file and str(predict_file))
+    return FinetuningRun(
+        task,
+        options.pop("model_config", model_config),
+        FullTokenizer(str(folder / "vocab.txt")),
+        config.max_seq_length,
+        TrainingConfig(str(output_dir), OptimizerConfig(1e-3, 1, 0), 8),
+        DistributionConfig(),
+        **options,
+    )
+
+
+def train(run, seed=1, epochs=16.0):
+    squad_run.train(run, Recipe(8, 2e-2, epochs, seed), 0.1, {})
+
+
+def run_on(folder, output_dir, predict_file, version_2=False, **changes):
+    config = SquadConfig(version_2, max_seq_length=LENGTH, max_query_length=4)
+    options = {name: changes.pop(name) for name in ("init_checkpoint", "pad_to_max_seq_length") if name in changes}
+    config = dataclasses.replace(config, pad_to_max_seq_length=options.get("pad_to_max_seq_length", False), **changes)
+    return make_run(folder, output_dir, config, predict_file=predict_file, **options)
+
+
+def answers_of(folder):
+    return json.loads((folder / "predictions.json").read_text())
+
+
+def test_a_trained_model_finds_the_answers(folder, capsys):
+    results = squad_run.predict(run_on(folder, folder / "run", folder / "dev1.json"), AnswerPlan())
+    assert results == {"exact_match": 100.0, "f1": 100.0}
+    assert set(answers_of(folder / "run").values()) == {"x"}
+    written = json.loads((folder / "run" / "eval_results.json").read_text())
+    assert written["f1"] == 100.0
+    assert written["model"].startswith("step 80 (")
+    assert "exact_match = 100.0" in (folder / "run" / "eval_results.txt").read_text()
+    assert not (folder / "run" / "null_odds.json").exists()
+    run = run_on(folder, folder / "run", folder / "dev1.json", answer_text="offsets")
+    assert squad_run.predict(run, AnswerPlan())["f1"] == 100.0
+    assert "0 of 9 answers (0.0%) differ" in capsys.readouterr().err
+
+
+def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_path):
+    run = run_on(
+        folder, tmp_path, folder / "dev1.json", init_checkpoint=str(folder / "run"), pad_to_max_seq_length=True
+    )
+    answerer = Answerer(run, AnswerPlan())
+    examples, windows = run.examples(PREDICT_SPLIT), run.features(PREDICT_SPLIT)
+    outputs = answerer.outputs(windows)
+    assert outputs["start_logits"].shape == (9, LENGTH)
+    features = []
+    squad.convert_examples_to_features(examples, run.tokenizer, LENGTH, 128, 4, False, features.append)
+    columns = windows.unique_ids.tolist(), outputs["start_logits"].tolist(), outputs["end_logits"].tolist()
+    files = [str(tmp_path / name) for name in ("released.json", "released_nbest.json")]
+    results = [squad.RawResult(*row) for row in zip(*columns, strict=True)]
+    squad.write_predictions(examples, features, results, 20, 30, True, *files, "")
+    squad_run.predict(run, AnswerPlan())
+    assert (tmp_path / "nbest_predictions.json").read_text() == (tmp_path / "released_nbest.json").read_text()
+
+
+def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder, tmp_path, capsys):
+    def train_on_both(output_dir):
+        config = SquadConfig(max_seq_length=LENGTH, max_query_length=4)
+        train(
+            make_run(folder, output_dir, config, [str(folder / f"{name}1.json") for name in ("train", "dev")]), epochs=1
+        )
+        reader = tf.train.load_checkpoint(str(output_dir))
+        return {name: reader.get_tensor(name).tolist() for name in reader.get_variable_to_shape_map()}
+
+    whole = train_on_both(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole" / "stage_1", tmp_path / "killed" / "stage_1")
+    capsys.readouterr()
+    assert train_on_both(tmp_path / "killed") == whole
+    shown = capsys.readouterr().err
+    assert "stage_1 has reached step 5 of 5 already" in shown
+    assert shown.count("Read ") == 2
+
+
+def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
+    def predict(threshold=None, tune=None, init=folder / "run", output_dir=tmp_path):
+        run = run_on(folder, output_dir, folder / "dev2.json", version_2=True, init_checkpoint=str(init))
+        scores = squad_run.predict(run, AnswerPlan(8, threshold, tune))
+        stored = tmp_path / "null_threshold.json"
+        return scores, stored.read_text() if stored.exists() else ""
+
+    assert predict(tune=False)[1] == ""
+    scores, stored = predict()
+    assert scores["NoAns_exact"] < 100.0  # by a model that has seen no question without an answer
+    assert scores["best_f1"] >= scores["f1"]
+    threshold = json.loads(stored)["null_score_diff_threshold"]
+    assert threshold == scores["best_f1_thresh"] != 0.0
+
+    capsys.readouterr()
+    again, stored_again = predict()
+    assert f"Using the threshold {threshold}" in capsys.readouterr().err
+    assert again["f1"] == pytest.approx(scores["best_f1"])
+    assert stored_again == stored
+    assert json.loads((tmp_path / "eval_results.json").read_text())["null_score_diff_threshold"] == threshold
+    assert predict(threshold=1e9)[0]["NoAns_exact"] == 0.0
+
+    predict(tune=False, init=folder / "run2")
+    assert "tuned for another model" in capsys.readouterr().err
+    stored_for_other = predict(init=folder / "run2")[1]
+    assert stored_for_other != stored
+    assert json.loads(stored_for_other)["model"] != json.loads(stored)["model"]
+
+
+def test_ensembles(folder, tmp_path):
+    dirs = [str(folder / "run"), str(folder / "run2")]
+    run = run_on(folder, tmp_path / "both", folder / "dev1.json")
+    assert squad_run.predict(run, AnswerPlan(ensemble_dirs=dirs)) == {"exact_match": 100.0, "f1": 100.0}
+    for name in ("run", "run2"):
+        squad_run.predict(run_on(folder, folder / name, folder / "dev1.json"), AnswerPlan())
+    merged = AnswerPlan(ensemble_dirs=dirs, ensemble_method="nbest")
+    assert squad_run.predict(run, merged)["f1"] == 100.0
+    entry = json.loads((tmp_path / "both" / "nbest_predictions.json").read_text())["q100"][0]
+    each = [json.loads((folder / n / "nbest_predictions.json").read_text())["q100"][0] for n in ("run", "run2")]
+    assert entry["probability"] == pytest.approx(sum(one["probability"] for one in each) / 2)
+    model = json.loads((tmp_path / "both" / "eval_results.json").read_text())["model"]
+    assert model == f"nbest of {dirs[0]}, {dirs[1]}"
+    with pytest.raises(InputError, match=r"run.nbest_predictions.json was made for another file than --predict_file"):
+        squad_run.predict(run_on(folder, tmp_path, folder / "train1.json"), merged)
+
+
+def test_members_of_an_ensemble_must_fit_together(folder, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(folder / "run", other)
+    record = json.loads((other / "run.json").read_text())
+    record["decisive"]["do_lower_case"] = False
+    (other / "run.json").write_text(json.dumps(record))
+    run = run_on(folder, tmp_path, folder / "dev1.json")
+    with pytest.raises(InputError, match=r"--do_lower_case: the run in .*other was trained with another one"):
+        Answerer(run, AnswerPlan(ensemble_dirs=[str(folder / "run"), str(other)]))
+    with pytest.raises(InputError, match="do_lower_case"):
+        Answerer(run_on(folder, other, folder / "dev1.json"), AnswerPlan())
+    (other / "bert_config.json").write_text(tiny_config(vocab_size=50).to_json_string())
+    with pytest.raises(InputError, match="vocab"):
+        Answerer(run, AnswerPlan(ensemble_dirs=[str(other)]))
+    with pytest.raises(InputError, match="no checkpoint"):
+        Answerer(run, AnswerPlan())
+    padded = run_on(folder, tmp_path, folder / "dev1.json", pad_to_max_seq_length=True)
+    with pytest.raises(InputError, match="--pad_to_max_seq_length"):
+        Answerer(padded, AnswerPlan(ensemble_dirs=[str(folder / "run")]))
+    with pytest.raises(InputError, match="--ensemble_method is 'vote'"):
+        AnswerPlan(ensemble_method="vote")
+    with pytest.raises(InputError, match=r"--ensemble_method=nbest .* --ensemble_dirs"):
+        AnswerPlan(ensemble_method="nbest")
+    with pytest.raises(InputError, match=r"--ensemble_method=nbest .* can't answer what is typed"):
+        Answerer(run, AnswerPlan(ensemble_dirs=[str(folder / "run")], ensemble_method="nbest"))
+
+
+def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
+    content = articles(2)
+    for paragraph in content["data"][0]["paragraphs"]:
+        del paragraph["qas"][0]["answers"]
+    run = run_on(folder, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(folder / "run"))
+    assert squad_run.predict(run, AnswerPlan()) == {}
+    assert answers_of(tmp_path) == {"q0": "x", "q1": "x"}
+    for paragraph in content["data"][0]["paragraphs"]:
+        paragraph["context"] = " "
+    run = run_on(folder, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(folder / "run"))
+    capsys.readouterr()
+    squad_run.predict(run, AnswerPlan())
+    assert answers_of(tmp_path) == {"q0": "empty", "q1": "empty"}
+    shown = capsys.readouterr().err
+    assert "2 of 2 questions used, though the question or the context is blank: q0, q1" in shown
+    assert "2 of 2 questions have no window" in shown
+    assert "2 of 2 questions have no candidate among the n best, and get the answer 'empty': q0, q1" in shown
+
+
+def test_answers_of_any_system_are_evaluated(folder, tmp_path):
+    path = write_file(tmp_path, "answers.json", {"q100": "X!"} | {f"q{n}": "y" for n in range(101, 109)})
+    for version in (1, 2):
+        task = SquadTask(SquadConfig(version == 2), predict_file=str(folder / f"dev{version}.json"))
+        results = squad_run.evaluate_file(task, path, str(tmp_path))
+        assert results["f1"] == pytest.approx(100 / 9)
+        assert json.loads((tmp_path / "eval_results.json").read_text()) == results
+
+
+def test_typed_questions_are_answered(folder, tmp_path, capsys):
+    run = run_on(folder, tmp_path, None, version_2=True, init_checkpoint=str(folder / "run"))
+    answerer = Answerer(run, AnswerPlan(null_score_diff_threshold=1e9))
+    interactive.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
+    out = capsys.readouterr().out
+    assert out.count("probability") == 3
+    assert out.splitlines()[2].split()[-1] == "x"
+    assert out.count("threshold 1e+09: x") == 3
+
+
+def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(folder, tmp_path, capsys, monkeypatch):
+    run = run_on(folder, tmp_path, None, init_checkpoint=str(folder / "run"))
+    typed = io.TextIOWrapper(io.BytesIO(b"b c\xff x\n\nd \xc3\xa9\n"), encoding="ascii")
+    monkeypatch.setattr("sys.stdin", typed)
+    interactive.interact(Answerer(run, AnswerPlan()))
+    assert capsys.readouterr().out.count("probability") == 1
+
+
+def test_what_can_not_be_done_is_refused(folder, tmp_path):
+    with pytest.raises(InputError, match="--predict_file is needed"):
+        run_on(folder, tmp_path, None).prepare([PREDICT_SPLIT])
+    with pytest.raises(InputError, match="--train_file is needed"):
+        train(run_on(folder, tmp_path, None))
+    with pytest.raises(InputError, match="question 'q100': --doc_stride is 0"):
+        run_on(folder, tmp_path, folder / "dev1.json", doc_stride=0).prepare([PREDICT_SPLIT])
+    with pytest.raises(InputError, match=r"question 'q\d+' is marked as impossible.*--version_2_with_negative=True"):
+        run_on(folder, tmp_path, folder / "dev2.json").prepare([PREDICT_SPLIT])
+    with pytest.raises(InputError, match="only 32"):
+        run_on(folder, tmp_path, folder / "dev1.json", max_seq_length=40)
+    for changes in ({"max_query_length": 30}, {"n_best_size": 0}, {"answer_text": "exact"}):
+        with pytest.raises(InputError, match=f"--{next(iter(changes))}(=| is)"):
+            SquadConfig(**({"max_seq_length": LENGTH, "max_query_length": 4} | changes))
+
+
+def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(folder, tmp_path):
+    out = tmp_path / "out"
+    command = [
+        *("run_squad.py", "--do_predict", "--version_2_with_negative", "--max_query_length=4", "--num_workers=1"),
+        *(f"--output_dir={out}", f"--predict_file={folder / 'dev2.json'}", f"--max_seq_length={LENGTH}"),
+    ]
+    training = [
+        *("--do_train", f"--train_file={folder / 'train2.json'},{folder / 'train2.json'}", "--train_batch_size=8"),
+        *(f"--bert_config_file={folder / 'config.json'}", f"--vocab_file={folder / 'vocab.txt'}"),
+        *("--num_train_epochs=1", "--learning_rate=1e-2", "--interactive"),
+        *("--do_export", f"--export_dir={tmp_path / 'exported'}"),
+    ]
+    output = programs.run(*command, *training, typed="b c x\n\na\n")
+    assert "probability" in output
+    made = {path.name for path in out.iterdir()}
+    assert made >= {"bert_config.json", "vocab.txt", "run.json", "checkpoint", "model.ckpt-5.index", "stage_1"}
+    assert made >= {"predictions.json", "nbest_predictions.json", "null_odds.json", "null_threshold.json"}
+    assert {"eval_results.json", "eval_results.txt"} <= made
+    assert f"Read {out / 'stage_1' / 'model.ckpt-5'}" in output
+    decisive = json.loads((out / "run.json").read_text())["decisive"]
+    assert (decisive["version_2_with_negative"], decisive["do_lower_case"], decisive["doc_stride"]) == (True, True, 128)
+
+    assert (tmp_path / "exported" / "saved_model.pb").exists()
+
+    shutil.rmtree(out / "stage_1")  # no longer needed
+    config = SquadConfig(True, LENGTH, max_query_length=4)
+    run = make_run(folder, out, config, [str(folder / "train2.json")] * 2)
+    with pytest.raises(InputError, match="began with other settings"):
+        train(run)
+    assert not (out / "stage_1").exists()
+
+
+def test_usage_errors_name_the_flag(folder, tmp_path):
+    output = programs.run("run_squad.py", f"--output_dir={tmp_path}", expect=1)
+    assert "error: At least one of --do_train, --do_predict, --interactive and --do_export must be given." in output
+    assert "Traceback" not in output

@@ -1,0 +1,198 @@
+"""The release's functions, and those for whole files that the program uses, against outputs of the original code."""
+
+import functools
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.tasks import squad
+from bert_tf.tokenization import FullTokenizer
+from tests.conftest import golden_json, golden_lines, golden_path
+from tests.tasks.test_sentence_features import canonical_digest
+
+
+def names(kind):
+    try:
+        return sorted(golden_json("squad/index.json")[kind])
+    except pytest.skip.Exception:
+        return []
+
+
+CASES = names("cases")
+PREDICTIONS = names("predictions")
+
+
+@functools.cache
+def tokenizer(do_lower_case: bool) -> FullTokenizer:
+    return FullTokenizer(str(golden_path("tokenization/vocab.txt")), do_lower_case=do_lower_case)
+
+
+@functools.cache
+def examples_of(name: str) -> list[squad.SquadExample]:
+    case = golden_json("squad/index.json")["cases"][name]
+    path = str(golden_path(f"squad/inputs/{case['input']}"))
+    return squad.read_squad_examples(path, case["is_training"], case["version_2_with_negative"])
+
+
+def lengths(case: dict) -> dict:
+    return {key: case[key] for key in ("max_seq_length", "doc_stride", "max_query_length", "is_training")}
+
+
+@functools.cache
+def features_of(name: str) -> list[squad.InputFeatures]:
+    case = golden_json("squad/index.json")["cases"][name]
+    features: list[squad.InputFeatures] = []
+    squad.convert_examples_to_features(
+        examples=examples_of(name),
+        tokenizer=tokenizer(case["do_lower_case"]),
+        output_fn=features.append,
+        **lengths(case),
+    )
+    return features
+
+
+@functools.cache
+def windows_of(name: str, answer_text: str = "release") -> squad.SquadWindows:
+    case = golden_json("squad/index.json")["cases"][name]
+    return squad.featurize(
+        examples_of(name), tokenizer(case["do_lower_case"]), answer_text=answer_text, **lengths(case)
+    )
+
+
+def as_json(feature: squad.InputFeatures) -> dict:
+    return json.loads(json.dumps(vars(feature)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_examples(name):
+    case = golden_json("squad/index.json")["cases"][name]
+    expected = golden_lines(f"squad/examples/{case['examples']}.jsonl.gz")
+    assert [{key: vars(example)[key] for key in expected[0]} for example in examples_of(name)] == expected
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_features(name):
+    case = golden_json("squad/index.json")["cases"][name]
+    expected = golden_lines(f"squad/features/{name}.jsonl.gz")
+    found = [as_json(feature) for feature in features_of(name)]
+    assert len(found) == case["num_features"]
+    if case["features_file"] == "full":
+        assert found == expected
+        return
+    for row, feature in zip(expected, found, strict=True):
+        text = json.dumps(feature, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        assert row.pop("num_tokens") == len(feature["tokens"])
+        assert row.pop("sha256") == hashlib.sha256(text.encode()).hexdigest()
+        assert row == {key: feature[key] for key in row}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_windows_of_a_file_are_the_same_features(name):
+    windows = windows_of(name)
+    features = features_of(name)
+    assert windows.unique_ids.tolist() == [feature.unique_id for feature in features]
+    assert windows.example_index.tolist() == [feature.example_index for feature in features]
+    batch = windows.batch(np.arange(len(features)), len(features[0].input_ids))
+    for key in ("input_ids", "input_mask", "segment_ids"):
+        assert batch[key].dtype == np.int32
+        assert batch[key].tolist() == [getattr(feature, key) for feature in features]
+    for key in ("start_position", "end_position"):
+        assert batch[key + "s"].tolist() == [getattr(feature, key) or 0 for feature in features]
+    _, is_max_context = windows.padded(slice(0, len(features)), len(features[0].input_ids))
+    for shown, feature in zip(is_max_context, features, strict=True):
+        best = [position for position, is_best in feature.token_is_max_context.items() if is_best]
+        assert np.flatnonzero(shown).tolist() == best
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_records(name, tmp_path):
+    case = golden_json("squad/index.json")["cases"][name]
+    writer = squad.FeatureWriter(str(tmp_path / "out" / "features.tfrecord"), case["is_training"])
+    for feature in features_of(name):
+        writer.process_feature(feature)
+    path = tmp_path / "out" / "features.tfrecord"
+    assert not path.exists()  # not before it is closed
+    writer.close()
+    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
+    expected = case["feature_writer_tfrecord"]
+    assert writer.num_features == len(records) == expected["records"]
+    assert canonical_digest(records) == expected["canonical_sha256"]
+    assert hashlib.sha256(b"".join(records)).hexdigest() == expected["deterministic_proto_sha256"]
+
+
+def assert_files_are_golden(settings: dict, run: dict, folder) -> None:
+    """The predictions exactly; probabilities within 1e-12 and null odds within 1e-9."""
+    stored = settings["nbest_and_null_odds_stored_under"]
+    assert json.loads((folder / "predictions.json").read_text()) == golden_json(
+        f"squad/predictions/{run['name']}.predictions.json"
+    )
+    found = json.loads((folder / "nbest.json").read_text())
+    expected = golden_json(f"squad/predictions/{stored}.nbest.json.gz")
+    assert list(found) == list(expected)
+    for qas_id, entries in expected.items():
+        assert [entry["probability"] for entry in found[qas_id]] == pytest.approx(
+            [entry["probability"] for entry in entries], abs=1e-12, rel=0
+        )
+        for key in ("text", "start_logit", "end_logit"):
+            assert [entry[key] for entry in found[qas_id]] == [entry[key] for entry in entries]
+    if settings["version_2_with_negative"]:
+        odds = golden_json(f"squad/predictions/{stored}.null_odds.json")
+        assert json.loads((folder / "null_odds.json").read_text()) == pytest.approx(odds, abs=1e-9, rel=0)
+    else:
+        assert not (folder / "null_odds.json").exists()
+
+
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_predictions(name, tmp_path):
+    settings = golden_json("squad/index.json")["predictions"][name]
+    case = settings["features_case"]
+    logits = np.load(golden_path(f"squad/predictions/{settings['logits']}"))
+    columns = [logits[key].tolist() for key in ("unique_ids", "start_logits", "end_logits")]
+    results = [squad.RawResult(*result) for result in zip(*columns, strict=True)]
+    files = [str(tmp_path / file) for file in ("predictions.json", "nbest.json", "null_odds.json")]
+    for run in settings["runs"]:
+        squad.write_predictions(
+            examples_of(case),
+            features_of(case),
+            results,
+            settings["n_best_size"],
+            settings["max_answer_length"],
+            settings["do_lower_case"],
+            *files,
+            version_2_with_negative=settings["version_2_with_negative"],
+            null_score_diff_threshold=run["null_score_diff_threshold"],
+        )
+        assert_files_are_golden(settings, run, tmp_path)
+
+
+@pytest.mark.parametrize("name", PREDICTIONS)
+def test_decoding_a_file_writes_the_same_bytes(name, tmp_path):
+    settings = golden_json("squad/index.json")["predictions"][name]
+    case = settings["features_case"]
+    logits = np.load(golden_path(f"squad/predictions/{settings['logits']}"))
+    predictions = squad.decode(
+        examples_of(case),
+        windows_of(case),
+        logits["start_logits"],
+        logits["end_logits"],
+        tokenizer(settings["do_lower_case"]),
+        settings["n_best_size"],
+        settings["max_answer_length"],
+        settings["version_2_with_negative"],
+        settings["runs"][0]["null_score_diff_threshold"] or 0.0,
+        rank_padding=True,
+    )
+    files = [str(tmp_path / file) for file in ("predictions.json", "nbest.json", "null_odds.json")]
+    predictions.write(*files[: 2 + settings["version_2_with_negative"]])
+    assert_files_are_golden(settings, settings["runs"][0], tmp_path)
+    for run in settings["runs"][1:]:
+        expected = golden_json(f"squad/predictions/{run['name']}.predictions.json")
+        assert predictions.with_threshold(run["null_score_diff_threshold"]) == expected
+
+
+def test_get_final_text():
+    for row in golden_lines("squad/get_final_text.jsonl"):
+        assert squad.get_final_text(row["pred_text"], row["orig_text"], row["do_lower_case"]) == row["result"], row

@@ -1,0 +1,206 @@
+import numpy as np
+import pytest
+
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import squad
+from bert_tf.tasks.squad import windows
+from bert_tf.tasks.squad.released_features import cut_windows
+from bert_tf.tokenization import FullTokenizer
+from tests.conftest import data_path, golden_path
+
+SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
+
+
+@pytest.fixture
+def letters(write):
+    """A tokenizer whose words are strings of letters, with a piece for each letter."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    return FullTokenizer(write("vocab.txt", SPECIAL + "\n".join([*letters, *(f"##{x}" for x in letters), "?", "."])))
+
+
+def real_tokenizer():
+    return FullTokenizer(str(golden_path("tokenization/vocab.txt")))
+
+
+def training_example(context, answer, offset=None, qas_id="q"):
+    example = squad.make_example(qas_id, "a?", context)
+    offset = context.index(answer) if offset is None else offset
+    example.orig_answer_text, example.answer_offset = answer, offset
+    return example
+
+
+def features_of(examples, tokenizer, *lengths, is_training=False):
+    features = []
+    squad.convert_examples_to_features(examples, tokenizer, *lengths, is_training, features.append)
+    return features
+
+
+def test_windows_cover_every_piece():
+    for num_pieces in range(30):
+        for room in range(1, 12):
+            for stride in range(1, 15):
+                spans = cut_windows(num_pieces, room, stride)
+                assert {i for start, length in spans for i in range(start, start + length)} == set(range(num_pieces))
+                assert all(length <= room for _, length in spans)
+                assert [start for start, _ in spans] == [i * min(room, stride) for i in range(len(spans))]
+
+
+def test_only_the_last_window_may_end_the_text(letters):
+    windows = squad.featurize([squad.make_example("q", "a?", "b" * 17)], letters, 12, 3, 4, is_training=False)
+    assert windows.lengths.tolist() == [12, 12, 12, 12, 10]
+    assert windows.first_lengths.tolist() == [4] * 5
+    assert windows.text_start.tolist() == [0, 3, 6, 9, 12]
+
+
+@pytest.mark.parametrize("stride", [0, -3])
+def test_windows_that_never_advance_are_refused(letters, stride):
+    examples = [squad.make_example("q7", "a?", "b c")]
+    for make in (features_of, squad.featurize):
+        with pytest.raises(InputError, match=f"question 'q7': --doc_stride is {stride}"):
+            make(examples, letters, 12, stride, 4, is_training=False)
+
+
+def test_questions_that_leave_no_room_are_refused(letters):
+    examples = [squad.make_example("q7", "abcdefgh", "b c")]
+    for make in (features_of, squad.featurize):
+        with pytest.raises(InputError, match=r"question 'q7' takes 8 tokens.*--max_seq_length=11"):
+            make(examples, letters, 11, 4, 64, is_training=False)
+    with pytest.raises(InputError, match="--max_query_length=64 takes 67"):
+        squad.check_window_lengths(67, 64)
+    squad.check_window_lengths(68, 64)
+    with pytest.raises(InputError, match="--max_query_length is -1"):
+        squad.check_window_lengths(68, -1)
+
+
+def test_texts_and_answers_without_tokens_have_no_windows(letters):
+    examples = [
+        squad.make_example("no text", "a?", "\u200b \u200b"),
+        training_example("a \u200b b", "\u200b", qas_id="no answer"),
+        training_example("a b", "b", qas_id="fine"),
+    ]
+    assert len(features_of(examples[:1], letters, 12, 4, 4)) == 0
+    for example in examples:
+        example.orig_answer_text, example.answer_offset = example.orig_answer_text or "x", example.answer_offset or 0
+    windows = squad.featurize(examples, letters, 12, 4, 4, is_training=True, answer_text="offsets")
+    assert windows.examples_without_windows() == [0, 1]
+    assert windows.report(examples)[0].startswith("2 of 3 questions have no window")
+    assert windows.report(examples)[0].endswith("no text, no answer")
+    assert squad.featurize(examples[2:], letters, 12, 4, 4, is_training=False).report(examples[2:]) == []
+    assert windows.example_index.tolist() == [2]
+
+
+def test_a_context_is_tokenized_once(letters, monkeypatch):
+    context = squad.make_example("", "", "abc def")
+    examples = [squad.SquadExample(str(i), "a?", context.doc_tokens, context=context.context) for i in range(5)]
+    calls = []
+    encode = letters.encode
+    monkeypatch.setattr(letters, "encode", lambda text: calls.append(text) or encode(text))
+    windows = squad.featurize(examples, letters, 12, 4, 4, is_training=False)
+    assert len(windows) == 5
+    assert len(windows.documents) == 1
+    assert (calls.count("abc"), calls.count("a?")) == (1, 5)
+
+
+def assert_same_windows(some, others):
+    for name in ("input_ids", "lengths", "first_lengths", "is_max_context", "text_start", "example_index"):
+        assert getattr(some, name).tolist() == getattr(others, name).tolist(), name
+        assert getattr(some, name).dtype == getattr(others, name).dtype, name
+    for name, values in some.per_example.items():
+        assert values.tolist() == others.per_example[name].tolist(), name
+    assert some.documents == others.documents
+    assert some.document_of_example.tolist() == others.document_of_example.tolist()
+
+
+def test_chunks_and_processes_change_nothing(monkeypatch):
+    path = str(golden_path("squad/inputs/v1.1_train.json"))
+    examples = squad.read_squad_examples(path, is_training=True)
+    tokenizer = real_tokenizer()
+    whole = squad.featurize(examples, tokenizer, 64, 16, 12, is_training=True)
+    monkeypatch.setattr(windows, "_CHUNK_PARAGRAPHS", 3)
+    parts = squad.featurize(examples, tokenizer, 64, 16, 12, is_training=True, num_workers=3)
+    assert_same_windows(whole, parts)
+
+
+def test_long_contexts(letters):
+    context = " ".join("abcde" for _ in range(25_000 // 6))
+    windows = squad.featurize([squad.make_example("q", "a?", context)], letters, 384, 128, 64, is_training=False)
+    shown = windows.padded(slice(0, len(windows)), 384)[1]
+    assert shown.sum() == len(windows.documents[0].ids)  # every piece is shown best in exactly one window
+    features = features_of([squad.make_example("q", "a?", context[:6000])], letters, 384, 128, 64)
+    start = squad.featurize([squad.make_example("q", "a?", context[:6000])], letters, 384, 128, 64, is_training=False)
+    best = [[p for p, is_best in f.token_is_max_context.items() if is_best] for f in features]
+    assert [np.flatnonzero(x).tolist() for x in start.padded(slice(0, len(start)), 384)[1]] == best
+
+
+@pytest.mark.parametrize(
+    ("context", "answer"),
+    [
+        ("It (1895-1943) was.", "1895"),
+        ("people\xa0lived  here", "people\xa0lived"),
+        ("people\xa0lived  here", "lived  here"),
+        ("der cafe\u0301 war", "cafe\u0301"),
+        ("wor\u200bds here", "wor\u200bds"),
+        ("中文維基", "文維"),
+        ("İstanbul is", "İstanbul"),
+    ],
+)
+def test_answers_by_offsets_are_exact(context, answer):
+    tokenizer = real_tokenizer()
+    example = training_example(context, answer)
+    windows = squad.featurize([example], tokenizer, 40, 16, 8, is_training=True, answer_text="offsets")
+    first, last = (int(windows.per_example[f"{end}_positions"][0]) for end in ("start", "end"))
+    spans = windows.documents[0].spans
+    begin = int(windows.first_lengths[0])
+    assert context[spans[first - begin][0] : spans[last - begin][1]] == answer
+
+
+def test_an_answer_inside_a_piece_takes_the_whole_piece():
+    example = training_example("the Japanese electronics", "Japan")
+    windows = squad.featurize([example], real_tokenizer(), 40, 16, 8, is_training=True, answer_text="offsets")
+    ids = windows.input_ids[windows.per_example["start_positions"][0] : windows.per_example["end_positions"][0] + 1]
+    assert real_tokenizer().convert_ids_to_tokens(ids.tolist()) == ["japanese"]
+
+
+def test_answers_that_no_window_holds_point_at_cls(letters):
+    example = training_example("bcdefghijk", "cdefghij")
+    example.start_position = example.end_position = 0
+    windows = squad.featurize([example], letters, 11, 2, 4, is_training=True, answer_text="offsets")
+    assert len(windows) > 1
+    assert not windows.per_example["start_positions"].any()
+    (impossible,) = [squad.make_example("q", "a?", "b c")]
+    impossible.is_impossible = True
+    windows = squad.featurize([impossible], letters, 11, 2, 4, is_training=True)
+    assert windows.per_example["end_positions"].tolist() == [0]
+
+
+def test_offsets_need_the_context(letters):
+    example = squad.SquadExample("q7", "a?", ["b"])
+    with pytest.raises(ValueError, match="'q7' has no context"):
+        squad.featurize([example], letters, 12, 4, 4, is_training=False, answer_text="offsets")
+
+
+@pytest.mark.parametrize("language", ["ar", "hi", "ru", "th", "zh"])
+def test_pieces_of_other_languages_have_their_characters(language, write):
+    """With a vocabulary of single characters every answer's span gives it back."""
+    path = str(data_path(f"xquad/xquad.{language}.json"))
+    articles = squad.load_articles(path, "--train_file")
+    contexts = [p["context"] for article in articles for p in article["paragraphs"]][:40]
+    characters = sorted({x for context in contexts for x in context.lower() if not x.isspace()})
+    vocab = write("vocab.txt", SPECIAL + "\n".join([*characters, *(f"##{x}" for x in characters)]))
+    tokenizer = FullTokenizer(vocab, do_lower_case=False)
+    examples = [
+        training_example(p["context"], qa["answers"][0]["text"], qa["answers"][0]["answer_start"], qa["id"])
+        for article in articles
+        for p in article["paragraphs"]
+        if p["context"] in contexts
+        for qa in p["qas"]
+    ]
+    windows = squad.featurize(examples, tokenizer, 4096, 128, 8, is_training=True, answer_text="offsets")
+    assert windows.examples_without_windows() == []
+    assert len(windows) == len(examples)
+    for i, example in enumerate(examples):
+        document = windows.documents[windows.document_of_example[i]]
+        first = windows.per_example["start_positions"][i] - windows.first_lengths[i]
+        last = windows.per_example["end_positions"][i] - windows.first_lengths[i]
+        text = example.context[document.spans[first][0] : document.spans[last][1]]
+        assert text == example.orig_answer_text

@@ -1,0 +1,88 @@
+import keras
+import numpy as np
+import pytest
+
+from bert_tf import checkpoints
+from bert_tf.checkpoints import saver
+from bert_tf.encoder import BertEncoder
+from bert_tf.features import FrozenEncoder
+from bert_tf.finetuning import workflow
+from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.workflow import Plan
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks.table import DataConfig
+from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.step import TrainingConfig
+from tests.conftest import assert_close, tiny_config
+from tests.programs import PIECES
+
+SENTENCES = "a O\nbcd B-PER\ne I-PER\n\nf O\nbcd B-PER\na O\n\n"
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """An encoder, and its checkpoint."""
+    keras.utils.set_random_seed(1)
+    encoder = BertEncoder(tiny_config(vocab_size=len(PIECES)))
+    path = str(tmp_path_factory.mktemp("pretrained") / "bert_model.ckpt")
+    saver.write_checkpoint(path, checkpoints.named_variables(encoder.variables))
+    return encoder, path
+
+
+def run_of(write, folder, pretrained, layers="-1,embeddings", units=5):
+    encoder, checkpoint = pretrained
+    paths = {
+        split: write(f"{split}.txt", SENTENCES * count) for split, count in (("train", 4), ("dev", 1), ("test", 1))
+    }
+    frozen = FrozenEncoder(encoder.config, checkpoint, layers, "--feature_layers")
+    task = FeatureTaggingTask(paths, FeatureBased(frozen, units=units))
+    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+    settings = TrainingConfig(str(folder), OptimizerConfig(1e-3, 1, 0), 4)
+    return FinetuningRun(task, encoder.config, tokenizer, 12, settings, DistributionConfig())
+
+
+def test_a_word_is_what_the_encoder_says_of_its_first_piece(write, tmp_path, pretrained):
+    run = run_of(write, tmp_path / "out", pretrained)
+    features = run.features("dev")
+    assert features.lengths.tolist() == [3, 3]
+    batch = features.batch(np.array([1]), 4)
+    assert run.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()) == ["f", "b", "a", "[PAD]"]
+    ids = run.tokenizer.convert_tokens_to_ids(["[CLS]", "f", "b", "##c", "##d", "a", "[SEP]"])
+    output = pretrained[0](np.array([ids]))
+    firsts = [1, 2, 5]
+    assert_close(batch["activations"][0, :3, 0], output.sequence_output.numpy()[0, firsts], 1e-5)
+    assert_close(batch["activations"][0, :3, 1], output.embedding_output.numpy()[0, firsts], 1e-5)
+    assert not batch["activations"][0, 3].any()
+    assert [run.task.tags[i] for i in batch["tag_ids"][0, :3]] == ["O", "B-PER", "O"]
+
+
+def test_a_tagger_is_trained_on_them_and_writes_conll(write, tmp_path, pretrained):
+    done = workflow.carry_out(
+        run_of(write, tmp_path / "out", pretrained), Plan(True, True, True, [Recipe(4, 3e-2, 20, 1)])
+    )
+    assert done["eval"]["dev"]["eval_f1"] == 1.0
+    lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
+    assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
+    with pytest.raises(InputError, match="bilstm_units was 5, and is 6 now"):
+        workflow.carry_out(
+            run_of(write, tmp_path / "out", pretrained, units=6), Plan(True, False, False, [Recipe(4, 3e-2, 20, 1)])
+        )
+
+
+def test_what_can_not_be_read_is_refused(write, tmp_path, pretrained):
+    config = pretrained[0].config
+    with pytest.raises(InputError, match="--feature_layers: there is no layer 2 in a model of 2 layers"):
+        FrozenEncoder(config, pretrained[1], "2", "--feature_layers")
+    with pytest.raises(InputError, match="--feature_layers needs --init_checkpoint"):
+        FrozenEncoder(config, None, "-1", "--feature_layers")
+    how = FeatureBased(FrozenEncoder(config, pretrained[1], "-1", "--feature_layers"))
+    with pytest.raises(InputError, match="only --task_name=ner goes by features, not mnli"):
+        DataConfig("mnli", str(tmp_path)).build_task("", do_train=True, feature_based=how)
+    write("train.txt", SENTENCES)
+    task = DataConfig("ner", str(tmp_path)).build_task("", do_train=True, feature_based=how)
+    assert isinstance(task, FeatureTaggingTask)
+    assert task.labels == ("PER",)

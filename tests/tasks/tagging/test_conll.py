@@ -1,0 +1,91 @@
+import pytest
+
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks.tagging import conll
+
+COLUMNS = (
+    "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\nBlack NNP I-NP I-PER\n"
+)
+
+
+def read(write, text, has_tags=True):
+    return list(conll.read_sentences(write("a.txt", text), has_tags))
+
+
+def test_four_columns_with_documents(write):
+    text = COLUMNS + "\n-DOCSTART- -X- -X- O\n\nBonn NNP I-NP I-LOC\n"
+    sentences = read(write, text)
+    assert [s.words for s in sentences] == [("EU", "rejects"), ("Peter", "Black"), ("Bonn",)]
+    assert [s.document for s in sentences] == [0, 0, 1]
+    assert [s.lines for s in sentences] == [(3, 4), (6, 7), (11,)]
+    assert sentences[1].entities() == [("PER", 0, 1)]
+
+
+def test_two_columns_with_tabs_and_odd_blank_lines(write):
+    sentences = read(write, "a b\tO\nc\tB-x\n\t\nd\tO\r\n \n\n")  # WNUT-17 has a tab on blank lines
+    assert [s.words for s in sentences] == [("a b", "c"), ("d",)]
+    assert sentences[0].tags == ("O", "B-x")
+    assert sentences[0].document is None
+
+
+def test_comments_are_not_words_but_a_hash_may_be_one(write):
+    sentences = read(write, "# id 7\tdomain=en\na _ _ O\n# _ _ O\n\n# source: x y\n# _ _ B-X\n")
+    assert [s.words for s in sentences] == [("a", "#"), ("#",)]
+    assert [s.lines for s in sentences] == [(2, 3), (6,)]
+    (sentence,) = read(write, "# PER\n")
+    assert sentence.problem.startswith("the tag is 'PER'")
+
+
+def test_words_alone_are_enough_to_predict(write):
+    (sentence,) = read(write, "one\ntwo\n", has_tags=False)
+    assert (sentence.words, sentence.tags, sentence.problem) == (("one", "two"), None, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a O\nb O x\n", "line 2: the row has 3 columns, but the rows before have 2"),
+        ("a\nb\n", "line 1: the row has one column, but a word and a tag are expected"),
+        ("a O\nb PER\n", "line 2: the tag is 'PER', but O or a type behind B-, I-, E- or S- is expected"),
+        ("b\tO\n\tO\n", "line 2: the word is empty"),
+    ],
+)
+def test_what_is_wrong_with_a_sentence_is_named_with_its_line(write, text, message):
+    sentences = read(write, text)
+    (problem,) = [f"line {s.line}: {s.problem}" for s in sentences if s.problem]
+    assert problem.startswith(message)
+
+
+def test_empty_file_is_refused(write):
+    with pytest.raises(InputError, match="is empty"):
+        read(write, "")
+
+
+SCHEMES = {
+    "iob2": "B-A I-A B-A O B-B B-A",
+    "iob1": "I-A I-A B-A O I-B I-A",
+    "bioes": "B-A E-A S-A O S-B S-A",
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_schemes_mean_the_same_entities(write, scheme):
+    tags = SCHEMES[scheme].split()
+    (sentence,) = read(write, "".join(f"w {tag}\n" for tag in tags))
+    assert sentence.entities() == [("A", 0, 1), ("A", 2, 2), ("B", 4, 4), ("A", 5, 5)]
+    assert conll.detect_scheme([sentence]) == scheme
+    assert conll.tags_of(sentence.entities(), 6, scheme) == tags
+
+
+def test_iob2_with_mistakes_is_not_iob1(write):
+    sentences = read(write, "a B-A\n\nb I-A\n")
+    assert conll.detect_scheme(sentences) == "iob2"
+
+
+def test_predictions_stand_behind_the_lines_they_are_for(write, tmp_path):
+    source = write("a.txt", COLUMNS)
+    conll.write_predictions(str(tmp_path / "out"), source, {3: "B-ORG", 4: "O", 6: "O", 7: "O"})
+    written = (tmp_path / "out").read_text().split("\n")
+    assert written[0] == "-DOCSTART- -X- -X- O"
+    assert written[2] == "EU NNP I-NP I-ORG B-ORG"
+    assert len(written) == len(COLUMNS.split("\n"))

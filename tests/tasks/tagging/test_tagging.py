@@ -1,0 +1,136 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bert_tf.finetuning.models import NO_TAG
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks.tagging.task import TaggingTask, windows
+from bert_tf.tokenization import FullTokenizer
+from tests.programs import PIECES
+
+IOB1 = """-DOCSTART- -X- O O
+
+a NN I-NP I-ORG
+bcd NN I-NP O
+
+e NN I-NP I-PER
+
+-DOCSTART- -X- O O
+
+f NN I-NP I-PER
+g NN I-NP B-PER
+"""
+
+
+@pytest.fixture
+def tokenizer(write):
+    return FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=False)
+
+
+def task_of(write, text=IOB1, test=None, **options):
+    paths = {"train": write("train.txt", text), "test": write("test.txt", test or text)}
+    return TaggingTask(paths, **options)
+
+
+def test_classes_are_iob2_whatever_the_file_has(write):
+    task = task_of(write)
+    assert task.labels == ("ORG", "PER")
+    assert task.tags == ("O", "B-ORG", "I-ORG", "B-PER", "I-PER")
+    assert task.scheme == "iob1"
+
+
+def test_the_first_piece_of_a_word_has_its_tag_within_its_document(write, tokenizer):
+    task = task_of(write)
+    features = task.featurize(task.examples("train"), tokenizer, 16)
+    batch = features.batch(np.arange(3), 7)
+    tokens = [tokenizer.convert_ids_to_tokens(row.tolist()) for row in batch["input_ids"]]
+    assert tokens[0] == tokens[1] == ["[CLS]", "a", "b", "##c", "##d", "e", "[SEP]"]
+    assert batch["tag_ids"].tolist() == [
+        [NO_TAG, 1, 0, NO_TAG, NO_TAG, NO_TAG, NO_TAG],
+        [NO_TAG, NO_TAG, NO_TAG, NO_TAG, NO_TAG, 3, NO_TAG],
+        [NO_TAG, 3, 3, NO_TAG, NO_TAG, NO_TAG, NO_TAG],
+    ]
+    assert not batch["segment_ids"].any()
+    assert features.word_tag_ids().tolist() == [1, 0, 3, 3, 3]
+    assert [list(row) for row in features.by_sentence(features.word_tag_ids())] == [[1, 0], [3], [3, 3]]
+    alone = task_of(write, use_documents=False)
+    assert alone.featurize(alone.examples("train"), tokenizer, 16).lengths.tolist() == [6, 3, 4]
+
+
+def test_words_the_tokenizer_drops_still_have_a_tag(write, tokenizer):
+    task = task_of(write, "\u200b B-X\na O\n")
+    features = task.featurize(task.examples("train"), tokenizer, 8)
+    assert features.word_tag_ids().tolist() == [1, 0]
+    assert features.batch(np.array([0]), 4)["input_ids"][0, 1] == tokenizer.vocab["[UNK]"]
+
+
+def test_a_long_sentence_is_spread_over_windows_and_no_word_is_lost(write, tokenizer):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    text = "".join(f"{x}{x if x in 'abc' else ''} {'B-X' if i % 3 else 'O'}\n" for i, x in enumerate(letters))
+    task = task_of(write, text + "\na O\n")
+    features = task.featurize(task.examples("train"), tokenizer, 9)
+    assert features.lengths.max() == 9
+    first_pieces = [tokenizer.encode(word)[0] for sentence in task.examples("train") for word in sentence.words]
+    batch = features.batch(np.arange(len(features)), 9)
+    assert features.of_words(batch["input_ids"]).tolist() == first_pieces
+    assert (batch["tag_ids"] != NO_TAG).sum() == len(first_pieces)  # each word is trained on once
+
+
+@pytest.mark.parametrize(("lengths", "room"), [((3, 2, 4), 5), ((1, 12, 2), 6), ((2, 2), 100), ((7,), 3)])
+def test_every_window_is_as_wide_as_it_can_be_and_holds_its_words(lengths, room):
+    pieces = sum(lengths)
+    found = windows(lengths, range(pieces), pieces, room)
+    assert [word for window in found for word in window.words] == list(range(pieces))
+    for window in found:
+        assert window.end - window.begin == min(room, pieces)
+        assert window.begin <= window.words[0]
+        assert window.words[-1] < window.end
+
+
+def outputs_for(features, tag_ids):
+    """What a model would give that finds these tags of all words, in order."""
+    tags = np.zeros((len(features), int(features.lengths.max())), np.int32)
+    tags[features.word_windows, features.word_places] = tag_ids
+    return {"tags": tags, "loss_sum": np.ones(len(features))}
+
+
+def test_scores_and_confusion_count_entities_and_words(write, tokenizer):
+    task = task_of(write)
+    features = task.featurize(task.examples("train"), tokenizer, 16)
+    scores = task.scores(outputs_for(features, [1, 0, 0, 3, 4]), features)
+    assert scores["accuracy"] == 0.6
+    assert (scores["f1_ORG"], scores["recall_PER"], scores["loss"]) == (1.0, 0.0, 0.6)
+    counts, names = task.confusion(outputs_for(features, [1, 0, 0, 3, 4]), features)
+    assert names == ("O", "ORG", "PER")
+    assert counts.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 2]]
+
+
+def test_predictions_are_written_beside_the_input_in_its_scheme(write, tokenizer, tmp_path):
+    task = task_of(write, test="a\nbcd\n\ne\n")
+    examples = task.examples("test")
+    features = task.featurize(examples, tokenizer, 16)
+    (path,) = task.write_predictions(str(tmp_path), "test", examples, outputs_for(features, [3, 3, 1]), features)
+    assert (tmp_path / "test_predictions.conll").read_text() == "a I-PER\nbcd B-PER\n\ne I-ORG\n"
+    assert path == str(tmp_path / "test_predictions.conll")
+
+
+def test_bad_sentences(write, capsys):
+    with pytest.raises(InputError, match=r"train\.txt, line 2: the row has 3 columns"):
+        task_of(write, "a O\nb O x\n").examples("train")
+    task = task_of(write, "a O\nb O x\n\nc B-X\n", on_bad_row="skip")
+    assert [sentence.words for sentence in task.examples("train")] == [("c",)]
+    assert "1 rows skipped" in capsys.readouterr().err
+    with pytest.raises(InputError, match="line 3: the entity type 'ORG' is unknown; 'PER' are expected"):
+        task_of(write, types=["PER"]).examples("train")
+    nothing = task_of(write, "a O\n")
+    with pytest.raises(InputError, match="every tag is O"):
+        nothing.check_training_set(nothing.examples("train"))
+
+
+def test_features_do_not_depend_on_the_number_of_processes(write, tokenizer):
+    task = task_of(write, "".join(f"{x} O\nb B-X\n\n" for x in "acdefghij" * 70))
+    one, two = (task.featurize(task.examples("train"), tokenizer, 8, workers) for workers in (1, 2))
+    for field in dataclasses.fields(one):
+        if isinstance(getattr(one, field.name), np.ndarray):
+            np.testing.assert_array_equal(getattr(one, field.name), getattr(two, field.name))

@@ -1,0 +1,126 @@
+"""The program as a user starts it: GLUE's tasks in one go, from the files as they unpack."""
+
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from bert_tf.finetuning import workflow
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks.custom import Columns, CustomTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.table import DataConfig
+from bert_tf.tasks.tagging.task import TaggingTask
+from tests import programs
+
+
+@pytest.fixture
+def glue(write, tmp_path):
+    """GLUE's folder with two small tasks, and WNLI."""
+    rng = np.random.default_rng(0)
+    text = [" ".join(rng.choice(list("abcdefgh"), rng.integers(2, 7))) for _ in range(24)]
+    cola = [f"gj04\t{int('a' in x)}\t\t{x}\n" for x in text]
+    write("glue/CoLA/train.tsv", "".join(cola[:16]))
+    write("glue/CoLA/dev.tsv", "".join(cola[16:]))
+    write("glue/CoLA/test.tsv", "index\tsentence\n" + "".join(f"{i}\t{x}\n" for i, x in enumerate(text[:5])))
+    columns = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+    pairs = [f"{i}\tg\tf\ty\to\ts\ts\t{x}\t{text[i - 1]}" for i, x in enumerate(text)]
+    scored = [f"{pair}\t{i % 6}.0\n" for i, pair in enumerate(pairs)]
+    write("glue/STS-B/train.tsv", f"{columns}\tscore\n" + "".join(scored[:16]))
+    write("glue/STS-B/dev.tsv", f"{columns}\tscore\n" + "".join(scored[16:]))
+    write("glue/STS-B/test.tsv", f"{columns}\n" + "".join(f"{pair}\n" for pair in pairs[:3]))
+    write("glue/WNLI/train.tsv", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\t0\n")
+    write("glue/WNLI/test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n1\ta\tb\n")
+    return tmp_path / "glue"
+
+
+def test_several_tasks_of_glue(glue, tmp_path):
+    config, vocab = programs.write_model_files(tmp_path)
+    out = tmp_path / "out"
+    command = ["run_classifier.py", "--task_name=CoLA,STS-B", f"--data_dir={glue}", f"--output_dir={out}"]
+    command += [f"--bert_config_file={config}", f"--vocab_file={vocab}", "--train_batch_size=4", "--max_seq_length=16"]
+    command += ["--do_train", "--do_eval", "--do_predict", "--num_train_epochs=1", "--log_steps=2"]
+    command += ["--do_export", f"--export_dir={tmp_path / 'exported'}"]
+    output = programs.run(*command)
+    assert "Traceback" not in output
+    results = json.loads((out / "glue_results.json").read_text())
+    assert results["table_1"].keys() == {"CoLA", "STS-B", "Average"}
+    assert results["dev"]["cola"]["dev"]["eval_matthews_correlation"] * 100 == pytest.approx(
+        results["table_1"]["CoLA"], abs=0.06
+    )
+    with zipfile.ZipFile(out / "glue_submission.zip") as archive:
+        assert sorted(archive.namelist()) == ["CoLA.tsv", "STS-B.tsv", "WNLI.tsv"]
+        lines = archive.read("CoLA.tsv").decode().splitlines()
+        assert lines[0] == "index\tprediction"
+        assert len(lines) == 6
+        assert {line.split("\t")[1] for line in lines[1:]} <= {"0", "1"}
+        assert archive.read("WNLI.tsv").decode() == "index\tprediction\n0\t0\n1\t0\n"
+    for name in ("CoLA", "STS-B"):
+        assert (tmp_path / "exported" / name / "saved_model.pb").exists()
+    assert "The server also wants SST-2.tsv" in output
+    assert len((out / "CoLA" / "test_results.tsv").read_text().splitlines()) == 6
+    assert (out / "STS-B" / "eval_results.txt").read_text().startswith("eval_loss = ")
+
+
+def test_names_stand_for_tasks(write, tmp_path):
+    folder, out = str(tmp_path), str(tmp_path / "out")
+    write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
+    write("train.txt", "a B-PER\n")
+    custom = DataConfig("custom", folder, dev_file="elsewhere.csv").build_task(out, do_train=True)
+    assert isinstance(custom, CustomTask)
+    assert custom.paths == {"train": f"{folder}/train.tsv", "dev": "elsewhere.csv", "test": f"{folder}/test.tsv"}
+    assert isinstance(DataConfig("NER", folder).build_task(out, do_train=True), TaggingTask)
+    assert isinstance(DataConfig("swag", folder).build_task(out, do_train=True), MultipleChoiceTask)
+    assert DataConfig("mnli", folder).build_task(out, do_train=True).labels == (
+        "contradiction",
+        "entailment",
+        "neutral",
+    )
+    with pytest.raises(InputError, match="--task_name is 'sst2', but one of cola, sst-2, "):
+        DataConfig("sst2", folder).build_task(out, do_train=True)
+    with pytest.raises(InputError, match="--data_dir is needed"):
+        DataConfig("mnli", None).build_task(out, do_train=True)
+
+
+def test_files_that_are_not_given_are_asked_for_by_their_flags(write, tmp_path):
+    for name, file, text in (
+        ("custom", "train.csv", "text,label\na,x\nb,y\n"),
+        ("ner", "train.conll", "a B-x\n"),
+        ("multiple_choice", "train.tsv", "prompt\tending0\tending1\tlabel\na\tb\tc\t1\n"),
+    ):
+        task = DataConfig(name, None, write(file, text)).build_task(str(tmp_path), do_train=True)
+        assert len(task.examples("train")) >= 1
+        with pytest.raises(InputError, match="--dev_file or --data_dir is needed for the dev set"):
+            task.examples("dev")
+    only_test = DataConfig("custom", None, test_file=write("test.csv", "text\na\n"))
+    with pytest.raises(InputError, match="--train_file or --data_dir is needed"):
+        _ = only_test.build_task(str(tmp_path), do_train=False).labels
+    tags = DataConfig("ner", None, test_file=write("test.conll", "a\n"), labels=["x"])
+    assert tags.build_task(str(tmp_path), do_train=False).scheme == "iob2"
+
+
+def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
+    out = str(tmp_path / "out")
+    write(f"out/{workflow.LABELS_FILE}", '["b", "a"]')
+    config = DataConfig("custom", str(tmp_path), class_weights="balanced")
+    assert config.build_task(out, do_train=False).labels == ("b", "a")
+    assert DataConfig("ner", str(tmp_path)).build_task(out, do_train=False).labels == ("b", "a")
+    with pytest.raises(InputError, match=r"--labels are a, b, but the run in .*out was trained with b, a"):
+        DataConfig("custom", str(tmp_path), labels=["a", "b"]).build_task(out, do_train=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "message"),
+    [
+        ("cola", {"train_file": "own.tsv"}, "--train_file: --task_name=cola has no use for it, only swag, "),
+        ("mnli", {"labels": ["a", "b"]}, "--labels: .*, only custom, ner"),
+        ("mnli", {"xnli_language": "de"}, "--xnli_language: .*, only xnli"),
+        ("ner", {"columns": Columns(text="word")}, "--text_column and the other columns: .*, only custom"),
+        ("swag", {"problem": "regression"}, "--problem: .*, only custom"),
+        ("custom", {"document_context": False}, "--document_context: .*, only ner"),
+    ],
+)
+def test_settings_of_other_tasks_are_refused(tmp_path, name, setting, message):
+    with pytest.raises(InputError, match=message):
+        DataConfig(name, str(tmp_path), **setting).build_task(str(tmp_path), do_train=True)

@@ -1,0 +1,86 @@
+import dataclasses
+import hashlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import sentence_features
+from bert_tf.tasks.sentence_features import InputExample, PaddingInputExample, convert_single_example
+from bert_tf.tokenization import FullTokenizer
+from tests.conftest import golden_json, golden_lines, golden_path
+
+
+def canonical_digest(records):
+    """The digest that the golden data gives for a file of records."""
+    import json
+
+    digest = hashlib.sha256()
+    for record in records:
+        values = {}
+        for name, feature in tf.train.Example.FromString(record).features.feature.items():
+            kind = feature.WhichOneof("kind")
+            values[name] = list(getattr(feature, kind).value) if kind else []
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        digest.update(text.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def cases():
+    try:
+        return sorted(golden_json("classifier/index.json")["cases"])
+    except pytest.skip.Exception:
+        return []
+
+
+@pytest.mark.parametrize("name", cases())
+def test_features_are_the_releases(name):
+    case = golden_json("classifier/index.json")["cases"][name]
+    data = golden_json("classifier/examples.json")[case["task"]]
+    tokenizer = FullTokenizer(str(golden_path("tokenization/vocab.txt")), case["do_lower_case"])
+    expected = golden_lines(f"classifier/features/{name}.jsonl.gz")
+    assert len(expected) == len(data["rows"])
+    records = []
+    for i, (row, features) in enumerate(zip(data["rows"], expected, strict=True)):
+        if row.get("padding_input_example"):
+            example = PaddingInputExample()
+        else:
+            example = InputExample(row["guid"], row["text_a"], row["text_b"], row["label"])
+        ours = convert_single_example(i, example, data["labels"], case["max_seq_length"], tokenizer)
+        features.pop("guid")
+        assert dataclasses.asdict(ours) == features
+        records.append(sentence_features.serialize_features(ours))
+    assert canonical_digest(records) == case["file_based_tfrecord"]["canonical_sha256"]
+    deterministic = hashlib.sha256(b"".join(records)).hexdigest()
+    assert deterministic == case["file_based_tfrecord"]["deterministic_proto_sha256"]
+
+
+def test_whole_data_sets_give_the_same_features(write):
+    vocab = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\n"
+    tokenizer = FullTokenizer(write("vocab.txt", vocab))
+    rows = [("a b c", None), ("a", "b c c c c c c"), ("a b a b a b", ""), ("", None), ("a b", "c")]
+    examples = [InputExample(str(i), a, b, "xy"[i % 2]) for i, (a, b) in enumerate(rows)]
+    features = sentence_features.featurize(examples, ["x", "y"], 7, tokenizer)
+    batch = features.batch(np.arange(5), 7)
+    for i, example in enumerate(examples):
+        single = convert_single_example(i, example, ["x", "y"], 7, tokenizer)
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            assert batch[name][i].tolist() == getattr(single, name)
+        assert batch["label_ids"][i] == single.label_id
+
+
+def test_regression_labels_are_numbers(write):
+    tokenizer = FullTokenizer(write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"))
+    features = sentence_features.featurize([InputExample("1", "a", "b", "3.5")], None, 8, tokenizer)
+    assert features.per_example["label_ids"].tolist() == [3.5]
+    with pytest.raises(InputError, match="file, line 3: the score 'high' is not a number"):
+        sentence_features.check_label(InputExample("1", "a", "b", "high"), "file, line 3", None)
+    with pytest.raises(InputError, match="not a number"):
+        sentence_features.check_label(InputExample("1", "a", "b", "nan"), "file, line 3", None)
+
+
+def test_unknown_labels_are_named(write):
+    tokenizer = FullTokenizer(write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"))
+    with pytest.raises(InputError, match=r"example 4 \(dev-5\): the label 'z' is unknown; 'x', 'y' are expected"):
+        convert_single_example(4, InputExample("dev-5", "a", None, "z"), ["x", "y"], 8, tokenizer)

@@ -1,0 +1,97 @@
+import pytest
+
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import tables
+from bert_tf.tasks.tables import SkippedRow
+
+
+def test_one_table_in_three_formats(write):
+    tsv = write("a.tsv", '\ufefftext\tlabel\r\nsay "hi\tx\r\n\r\nb\ty')
+    csv = write("a.csv", 'text,label\n"say ""hi",x\n\nb,y\n')
+    jsonl = write("a.jsonl", '{"text": "say \\"hi", "label": "x"}\n\n{"label": "y", "text": "b"}\n')
+    for path, lines in ((tsv, (2, 4)), (csv, (2, 4)), (jsonl, (1, 3))):
+        rows = list(tables.read_table(path, ("text", "label")))
+        assert [(row["text"], row["label"]) for row in rows] == [('say "hi', "x"), ("b", "y")]
+        assert tuple(row.line for row in rows) == lines
+
+
+def test_csv_cells_may_span_lines(write):
+    rows = list(tables.read_csv(write("a.csv", 'text,label\n"one\ntwo",x\nb,y\n')))
+    assert [(row["text"], row.line) for row in rows] == [("one\ntwo", 2), ("b", 4)]
+
+
+def test_columns_without_a_name_may_be_several(write):
+    for path in (write("a.csv", "text,label,,\na,x,,\n"), write("a.tsv", "text\tlabel\t\t\na\tx\t\t\n")):
+        (row,) = tables.read_table(path, ("text",))
+        assert (row["text"], row["label"], row.problem) == ("a", "x", "")
+
+
+def test_cells_of_json_become_text(write):
+    (row,) = tables.read_jsonl(write("a.jsonl", '{"a": 1, "b": true, "c": null, "d": ["x", 2]}\n'))
+    assert [row[name] for name in "abcd"] == ["1", "true", None, ("x", "2")]
+
+
+def test_texts_of_a_million_characters_are_read(write):
+    long = "word " * 200_000
+    for name in ("a.tsv", "a.csv", "a.jsonl"):
+        line = f'{{"text": "{long}"}}' if name == "a.jsonl" else f"text\n{long}"
+        (row,) = tables.read_table(write(name, line + "\n"), ("text",))
+        assert row["text"] == long
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.tsv", "text\tlabel\na\tx\nb\n", "line 3: the row has 1 columns, but the header has 2"),
+        ("a.csv", "text,label\na,x,z\n", "line 2: the row has 3 columns, but the header has 2"),
+        ("a.csv", 'text,label\na,x\n"b,y\n', r"line 3: not valid CSV \(.*\). Is a quote left open"),
+        ("a.csv", "words,label\n", "line 1: the column 'text' is missing. The header has 'words', 'label'"),
+        ("a.csv", "text,label,text\na,x,b\n", "line 1: 2 columns are called 'text'"),
+        ("a.tsv", "text\tlabel\ttext\na\tx\tb\n", "line 1: 2 columns are called 'text'"),
+        ("a.jsonl", '{"text": "a"}\n{"text"}\n', "line 2: column 8: not valid JSON"),
+        ("a.jsonl", '["a"]\n', "line 1: a JSON object"),
+        ("a.jsonl", '{"label": "x"}\n', "line 1: the row has 1 columns, but column text is needed"),
+        ("a.txt", "a\n", "must end with one of .tsv, .csv, .jsonl"),
+        ("a.tsv", "text\tlabel\n", "has no rows"),
+    ],
+)
+def test_bad_tables_are_named_with_their_line(write, name, text, message):
+    path = write(name, text)
+    with pytest.raises(InputError, match=message):
+        tables.convert_rows(tables.read_table(path, ("text",)), lambda row: row["text"], path, "error")
+
+
+def test_bad_rows_are_shown_and_counted_on_request(write, capsys):
+    path = write("a.tsv", "text\n" + "bad\n" * 12 + "known\ngood\n")
+
+    def convert(row):
+        if row["text"] == "bad":
+            raise InputError(f"{row.where}: bad")
+        if row["text"] == "known":
+            raise SkippedRow("as published")
+        return row["text"]
+
+    assert tables.convert_rows(tables.read_table(path, ()), convert, path, "skip") == ["good"]
+    shown = capsys.readouterr().err
+    assert shown.count("skipped: ") == 10
+    assert "12 rows skipped (bad rows)" in shown
+    assert "1 rows skipped (as published)" in shown
+
+
+def test_files_of_splits(tmp_path, write):
+    write("dev.csv", "")
+    names = {split: (f"{split}.tsv", f"{split}.csv") for split in ("train", "dev", "test")}
+    found = tables.find_splits(str(tmp_path), names, {"train": "elsewhere.tsv", "dev": None})
+    assert found == {"train": "elsewhere.tsv", "dev": str(tmp_path / "dev.csv"), "test": str(tmp_path / "test.tsv")}
+    with pytest.raises(InputError, match="--data_dir is needed, or --train_file"):
+        tables.find_splits(None, names, {})
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
+def test_written_tables_are_read_again(tmp_path, name):
+    path = str(tmp_path / name)
+    tables.write_table(path, [{"text": 'say "hi", you', "score": 0.5}, {"text": "b\tc\nd", "score": 1}])
+    rows = list(tables.read_table(path, ("text", "score")))
+    assert rows[0]["text"] == 'say "hi", you'
+    assert rows[1]["text"] == ("b c d" if name == "a.tsv" else "b\tc\nd")
+    assert [row["score"] for row in rows] == ["0.5", "1"]

@@ -1,0 +1,407 @@
+import contextlib
+import dataclasses
+import errno
+import functools
+import json
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import checkpoints
+from bert_tf.checkpoints import saver
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.runtime import program, reporting
+from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+from bert_tf.runtime.files import InputError
+from bert_tf.training import loop
+from bert_tf.training.loop import PeriodicEvaluation, TrainingData
+from bert_tf.training.step import DTYPES, MetricMeans, Trainer, TrainingConfig
+from tests.conftest import assert_close, tiny_config, without_dropout
+
+BATCH, LENGTH, PREDICTIONS = 8, 10, 3
+
+
+def batch_of(step):
+    rng = np.random.default_rng(step)
+    return {
+        "input_ids": rng.integers(1, 41, (BATCH, LENGTH)).astype(np.int32),
+        "input_mask": np.ones((BATCH, LENGTH), np.int32),
+        "segment_ids": rng.integers(0, 2, (BATCH, LENGTH)).astype(np.int32),
+        "masked_lm_positions": rng.integers(0, LENGTH, (BATCH, PREDICTIONS)).astype(np.int32),
+        "masked_lm_ids": rng.integers(0, 41, (BATCH, PREDICTIONS)).astype(np.int32),
+        "masked_lm_weights": (rng.random((BATCH, PREDICTIONS)) < 0.6).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, BATCH).astype(np.int32),
+    }
+
+
+def dataset_from_step(start, context=None, steps=50, change=None):
+    size = BATCH if context is None else context.get_per_replica_batch_size(BATCH)
+
+    def parts():
+        for step in range(start, steps):
+            batch = batch_of(step) if change is None else change(step, batch_of(step))
+            for i in range(0, BATCH, size):
+                yield {name: x[i : i + size] for name, x in batch.items()}
+
+    signature = {k: tf.TensorSpec([size, *x.shape[1:]], x.dtype) for k, x in batch_of(0).items()}
+    return tf.data.Dataset.from_generator(parts, output_signature=signature)
+
+
+def config_for(folder, steps=6, **changes):
+    options = {"save_checkpoints_steps": 2, "log_steps": 2, "seed": 5} | changes
+    return TrainingConfig(str(folder), OptimizerConfig(1e-3, steps, 2), BATCH, **options)
+
+
+def model_for(config, bert_config=None, strategy=None):
+    keras.utils.set_random_seed(config.seed)
+    with (strategy or build_strategy(DistributionConfig())).scope():
+        return PretrainingModel(bert_config or tiny_config(num_hidden_layers=1), dtype=DTYPES[config.dtype])
+
+
+def recomputing_gradients_of(options):
+    """Loss and gradients of one batch, with dropout, under some encoder options."""
+    keras.utils.set_random_seed(3)
+    model = PretrainingModel(tiny_config(), **options)
+    trained = [variable.value for variable in model.trained_variables]
+
+    @tf.function(autograph=False)
+    def compute(batch):
+        with tf.GradientTape() as tape:
+            loss, _ = model.loss(batch, model.totals(batch), tf.constant([1, 2]))
+        return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, trained)]
+
+    batch = {name: tf.constant(x) for name, x in batch_of(0).items()}
+    return compute(batch), compute.get_concrete_function(batch)
+
+
+def test_recomputed_gradients_are_the_same():
+    (loss, gradients), graph = recomputing_gradients_of({})
+    (again, recomputed), longer_graph = recomputing_gradients_of({"recompute_gradients": True})
+    assert_close(again, loss, 0)
+    for gradient, expected in zip(recomputed, gradients, strict=True):
+        assert_close(gradient, expected, 1e-6)
+    softmaxes = [[op.type for op in g.graph.get_operations()].count("Softmax") for g in (graph, longer_graph)]
+    assert softmaxes == [2, 4]
+
+
+def run(config, bert_config=None, strategy=None, data=dataset_from_step, describe=str, boundaries=(), evaluation=None):
+    strategy = strategy or build_strategy(DistributionConfig())
+    model = model_for(config, bert_config, strategy)
+    data = TrainingData(data, boundaries, describe)
+    result = loop.train(model, config, strategy, data, evaluation=evaluation)
+    return {variable.path: variable.numpy() for variable in model.variables}, result
+
+
+def assert_same(ours, expected, atol=0.0):
+    assert ours.keys() == expected.keys()
+    for name, value in expected.items():
+        assert_close(ours[name], value, atol, name)
+
+
+def test_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(tmp_path):
+    uninterrupted, _ = run(config_for(tmp_path / "a"))
+
+    class Killed(Exception):
+        pass
+
+    def dies(start, context):
+        def change(step, batch):
+            if step >= 5:
+                raise Killed
+            return batch
+
+        return dataset_from_step(start, context, change=change)
+
+    with pytest.raises(tf.errors.OpError, match="Killed"):
+        run(config_for(tmp_path / "b"), data=dies)
+    assert saver.latest_checkpoint(str(tmp_path / "b")).endswith("model.ckpt-4")
+    resumed, _ = run(config_for(tmp_path / "b"))
+    assert_same(resumed, uninterrupted)
+    ours, expected = (checkpoints.open_checkpoint(str(tmp_path / name)) for name in "ab")
+    assert_same({n: ours.read(n) for n in ours.shapes}, {n: expected.read(n) for n in expected.shapes})
+    steps = [json.loads(line)["step"] for line in (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()]
+    assert steps == [2, 4, 6]
+
+
+def test_a_missing_starting_point_is_noticed_before_anything_else(tmp_path):
+    with pytest.raises(InputError, match="--init_checkpoint: there is no checkpoint"):
+        loop.require_starting_point(str(tmp_path), str(tmp_path / "bert_model.ckpt"))
+    saver.CheckpointSaver(str(tmp_path), 1).save(3, {"x": tf.constant(1.0)})
+    loop.require_starting_point(str(tmp_path), "not needed any more")
+
+
+def test_finished_run_is_left_alone(tmp_path):
+    run(config_for(tmp_path))
+    before = sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.glob("model.ckpt*"))
+    assert run(config_for(tmp_path))[1] == {}
+    assert sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.glob("model.ckpt*")) == before
+
+
+def test_own_checkpoint_goes_before_init_checkpoint(tmp_path):
+    config = config_for(tmp_path / "run", steps=2)
+    other = PretrainingModel(tiny_config(num_hidden_layers=1))
+    init = str(tmp_path / "init" / "bert_model.ckpt")
+    saver.write_checkpoint(init, checkpoints.named_variables(other.variables))
+    trainer = Trainer(model_for(config), config, build_strategy(DistributionConfig()))
+    loop.restore_or_initialize(trainer, config.output_dir, init)
+    name = "bert/pooler/dense/kernel"
+    assert_close(trainer.state()[name].numpy(), checkpoints.named_variables(other.variables)[name].numpy(), 0)
+    trained, _ = run(config)
+    loop.restore_or_initialize(trainer, config.output_dir, init)
+    assert_close(trainer.state()[name].numpy(), trained[name], 0)
+    assert int(trainer.global_step.numpy()) == 2
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_accumulated_gradients_equal_the_whole_batch(tmp_path, count):
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))
+    whole, whole_metrics = run(config_for(tmp_path / "whole"), bert_config)
+    parts, metrics = run(config_for(tmp_path / "parts", gradient_accumulation_steps=count), bert_config)
+    assert_same(parts, whole, 1e-6)
+    for name in ("loss", "masked_lm_accuracy", "gradient_norm"):
+        assert_close(metrics[name], whole_metrics[name], 1e-5, name)
+
+
+def test_mirrored_replicas_equal_one_device(tmp_path):
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))
+    one, one_metrics = run(config_for(tmp_path / "one"), bert_config)
+    strategy = build_strategy(DistributionConfig("mirrored"))
+    assert strategy.num_replicas_in_sync == 2
+    two, two_metrics = run(config_for(tmp_path / "two"), bert_config, strategy)
+    assert_same(two, one, 1e-5)
+    for name in one_metrics.keys() - {"sequences_per_second", "tokens_per_second"}:
+        assert_close(two_metrics[name], one_metrics[name], 1e-5, name)
+
+
+def test_xla_step_equals_the_plain_one(tmp_path):
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))  # XLA's random numbers are others
+    plain, _ = run(config_for(tmp_path / "plain"), bert_config)
+    compiled, _ = run(config_for(tmp_path / "compiled", jit_compile=True), bert_config)
+    assert_same(compiled, plain, 2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_trains_and_resumes(tmp_path, dtype):
+    config = config_for(tmp_path / "a", dtype=dtype, steps=4)
+    whole, metrics = run(config)
+    assert np.isfinite(metrics["loss"])
+    assert ("loss_scale" in metrics) == (dtype == "float16")
+    assert all(value.dtype == np.float32 for value in whole.values())
+    half = dataclasses.replace(config, output_dir=str(tmp_path / "b"))
+    with pytest.raises(tf.errors.OutOfRangeError):
+        run(half, data=lambda start, context: dataset_from_step(start, context, steps=3))
+    assert_same(run(half)[0], whole)
+
+
+def test_float16_skips_steps_that_overflow(tmp_path):
+    config = config_for(tmp_path, dtype="float16", steps=3)
+    model = model_for(config)
+    trainer = Trainer(model, config, build_strategy(DistributionConfig()))
+    trainer.loss_scale.scale.assign(2.0**24)
+    for variable in model.variables:
+        if variable.path == "bert/pooler/dense/kernel":
+            variable.assign(variable * 1e4)
+    trainer.iterator = iter(dataset_from_step(0))
+    before = {v.path: v.numpy() for v in model.variables}
+    trainer.train(tf.constant(1))
+    assert float(trainer.loss_scale.scale.numpy()) == 2.0**23
+    assert_same({v.path: v.numpy() for v in model.variables}, before)
+    assert int(trainer.global_step.numpy()) == 1
+
+
+def test_float16_stops_where_no_loss_scale_helps(tmp_path):
+    config = config_for(tmp_path, dtype="float16", steps=5)
+    model = model_for(config)
+    loss = model.loss
+
+    def steep(*args):
+        value, metrics = loss(*args)
+        return value + tf.sqrt(0.0 * tf.reduce_sum(model.trained_variables[0].value)), metrics
+
+    model.loss = steep
+    trainer = Trainer(model, config, build_strategy(DistributionConfig()))
+    trainer.loss_scale.scale.assign(2.0)
+    trainer.iterator = iter(dataset_from_step(0))
+    trainer.train(tf.constant(1))
+    assert float(trainer.loss_scale.scale.numpy()) == 1.0
+    with pytest.raises(InputError, match="gradient of step 1 is not finite"):
+        trainer.train(tf.constant(2))
+
+
+def with_nan_at(bad_step):
+    def change(step, batch):
+        if step == bad_step:
+            batch["masked_lm_weights"] = batch["masked_lm_weights"] * np.float32("nan")
+        return batch
+
+    return functools.partial(dataset_from_step, change=change)
+
+
+def stop_after(monkeypatch, steps):
+    """Has a run believe, when it asks after so many steps, that a signal came."""
+
+    class Signals(list):
+        def __bool__(self):
+            nonlocal steps
+            steps -= 1
+            return steps < 1
+
+    monkeypatch.setattr(program, "stop_signals", lambda: contextlib.nullcontext(Signals()))
+
+
+def test_loss_that_is_not_finite_stops_the_run_and_names_step_and_data(tmp_path):
+    with pytest.raises(InputError, match=r"step 3 is not finite(.|\n)*Data of that step: shard of 3"):
+        run(config_for(tmp_path), data=with_nan_at(3), describe=lambda step: f"shard of {step}")
+    assert saver.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-2")
+
+
+def test_a_signal_saves_no_step_that_was_not_finite(tmp_path, monkeypatch):
+    stop_after(monkeypatch, 4)
+    config = config_for(tmp_path, steps=10, save_checkpoints_steps=10, log_steps=10)
+    with pytest.raises(InputError, match=r"step 2 is not finite"):
+        run(config, data=with_nan_at(2))
+    assert saver.latest_checkpoint(str(tmp_path)) is None
+
+
+def test_a_full_disk_stops_the_run_with_its_checkpoint_intact(tmp_path, monkeypatch):
+    def write(self, kind, step, values):
+        if step == 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(reporting.MetricsLog, "write", write)
+    with pytest.raises(InputError, match=r"can't be written to .*No space left on device.*make room"):
+        run(config_for(tmp_path))
+    assert int(checkpoints.open_checkpoint(str(tmp_path)).read("global_step")) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_stops(tmp_path, number):
+    def change(step, batch):
+        if step == 3:
+            os.kill(os.getpid(), number)
+        return batch
+
+    before = signal.getsignal(number)
+    config = config_for(tmp_path, steps=50, save_checkpoints_steps=50, log_steps=50)
+    with pytest.raises(SystemExit, match="which is saved"):
+        run(config, data=lambda start, context: dataset_from_step(start, context, change=change))
+    saved = saver.latest_checkpoint(str(tmp_path))
+    assert 1 <= int(saved.rpartition("-")[2]) < 10
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("stops_after", [4, 6])
+def test_a_stopped_run_loses_no_line_and_no_evaluation(tmp_path, monkeypatch, stops_after):
+    evaluation = PeriodicEvaluation(lambda step: {"score": float(step)}, every=2)
+    stop_after(monkeypatch, stops_after)
+    with pytest.raises(SystemExit, match=f"after step {stops_after}"):
+        run(config_for(tmp_path, save_checkpoints_steps=3), evaluation=evaluation)
+    monkeypatch.undo()
+    for _ in range(2):  # once more when all is done
+        run(config_for(tmp_path, save_checkpoints_steps=3), evaluation=evaluation)
+        lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+        assert [(line["step"], line["kind"]) for line in lines] == [
+            (step, kind) for step in (2, 4, 6) for kind in ("train", "eval")
+        ]
+
+
+def test_damaged_data_is_named(tmp_path):
+    def data(start, context):
+        good = dataset_from_step(start, context, steps=2)
+
+        def bad(_):
+            return tf.io.parse_example(["not a record"], {"x": tf.io.FixedLenFeature([], tf.int64)})
+
+        extra = tf.data.Dataset.range(1).map(bad).flat_map(lambda _: good)
+        return good.concatenate(extra)
+
+    with pytest.raises(InputError, match=r"the data after step 2 \(a.tfrecord\) is damaged"):
+        run(config_for(tmp_path), data=data, describe=lambda step: "a.tfrecord")
+
+
+def test_ids_that_the_model_lacks_are_named(tmp_path):
+    def change(step, batch):
+        if step == 3:
+            batch["input_ids"][2, 3] = 77
+        return batch
+
+    with pytest.raises(InputError, match=r"after step 3 \(3\) holds the id 77, which the model doesn't have"):
+        run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
+
+
+def test_evaluation_during_training_is_logged(tmp_path, capsys):
+    scores = iter([3.0, 2.0, 1.0])
+    evaluation = PeriodicEvaluation(lambda step: {"loss": next(scores)}, every=3)
+    run(config_for(tmp_path, steps=7, peak_tflops=1e-3), evaluation=evaluation)
+    bar = capsys.readouterr().err
+    for name in ("loss", "masked_lm_accuracy", "next_sentence_accuracy", "sequences_per_second", "flop_utilisation"):
+        assert f" {name}=" in bar
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    evaluated = [(line["step"], line["loss"]) for line in lines if line["kind"] == "eval"]
+    assert evaluated == [(3, 3.0), (6, 2.0), (7, 1.0)]
+    assert list((tmp_path / "eval").glob("events*"))
+    events = tf.compat.v1.train.summary_iterator(str(next(tmp_path.glob("events*"))))
+    tags = {value.tag for event in events for value in event.summary.value}
+    assert {"loss", "masked_lm_loss", "next_sentence_accuracy", "learning_rate", "gradient_norm"} <= tags
+    assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 3, 4, 6, 7]
+
+
+def test_batches_may_change_their_length_at_a_boundary(tmp_path):
+    starts = []
+
+    def data(start, context, last=50):
+        starts.append(start)
+
+        def shortened(step):
+            batch = batch_of(step) | {"masked_lm_positions": batch_of(step)["masked_lm_positions"] % 7}
+            names = ("input_ids", "input_mask", "segment_ids")
+            return batch if step < 3 else batch | {name: batch[name][:, :7] for name in names}
+
+        signature = {k: tf.TensorSpec(x.shape, x.dtype) for k, x in shortened(start).items()}
+        steps = range(start, 3 if start < 3 else last)
+        return tf.data.Dataset.from_generator(lambda: map(shortened, steps), output_signature=signature)
+
+    whole, metrics = run(config_for(tmp_path / "whole"), data=data, boundaries=(3,))
+    assert starts == [0, 3]
+    assert metrics["tokens"] == BATCH * 7
+    with pytest.raises(tf.errors.OutOfRangeError):
+        run(config_for(tmp_path / "parts"), data=functools.partial(data, last=5), boundaries=(3,))
+    resumed, _ = run(config_for(tmp_path / "parts"), data=data, boundaries=(3,))
+    assert starts == [0, 3, 0, 3, 4]
+    assert_same(resumed, whole)
+
+
+def test_metric_means():
+    means = MetricMeans(["a", "b"])
+    means.add({"a": (tf.constant(3.0), tf.constant(2.0)), "b": (tf.constant(0.0), tf.constant(0.0))})
+    means.add({"a": (tf.constant(1.0), tf.constant(2.0)), "b": (tf.constant(0.0), tf.constant(0.0))})
+    assert means.take() == {"a": 1.0, "b": 0.0}
+    assert means.take() == {"a": 0.0, "b": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "float8"}, "--dtype"),
+        ({"log_steps": 0}, "--log_steps is 0"),
+        ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max"),
+    ],
+)
+def test_settings_that_cannot_be_used(tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        config_for(tmp_path, **changes)
+
+
+def test_batches_must_be_split_evenly(tmp_path):
+    one, two = (build_strategy(DistributionConfig(name)) for name in ("one_device", "mirrored"))
+    config = config_for(tmp_path, gradient_accumulation_steps=8)
+    config.check_batch(one)
+    with pytest.raises(InputError, match="each of 2 replicas 4 examples, which is not a multiple of --gradient_acc"):
+        config.check_batch(two)
+    with pytest.raises(InputError, match="--train_batch_size is 7, but a multiple of the 2 replicas is expected"):
+        dataclasses.replace(config, train_batch_size=7).check_batch(two)
