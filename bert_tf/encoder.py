@@ -9,8 +9,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model.elementwise import fold_in
-from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock, last_tokens
+from bert_tf.model.dropout import fold_in
+from bert_tf.model.gathering import last_tokens
+from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock
 
 # What is added to the score of a position that may not be seen: as released, not minus infinity.
 MASKED_SCORE = -10000.0

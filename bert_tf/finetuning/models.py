@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.bilstm import BiLstm, BiLstmConfig
-from bert_tf.model.elementwise import fold_in
+from bert_tf.model.dropout import fold_in
 from bert_tf.model.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
 from bert_tf.training.step import Batch, MetricSums
 

@@ -11,7 +11,7 @@ import dataclasses
 import keras
 import tensorflow as tf
 
-from bert_tf.model.layers import last_tokens
+from bert_tf.model.gathering import last_tokens
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,14 +7,16 @@ decides over what they are averaged: over the whole global batch, wherever its p
 """
 
 import contextlib
-from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model.elementwise import cast, compiles, dropout, in_one_pass
-from bert_tf.model.layers import BertLayer, Dense, LayerNorm, matmul
+from bert_tf.model import cpu_kernels
+from bert_tf.model.cpu_kernels import cast, matmul
+from bert_tf.model.dropout import dropout
+from bert_tf.model.gathering import gather_positions
+from bert_tf.model.layers import BertLayer, Dense, LayerNorm
 
 # Dropout before the classifier and the initializer of the heads of fine-tuning are fixed in the release, whatever the
 # config says.
@@ -24,28 +26,9 @@ FINETUNING_INITIALIZER_RANGE = 0.02
 
 def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Minus the log-probability of each label: logits [..., C], labels [...] -> [...]."""
-    if not compiles(logits):
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-
-    # The same in half the time: TensorFlow's operation computes the gradient too, in a dozen passes.
-    @tf.custom_gradient
-    def loss(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        total = tf.reduce_logsumexp(logits, axis=-1)
-        label_logits = tf.gather(logits, labels, axis=-1, batch_dims=labels.shape.rank)
-        return total - label_logits, lambda upstream: _log_likelihood_slope(upstream, logits, labels, total)
-
-    return loss(logits)
-
-
-@in_one_pass
-def _log_likelihood_slope(upstream, logits, labels, total):  # noqa: ANN001
-    is_label = tf.range(logits.shape[-1], dtype=labels.dtype) == labels[..., tf.newaxis]
-    return (tf.exp(logits - total[..., tf.newaxis]) - tf.cast(is_label, tf.float32)) * upstream[..., tf.newaxis]
-
-
-def gather_positions(sequence: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-    """The vectors at some positions: sequence [B, T, H], positions [B, P] -> [B*P, H]."""
-    return tf.reshape(tf.gather(sequence, positions, batch_dims=1), [-1, sequence.shape[-1]])
+    if cpu_kernels.apply_to(logits):
+        return cpu_kernels.log_likelihood_loss(logits, labels)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 class Transform(BertLayer):

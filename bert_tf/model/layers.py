@@ -15,51 +15,11 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model.elementwise import activate, cast, dropout, fold_in
-from bert_tf.model.normalization import column_sums, normalize, softmax
-from bert_tf.runtime import distribution
-
-
-@tf.custom_gradient
-def gather_rows(table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-    """table [V, H], rows [n] -> [n, H], with a dense gradient.
-
-    TensorFlow's own gradient is a list of slices. Where the table is also a head's output weights, it would turn
-    the head's dense gradient into slices too, and clipping would take the norm of slices that aren't summed.
-    """
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, None]:
-        return tf.math.unsorted_segment_sum(upstream, rows, tf.shape(table)[0]), None
-
-    return tf.gather(table, rows), gradient
-
-
-def last_tokens(states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-    """The states of each sequence's last token that isn't padding: [B, T, H], [B, T] -> [B, H]."""
-    places = tf.range(tf.shape(input_mask)[1]) * tf.cast(input_mask > 0, tf.int32)
-    return tf.gather(states, tf.reduce_max(places, axis=1), batch_dims=1)
-
-
-def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
-    """The product of two tensors of the compute dtype, in that dtype.
-
-    A CPU that has no instructions for bfloat16 takes more than twice as long for emulating them as for float32. There
-    the same rounded numbers are multiplied in float32, and their product is rounded: what those instructions do.
-    """
-    if a.dtype == tf.bfloat16 and distribution.emulates_bfloat16():
-        product = tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=transpose_b)
-        return tf.cast(product, tf.bfloat16)
-    return tf.matmul(a, b, transpose_b=transpose_b)
-
-
-@tf.custom_gradient
-def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """x [..., H], bias [H] -> [..., H], with a faster gradient of the bias."""
-
-    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return upstream, column_sums(tf.reshape(upstream, [-1, bias.shape[0]]))
-
-    return tf.nn.bias_add(x, bias), gradient
+from bert_tf.model.activations import activate
+from bert_tf.model.cpu_kernels import add_bias, cast, matmul
+from bert_tf.model.dropout import dropout, fold_in
+from bert_tf.model.gathering import gather_rows
+from bert_tf.model.normalization import layer_norm, softmax
 
 
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
@@ -119,7 +79,7 @@ class LayerNorm(BertLayer):
 
     def call(self, x: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
         """x [..., H], residual as x, which is added to it -> [..., H] in the compute dtype."""
-        y = normalize(x, self.gamma.value, self.beta.value, self.config.layer_norm_eps, residual)
+        y = layer_norm(x, self.gamma.value, self.beta.value, self.config.layer_norm_eps, residual)
         return cast(y, self.compute_dtype)
 
 

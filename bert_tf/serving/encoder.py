@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.encoder import MASKED_SCORE, BertEncoder
-from bert_tf.model.elementwise import ACTIVATIONS
+from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.sequences.graph_packing import TokenBatch
 
 # TensorFlow fuses a product with these forms of gelu, not with those of `layers`.

@@ -18,7 +18,7 @@ import orbit
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.model.elementwise import fold_in
+from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, OptimizerConfig, build_optimizer, learning_rate
 from bert_tf.runtime import distribution
 from bert_tf.runtime.files import InputError

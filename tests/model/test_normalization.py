@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.model.normalization import normalize, softmax
+from bert_tf.model.normalization import layer_norm, softmax
 from tests.conftest import assert_close, is_compiled
 
 EPSILON = 1e-12
@@ -27,7 +27,7 @@ def test_compiled_form_and_its_gradient_are_the_plain_ones(with_residual, dtype,
     def with_gradients(upstream, gamma, beta, *branches):
         with tf.GradientTape() as tape:
             tape.watch((gamma, beta, *branches))
-            y = normalize(branches[0], gamma, beta, EPSILON, *branches[1:])
+            y = layer_norm(branches[0], gamma, beta, EPSILON, *branches[1:])
         return y, *tape.gradient(y, (gamma, beta, *branches), upstream)
 
     compiled = tf.function(with_gradients)
@@ -45,7 +45,7 @@ def test_compiled_form_and_its_gradient_are_the_plain_ones(with_residual, dtype,
 
 def test_equal_numbers_become_the_offset():
     gamma, beta = tf.fill([33], 2.0), tf.range(33.0)
-    for form in (normalize, tf.function(normalize)):
+    for form in (layer_norm, tf.function(layer_norm)):
         assert_close(form(tf.fill([3, 33], 5.0), gamma, beta, EPSILON), np.tile(beta, (3, 1)), 1e-6)
 
 
@@ -68,6 +68,6 @@ def test_compiled_softmax_and_its_gradient_are_the_plain_ones(dtype, tolerance):
     expected = np.exp(x - x.max(axis=-1, keepdims=True))
     expected /= expected.sum(axis=-1, keepdims=True)
     up = np.asarray(tf.cast(upstream, tf.float32), np.float64)
-    slope = expected * (up - (up * expected).sum(axis=-1, keepdims=True))
-    for part, reference_part in zip(found, (expected, slope), strict=True):
+    gradient = expected * (up - (up * expected).sum(axis=-1, keepdims=True))
+    for part, reference_part in zip(found, (expected, gradient), strict=True):
         assert_close(tf.cast(part, tf.float32), reference_part, tolerance)

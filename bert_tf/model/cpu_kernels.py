@@ -1,0 +1,227 @@
+"""Faster forms of what the layers compute, for CPUs; this module changes how fast things are, never what they are.
+
+TensorFlow runs one operation after the other, and with their gradients they pass over the widest tensors a dozen times.
+In a graph for one CPU that is traced for each shape anyway, as training's is, XLA compiles each of these functions into
+one pass over memory. Sums stay TensorFlow's, or become products with vectors, where those are faster than XLA's
+reductions. The plain forms are in the modules that import this one; a test holds both against each other.
+
+Axis letters: H the axis that is normalised, C classes, T keys.
+"""
+
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from bert_tf.runtime import distribution
+
+# Without AutoGraph, which would only take time: everything here is written in TensorFlow's terms.
+_one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
+
+
+def apply_to(x: tf.Tensor) -> bool:
+    """The switch: whether what is done to x is done by the compiled functions of this module."""
+    return tf.inside_function() and x.shape.is_fully_defined() and distribution.compiles_parts()
+
+
+def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """The function, compiled where that pays for its first argument. For use inside of gradients."""
+    compiled = _one_pass(function)
+
+    @functools.wraps(function)
+    def called(x: tf.Tensor, *arguments: object) -> tf.Tensor:
+        return (compiled if apply_to(x) else function)(x, *arguments)
+
+    return called
+
+
+def with_gradient_in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """The function of a tensor and settings; value and gradient are compiled where that pays.
+
+    The gradient computes the value again instead of keeping what it is made of.
+    """
+
+    def gradient(x: tf.Tensor, upstream: tf.Tensor, *settings: object) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x, *settings)
+        return tape.gradient(y, x, upstream)
+
+    value, gradient = in_one_pass(function), in_one_pass(gradient)
+
+    @functools.wraps(function)
+    def called(x: tf.Tensor, *settings: object) -> tf.Tensor:
+        if not apply_to(x):
+            return function(x, *settings)
+
+        @tf.custom_gradient
+        def differentiable(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+            return value(x, *settings), lambda upstream: gradient(x, upstream, *settings)
+
+        return differentiable(tf.convert_to_tensor(x))
+
+    return called
+
+
+def cast(x: tf.Tensor, dtype: str) -> tf.Tensor:
+    """x in another precision; its gradient comes back in x's own."""
+    return tf.cast(x, dtype) if x.dtype == dtype else _cast(x, dtype)
+
+
+_cast = with_gradient_in_one_pass(tf.cast)
+
+
+# --- Products ---------------------------------------------------------------------------------------------------------
+
+
+def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
+    """The product of two tensors of the compute dtype, in that dtype.
+
+    A CPU that has no instructions for bfloat16 takes more than twice as long for emulating them as for float32. There
+    the same rounded numbers are multiplied in float32, and their product is rounded: what those instructions do.
+    """
+    if a.dtype == tf.bfloat16 and distribution.emulates_bfloat16():
+        product = tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=transpose_b)
+        return tf.cast(product, tf.bfloat16)
+    return tf.matmul(a, b, transpose_b=transpose_b)
+
+
+def column_sums(rows: tf.Tensor) -> tf.Tensor:
+    """[n, H] -> [H], as a product: TensorFlow sums bfloat16 columns on one thread and slowly."""
+    return tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
+
+
+@tf.custom_gradient
+def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """x [..., H], bias [H] -> [..., H], with a faster gradient of the bias."""
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return upstream, column_sums(tf.reshape(upstream, [-1, bias.shape[0]]))
+
+    return tf.nn.bias_add(x, bias), gradient
+
+
+# --- Dropout ----------------------------------------------------------------------------------------------------------
+
+
+@_one_pass
+def random_words(count: int, seed: tf.Tensor) -> tf.Tensor:
+    """Random 32-bit words [count]: the numbers of their places, mixed twice with the seed.
+
+    Mixing is MurmurHash3's last step. TensorFlow's generator, which is made for harder uses, takes four times as long.
+    """
+    key = tf.cast(seed, tf.uint32)
+    place = tf.cast(tf.range(count), tf.uint32)
+    # Seeds that were folded in side by side differ in a few bits of the second number: spread over all of them.
+    return _mix(_mix(place + key[0]) + key[1] * tf.constant(0x9E3779B9, tf.uint32))
+
+
+def _mix(word: tf.Tensor) -> tf.Tensor:
+    """Each bit of the word changes half of the result's bits."""
+
+    def folded(word: tf.Tensor, distance: int) -> tf.Tensor:
+        return tf.bitwise.bitwise_xor(word, tf.bitwise.right_shift(word, tf.constant(distance, tf.uint32)))
+
+    word = folded(word, 16) * tf.constant(0x85EBCA6B, tf.uint32)
+    word = folded(word, 13) * tf.constant(0xC2B2AE35, tf.uint32)
+    return folded(word, 16)
+
+
+# --- Layer normalisation ----------------------------------------------------------------------------------------------
+
+
+def layer_norm(
+    x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, residual: tf.Tensor | None
+) -> tf.Tensor:
+    """See `normalization.layer_norm`."""
+    width = x.shape[-1]
+
+    @tf.custom_gradient
+    def normalized(
+        gamma: tf.Tensor, beta: tf.Tensor, x: tf.Tensor, residual: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, Callable]:
+        y, mean, inverse = _layer_norm(x, residual, gamma, beta, epsilon)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            upstream = cast(upstream, "float32")
+            weighted = _times_standardized(upstream, x, residual, mean, inverse)
+            mean_weights = gamma[:, tf.newaxis] / width
+            means = tf.matmul(upstream, mean_weights), tf.matmul(weighted, mean_weights)
+            of_branch = _layer_norm_gradient(upstream, x, residual, mean, inverse, gamma, *means)
+            of_branches = [of_branch] if residual is None else [of_branch, of_branch]
+            return column_sums(weighted), column_sums(upstream), *of_branches
+
+        return y, gradient
+
+    branches = [tf.reshape(branch, [-1, width]) for branch in (x, residual) if branch is not None]
+    return tf.reshape(normalized(tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta), *branches), x.shape)
+
+
+def _total(x: tf.Tensor, addend: tf.Tensor | None) -> tf.Tensor:
+    x = tf.cast(x, tf.float32)
+    return x if addend is None else x + tf.cast(addend, tf.float32)
+
+
+_total_in_one_pass = _one_pass(_total)
+
+
+@_one_pass
+def _layer_norm(x, residual, gamma, beta, epsilon):  # noqa: ANN001
+    total = _total(x, residual)
+    width = x.shape[-1]
+    ones = tf.ones([width, 1])
+    # Divided afterwards: a row of equal numbers must have exactly them as its mean.
+    mean = tf.matmul(total, ones) / width
+    centered = total - mean
+    inverse = tf.math.rsqrt(tf.matmul(tf.square(centered), ones) / width + epsilon)
+    return tf.cast(centered * inverse * gamma + beta, x.dtype), mean, inverse
+
+
+@_one_pass
+def _times_standardized(upstream, x, residual, mean, inverse):  # noqa: ANN001
+    return upstream * ((_total(x, residual) - mean) * inverse)
+
+
+@_one_pass
+def _layer_norm_gradient(upstream, x, residual, mean, inverse, gamma, upstream_mean, weighted_mean):  # noqa: ANN001
+    standardized = (_total(x, residual) - mean) * inverse
+    return tf.cast(inverse * (upstream * gamma - upstream_mean - standardized * weighted_mean), x.dtype)
+
+
+# --- Softmax ----------------------------------------------------------------------------------------------------------
+
+
+def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    """See `normalization.softmax`."""
+
+    @tf.custom_gradient
+    def normalized(scores: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        probabilities = tf.nn.softmax(_total_in_one_pass(scores, bias))
+        return cast(probabilities, scores.dtype), lambda upstream: _softmax_gradient(upstream, probabilities)
+
+    return normalized(scores)
+
+
+@_one_pass
+def _softmax_gradient(upstream, probabilities):  # noqa: ANN001
+    weighted = tf.cast(upstream, tf.float32) * probabilities
+    total = tf.reduce_sum(weighted, axis=-1, keepdims=True)
+    return tf.cast(weighted - probabilities * total, upstream.dtype)
+
+
+def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """See `heads.log_likelihood_loss`. TensorFlow's operation computes the gradient too, in a dozen passes."""
+
+    @tf.custom_gradient
+    def loss(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        total = tf.reduce_logsumexp(logits, axis=-1)
+        label_logits = tf.gather(logits, labels, axis=-1, batch_dims=labels.shape.rank)
+        return total - label_logits, lambda upstream: _log_likelihood_gradient(upstream, logits, labels, total)
+
+    return loss(logits)
+
+
+@_one_pass
+def _log_likelihood_gradient(upstream, logits, labels, total):  # noqa: ANN001
+    is_label = tf.range(logits.shape[-1], dtype=labels.dtype) == labels[..., tf.newaxis]
+    return (tf.exp(logits - total[..., tf.newaxis]) - tf.cast(is_label, tf.float32)) * upstream[..., tf.newaxis]

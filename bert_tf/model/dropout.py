@@ -1,0 +1,41 @@
+"""Dropout whose randomness is stateless: it happens where a seed is given, and the same seed gives the same mask."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from bert_tf.model import cpu_kernels
+
+
+def fold_in(seed: tf.Tensor | None, number: int | tf.Tensor) -> tf.Tensor | None:
+    """A seed [2] of its own for each number; None (no dropout) stays None."""
+    return None if seed is None else tf.random.experimental.stateless_fold_in(seed, number)
+
+
+def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
+    """Zeroes a fraction `rate` of the elements and scales the others up; the identity without a seed.
+
+    Each 32-bit random word decides two elements, so probabilities are multiples of 2^-16.
+    """
+    threshold = round(rate * 2**16)
+    if seed is None or threshold == 0:
+        return x
+    if cpu_kernels.apply_to(x):
+        words = cpu_kernels.random_words((x.shape.num_elements() + 1) // 2, seed)
+    else:
+        count = (tf.size(x) + 1) // 2
+        words = tf.random.stateless_uniform([count], seed, minval=None, maxval=None, dtype=tf.uint32)
+    bits = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[: tf.size(x)], tf.shape(x))
+
+    # Its own gradient: what was zeroed and scaled on the way up is so on the way down.
+    @tf.custom_gradient
+    def dropped(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
+        return _drop(x, bits, threshold), lambda upstream: _drop(upstream, bits, threshold)
+
+    return dropped(x)
+
+
+@cpu_kernels.in_one_pass
+def _drop(x: tf.Tensor, bits: tf.Tensor, threshold: int) -> tf.Tensor:
+    scaled = tf.cast(x, tf.float32) * (2**16 / (2**16 - threshold))
+    return tf.cast(tf.where(tf.cast(bits, tf.int32) >= threshold, scaled, 0.0), x.dtype)
