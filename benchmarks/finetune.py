@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 import time
 
-import tensorflow as tf
 from absl import app, flags
 
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
@@ -28,7 +27,8 @@ from bert_tf.runtime import distribution, reporting
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.tasks.glue import GlueTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.step import Trainer, TrainingConfig
+from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.loop import Trainer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WINDOW_STEPS = 16  # batches of all lengths come in so many steps
@@ -65,11 +65,12 @@ def our_steps(run):
     with run.strategy.scope():
         trainer = Trainer(run.model, run.training_config, run.strategy)
     data = run.training_data(run.features("train"))
-    trainer.iterator = iter(run.strategy.distribute_datasets_from_function(lambda c: data.from_step(0, c)))
+    batches = iter(run.strategy.distribute_datasets_from_function(lambda c: data.from_step(0, c)))
 
     def train(steps):
         start = time.perf_counter()
-        trainer.train(tf.constant(steps))
+        sum(trainer.steps(batches, steps))
+        trainer.take_means()
         return time.perf_counter() - start
 
     return train

@@ -12,7 +12,8 @@ from bert_tf.model import heads, layers
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import distribution
-from bert_tf.training.step import DTYPES, Trainer, TrainingConfig
+from bert_tf.training.contract import DTYPES, TrainingConfig
+from bert_tf.training.loop import Trainer
 
 PREDICTIONS = 20
 
@@ -46,8 +47,13 @@ def step_on(dataset, batch_size, config, dtype="float32", **options):
     with strategy.scope():
         model = PretrainingModel(config, dtype=DTYPES[dtype], recompute_gradients=settings.recompute_gradients)
         trainer = Trainer(model, settings, strategy)
-    trainer.iterator = iter(dataset)
-    return lambda: trainer.train(tf.constant(1))
+    batches = iter(dataset)
+
+    def step():
+        sum(trainer.steps(batches, 1))
+        return trainer.take_means()
+
+    return step
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.step import TrainingConfig
+from bert_tf.training.contract import TrainingConfig
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "Questions to answer.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")

@@ -17,7 +17,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving import saved_model
 from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tokenization.vocabulary import load_vocab
-from bert_tf.training.step import DTYPES, TrainingConfig
+from bert_tf.training.contract import DTYPES, TrainingConfig
 
 flags.disclaim_key_flags()
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from bert_tf.runtime import reporting
+from bert_tf.training import log
 
 OUTPUT = pathlib.Path("build", "quickstart")
 VOCAB, CORPUS, HELDOUT = OUTPUT / "vocab.txt", OUTPUT / "corpus.tfrecord", OUTPUT / "heldout.tfrecord"
@@ -58,7 +58,7 @@ def main() -> None:
             *(f"--eval_input_file={HELDOUT}", "--eval_steps=200"),
         ],
     )
-    reporting.plot_metrics(str(PRETRAINED), ("loss", "masked_lm_accuracy"), str(PRETRAINED / "metrics.png"))
+    log.plot_metrics(str(PRETRAINED), ("loss", "masked_lm_accuracy"), str(PRETRAINED / "metrics.png"))
 
     write_sentences(sys.argv[1:] or SENTENCES)
     step(

@@ -121,6 +121,12 @@ def with_large_head(model):
     return model
 
 
+def train_steps(trainer, batches, count):
+    """Takes some steps of training and returns the means of their metrics."""
+    assert sum(trainer.steps(batches, count)) == count
+    return trainer.take_means()
+
+
 def restored(model, checkpoint, **options):
     """A model with a checkpoint's weights."""
     from bert_tf import checkpoints

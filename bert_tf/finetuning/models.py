@@ -13,7 +13,7 @@ from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.bilstm import BiLstm, BiLstmConfig
 from bert_tf.model.dropout import fold_in
 from bert_tf.model.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
-from bert_tf.training.step import Batch, MetricSums
+from bert_tf.training.contract import Batch, MetricSums
 
 # How a classifier's logits are read: one class of several; one number; any number of classes.
 PROBLEMS = ("classification", "regression", "multi_label")

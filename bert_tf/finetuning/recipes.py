@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from bert_tf.config import BertConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.training.step import TrainingConfig
+from bert_tf.training.contract import TrainingConfig
 
 
 def count_steps(

@@ -7,6 +7,7 @@ import numpy as np
 
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
+from bert_tf.training import log
 
 
 def epoch_table(output_dir: str, steps_per_epoch: float, judged_by: str) -> list[dict]:
@@ -14,7 +15,7 @@ def epoch_table(output_dir: str, steps_per_epoch: float, judged_by: str) -> list
     rows: list[dict] = []
     losses: list[float] = []
     steps: list[int] = [0]
-    for line in reporting.read_metrics(output_dir):
+    for line in log.read_metrics(output_dir):
         if line["kind"] == "train":
             losses.append(line["loss"])
             steps.append(line["step"])
@@ -38,7 +39,7 @@ def report_training(output_dir: str, steps_per_epoch: float, judged_by: str) -> 
     if rows:
         say(reporting.table(rows))
         path = os.path.join(output_dir, "learning_curves.png")
-        reporting.plot_metrics(output_dir, list(dict.fromkeys(["loss", judged_by])), path)
+        log.plot_metrics(output_dir, list(dict.fromkeys(["loss", judged_by])), path)
 
 
 def report_evaluation(

@@ -27,8 +27,8 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training import loop
-from bert_tf.training.step import DTYPES, TrainingConfig
+from bert_tf.training import loop, resume
+from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
 
 # A larger training set is tokenised while it is first gone through, if its examples are independent.
 MOST_TOKENIZED_BEFORE = 20_000
@@ -89,7 +89,7 @@ class FinetuningRun:
         self.group_by_length = group_by_length
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
         self._check(config)
-        loop.require_starting_point(training_config.output_dir, init_checkpoint)
+        resume.require_starting_point(training_config.output_dir, init_checkpoint)
 
     def _check(self, config: BertConfig) -> None:
         config.check_sequence_length(self.max_seq_length)
@@ -224,7 +224,7 @@ class FinetuningRun:
         )
 
     def train(
-        self, features: FeatureSet | LazyFeatures, evaluation: loop.PeriodicEvaluation | None = None
+        self, features: FeatureSet | LazyFeatures, evaluation: PeriodicEvaluation | None = None
     ) -> dict[str, float]:
         """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
         how = self.training_config
@@ -243,11 +243,11 @@ class FinetuningRun:
             group_by_length = is_large and len(buckets) > 1
         return BatchPlan(features, how.train_batch_size, how.seed, buckets, group_by_length)
 
-    def training_data(self, features: FeatureSet | LazyFeatures) -> loop.TrainingData:
+    def training_data(self, features: FeatureSet | LazyFeatures) -> TrainingData:
         """What the training loop reads: the batches of a plan."""
         how, plan = self.training_config, self.batch_plan(features)
         how.check_batch(self.strategy)
-        return loop.TrainingData(
+        return TrainingData(
             lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
             describe=lambda step: "examples " + ", ".join(map(str, plan.examples(step))),
         )
@@ -265,7 +265,7 @@ class FinetuningRun:
         3. Otherwise those of `init_checkpoint`.
         """
         folder = run_directory.judged_folder(self.training_config.output_dir)
-        return loop.restore_for_evaluation(self.model, folder, self.init_checkpoint)
+        return resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)
 
     @functools.cached_property
     def _predict(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:

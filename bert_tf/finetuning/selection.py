@@ -10,7 +10,8 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.training.step import TrainingConfig
+from bert_tf.training import log
+from bert_tf.training.contract import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,7 @@ class DevSelection:
 
     def history(self) -> list[dict]:
         """The evaluations so far: lines of metrics.jsonl."""
-        return [line for line in reporting.read_metrics(self.run.training_config.output_dir) if line["kind"] == "eval"]
+        return [line for line in log.read_metrics(self.run.training_config.output_dir) if line["kind"] == "eval"]
 
     def chosen(self) -> dict:
         """The evaluation of the weights that the run is judged with: the best if they were kept, or else the last."""

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.step import TrainableModel
+from bert_tf.training.contract import TrainableModel
 
 Outputs = Mapping[str, np.ndarray]
 

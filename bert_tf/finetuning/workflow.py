@@ -19,7 +19,7 @@ from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.training.loop import PeriodicEvaluation
+from bert_tf.training.contract import PeriodicEvaluation
 
 LABELS_FILE = "labels.json"
 

@@ -23,9 +23,9 @@ from bert_tf.sequences.example_format import Feature, pretraining_features, voca
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
-from bert_tf.training import loop
+from bert_tf.training import loop, resume
+from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
 from bert_tf.training.evaluation import BatchEvaluator
-from bert_tf.training.step import DTYPES, TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +97,7 @@ class PretrainingRun:
             check_vocab_file(vocab_file)
             config.check_vocabulary(len(load_vocab(vocab_file)), vocab_file)
             self.vocab_sha256 = vocabulary_hash(vocab_file)
-        loop.require_starting_point(training_config.output_dir, init_checkpoint)
+        resume.require_starting_point(training_config.output_dir, init_checkpoint)
         # Before anything else of TensorFlow's is used: workers must find each other first.
         self.strategy = distribution.build_strategy(distribution_config)
         self.config = config
@@ -183,7 +183,7 @@ class PretrainingRun:
             allow_changes=allow_changes,
         )
 
-    def train(self, evaluation: loop.PeriodicEvaluation | None = None) -> dict[str, float]:
+    def train(self, evaluation: PeriodicEvaluation | None = None) -> dict[str, float]:
         """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
         how = self.training_config
         for phase in self.phases:
@@ -210,7 +210,7 @@ class PretrainingRun:
             paths = shards_of(phase.shards, how.train_batch_size, how.seed, step - phase.start)
             return ", ".join(os.path.basename(path) for path in paths)
 
-        data = loop.TrainingData(
+        data = TrainingData(
             from_step,
             tuple(phase.end for phase in self.phases[:-1]),
             describe=functools.partial(describe, shards_of=input_pipeline.shards_of_step),
@@ -223,7 +223,7 @@ class PretrainingRun:
 
     def held_out_evaluation(
         self, data: PretrainingData, batch_size: int, max_steps: int, every: int
-    ) -> loop.PeriodicEvaluation:
+    ) -> PeriodicEvaluation:
         """Evaluates on other data while training goes on: whole batches, once through at the most.
 
         Args:
@@ -243,7 +243,7 @@ class PretrainingRun:
             means = self._evaluate(held_out, batch_size, steps)
             return means | {"perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
 
-        return loop.PeriodicEvaluation(evaluate, every)
+        return PeriodicEvaluation(evaluate, every)
 
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
         """The release's evaluation: metrics over `steps` batches, going over a short file again.
@@ -251,7 +251,7 @@ class PretrainingRun:
         Returns:
           global_step, loss (the mean over batches), and the means of the model's metrics.
         """
-        step = loop.restore_for_evaluation(self.model, self.training_config.output_dir, self.init_checkpoint)
+        step = resume.restore_for_evaluation(self.model, self.training_config.output_dir, self.init_checkpoint)
         return {"global_step": step, **self._evaluate(self.phases[-1], batch_size, steps)}
 
     def _evaluate(self, phase: Phase, batch_size: int, steps: int) -> dict[str, float]:

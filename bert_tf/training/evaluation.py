@@ -5,7 +5,8 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from bert_tf.runtime import distribution, reporting
-from bert_tf.training.step import Batch, MetricMeans, TrainableModel
+from bert_tf.training.contract import Batch, TrainableModel
+from bert_tf.training.metric_means import MetricMeans
 
 
 class BatchEvaluator:

@@ -1,128 +1,36 @@
-"""The outer loop around the training step: restore, train, report, save, evaluate.
+"""The training loop, the same for pre-training and fine-tuning, on one device or many: `train`, and below it a step.
 
-The loop itself is `orbit.Controller`; what a step does is in `training_step`.
+In each step, on each replica:
+
+    batch -> totals over all replicas -> loss of this replica's part -> gradients -> sum over replicas -> update
 """
 
-import contextlib
-import dataclasses
-import errno
-import io
-import os
-import re
-import time
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Iterator, Mapping
 
-import orbit
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import foreign_names, saver
-from bert_tf.runtime import distribution, program, reporting
-from bert_tf.runtime.files import InputError
+from bert_tf.checkpoints.saver import CheckpointSaver
+from bert_tf.model.dropout import fold_in
+from bert_tf.optimization import LossScale, build_optimizer, learning_rate
+from bert_tf.runtime import distribution, program
 from bert_tf.runtime.program import say
-from bert_tf.training.step import NonFiniteError, TrainableModel, Trainer, TrainingConfig
+from bert_tf.training import resume
+from bert_tf.training.contract import (
+    Batch,
+    MetricSums,
+    PeriodicEvaluation,
+    TrainableModel,
+    TrainingConfig,
+    TrainingData,
+)
+from bert_tf.training.errors import NonFiniteError, Preempted, explained
+from bert_tf.training.log import TrainingLog
+from bert_tf.training.metric_means import MetricMeans
 
-# What stands in the progress bar; the rest is in the logs.
-_SHOWN = re.compile("^loss$|accuracy$|learning_rate|_per_second$|flop_utilisation")
-
-
-class Preempted(SystemExit):
-    """The run was asked to stop (SIGTERM, Ctrl-C) and saved its state first."""
-
-
-class _StopRequested(Exception):
-    """A signal to stop came; raised between two steps."""
-
-
-def restore_or_initialize(
-    trainer: Trainer, output_dir: str, init_checkpoint: str | None, fresh_variables: str = ""
-) -> checkpoints.RestoreSummary | None:
-    """Gives a fresh trainer its starting point.
-
-    1. A checkpoint of this very run in `output_dir`: everything is restored, and training goes on from its step.
-    2. Otherwise `init_checkpoint`: the model's variables are restored; heads it lacks stay fresh, and so do the
-       optimizer, the step, and the variables whose names match the pattern `fresh_variables`.
-    3. Otherwise the fresh initial values stay.
-
-    Raises:
-      InputError: if the checkpoint and the model don't fit.
-    """
-    own = saver.latest_checkpoint(output_dir)
-    if own:
-        source = checkpoints.open_checkpoint(own, "--output_dir")
-        return checkpoints.restore(trainer.state(), source, may_be_fresh="", may_be_ignored="", what="--output_dir")
-    if init_checkpoint:
-        source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
-        variables = checkpoints.named_variables(trainer.model.variables)
-        return checkpoints.restore(variables, source, may_be_fresh=f"{foreign_names.PUT_ON_TOP}|{fresh_variables}")
-    return None
-
-
-def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None:
-    """Looks for the checkpoint that will be read, so that its absence is noticed before hours of preparation.
-
-    Raises:
-      InputError: if `init_checkpoint` is needed, but isn't there.
-    """
-    if init_checkpoint and not saver.latest_checkpoint(output_dir):
-        checkpoints.find_checkpoint(init_checkpoint)
-
-
-def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoint: str | None) -> int:
-    """Gives a model the weights of a run's newest checkpoint, or else those of `init_checkpoint`.
-
-    Returns:
-      The global step of the checkpoint; 0 if it has none.
-
-    Raises:
-      InputError: if there is neither, or it lacks a variable of the model.
-    """
-    own = saver.latest_checkpoint(output_dir)
-    if not own and not init_checkpoint:
-        raise InputError(
-            f"--output_dir: {output_dir} holds no checkpoint, and no --init_checkpoint is given. Train first."
-        )
-    source = checkpoints.open_checkpoint(own or init_checkpoint, "--output_dir" if own else "--init_checkpoint")
-    say(str(checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_fresh="")))
-    return int(source.read("global_step")) if "global_step" in source.shapes else 0
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingData:
-    """What the loop reads.
-
-    Attributes:
-      from_step: per-pipeline batches without end, from those of a step on.
-      boundaries: steps at which the batches change their shape, as between the two phases of pre-training.
-      describe: names the data of a step, for messages.
-      describe_reading: names what is read for a step, where that may be more than what the step is given.
-    """
-
-    from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset]
-    boundaries: tuple[int, ...] = ()
-    describe: Callable[[int], str] = lambda step: "unknown"
-    describe_reading: Callable[[int], str] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class PeriodicEvaluation:
-    """An evaluation while training goes on.
-
-    Attributes:
-      evaluate: gets the step and gives named scores.
-      every: after how many steps; it also runs at the end.
-      should_stop: asked at the start and after each evaluation; True ends training, with a checkpoint.
-      table: whether all scores are printed as a table at the end.
-    """
-
-    evaluate: Callable[[int], Mapping[str, float]]
-    every: int
-    should_stop: Callable[[], bool] = lambda: False
-    table: bool = True
-
-    def is_due(self, step: int, last_step: int) -> bool:
-        """Whether it runs after a step."""
-        return step % self.every == 0 or step == last_step
+# How many steps several processes take between two looks at whether one of them was asked to stop.
+_STEPS_PER_VOTE = 10
 
 
 def train(
@@ -141,9 +49,9 @@ def train(
       config: how to train.
       strategy: where.
       data: what to train on.
-      init_checkpoint: see `restore_or_initialize`.
-      evaluation: see `PeriodicEvaluation`.
-      fresh_variables: see `restore_or_initialize`.
+      init_checkpoint: see `resume.restore_or_initialize`.
+      evaluation: what is evaluated in between, and when.
+      fresh_variables: see `resume.restore_or_initialize`.
 
     Returns:
       The means of the last steps' metrics.
@@ -154,197 +62,233 @@ def train(
     """
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
-    summary = restore_or_initialize(trainer, config.output_dir, init_checkpoint, fresh_variables)
-    start, end = int(trainer.global_step.numpy()), config.num_train_steps
+    summary = resume.restore_or_initialize(model, trainer.state(), config.output_dir, init_checkpoint, fresh_variables)
+    start, end = trainer.step, config.num_train_steps
     if distribution.is_chief(strategy):
         say(str(summary) if summary else "Starting from fresh initial values.")
         decayed = sum(trainer.optimizer.decayed)
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
     if start >= end:
         say(f"The run in {config.output_dir} has reached step {start} of {end} already.")
-    return _Loop(trainer, data, evaluation, start).run()
+    saver = CheckpointSaver(config.output_dir, config.keep_checkpoint_max)
+
+    def save() -> None:
+        if distribution.is_chief(strategy):
+            saver.save(trainer.step, trainer.state())
+        # Whoever goes on to evaluate, or ends, has the checkpoint.
+        distribution.wait_for_workers(strategy)
+
+    with (
+        TrainingLog(config, start, is_shown=distribution.is_chief(strategy)) as log,
+        program.stop_signals() as stop_signals,
+        explained(data, config.output_dir, lambda: trainer.step),
+    ):
+        # The run may have been stopped between its last checkpoint and the evaluation that was due then.
+        if evaluation and start and evaluation.is_due(start, end) and not log.has_evaluation(start):
+            log.evaluated(start, evaluation.evaluate(start))
+        if evaluation and evaluation.should_stop():
+            end = start
+        step, batches = start, None
+        while step < end:
+            if batches is None or step in data.boundaries:
+                batches = _distributed_batches(strategy, data, step)
+            stopped = False
+            for count in trainer.steps(batches, _steps_until_due(step, end, config, data, evaluation)):
+                log.advance(count)
+                stopped = trainer.is_to_stop(bool(stop_signals))
+                if stopped:
+                    break
+            step = trainer.step
+            evaluation_is_due = evaluation is not None and evaluation.is_due(step, end)
+            log.trained(step, trainer.take_means(), is_due=evaluation_is_due or step == end)
+            if stopped or step % config.save_checkpoints_steps == 0 or step == end:
+                save()
+            if stopped:
+                raise Preempted(f"Stopped by a signal after step {step}, which is saved. Run again to go on.")
+            if evaluation_is_due:
+                log.evaluated(step, evaluation.evaluate(step))
+                if evaluation.should_stop():
+                    end = step
+                    save()
+    if evaluation is None or evaluation.table:
+        log.print_table()
+    return log.last
 
 
-class _Loop:
-    """Runs `orbit.Controller` from one thing that is due to the next: a report, a checkpoint, an evaluation."""
+def _distributed_batches(strategy: tf.distribute.Strategy, data: TrainingData, step: int) -> Iterator:
+    return iter(strategy.distribute_datasets_from_function(lambda context: data.from_step(step, context)))
 
-    def __init__(self, trainer: Trainer, data: TrainingData, evaluation: PeriodicEvaluation | None, start: int) -> None:
-        self.trainer = trainer
-        self.config = trainer.config
-        self.data = data
-        self.evaluation = evaluation
-        self.start, self.end = start, trainer.config.num_train_steps
-        self.chief = distribution.is_chief(trainer.strategy)
-        self.saver = saver.CheckpointSaver(self.config.output_dir, self.config.keep_checkpoint_max)
-        self.was_evaluated = any(
-            line["kind"] == "eval" and line["step"] == start for line in reporting.read_metrics(self.config.output_dir)
+
+def _steps_until_due(
+    step: int, end: int, config: TrainingConfig, data: TrainingData, evaluation: PeriodicEvaluation | None
+) -> int:
+    """How many steps can be taken before there is something else to do: log, save, evaluate, read other data, end."""
+    periods = [config.save_checkpoints_steps, config.log_steps, *([evaluation.every] if evaluation else [])]
+    ends = [boundary for boundary in data.boundaries if boundary > step] + [end]
+    return min(*(period - step % period for period in periods), min(ends) - step, config.iterations_per_loop)
+
+
+class Trainer:
+    """A model with its optimizer, and one step of training.
+
+    Construct it in the strategy's scope, after the model.
+
+    Args:
+      model: what is trained.
+      config: how.
+      strategy: where.
+    """
+
+    def __init__(self, model: TrainableModel, config: TrainingConfig, strategy: tf.distribute.Strategy) -> None:
+        self.model = model
+        self.config = config
+        self.strategy = strategy
+        self.optimizer = build_optimizer(config.optimizer, model.trained_variables)
+        self.loss_scale = LossScale(enabled=config.dtype == "float16")
+        self.metrics = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
+        self.first_bad_step = tf.Variable(
+            -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
-        self.log = reporting.MetricsLog(self.config.output_dir, start) if self.chief else None
-        self.bar = reporting.progress_bar(self.end, "train", initial=start, shown=self.chief)
-        self.last: dict[str, float] = {}
-        self.evaluations: list[dict[str, float]] = []
-        self.loop_start = (start, time.perf_counter())
-        self.stop_signals: list[int] = []
-        trainer.on_step = self._count_steps
-        self.controller = orbit.Controller(
-            global_step=trainer.global_step,
-            trainer=trainer,
-            evaluator=None if evaluation is None else _Evaluator(lambda: evaluation.evaluate(self.step)),
-            strategy=trainer.strategy,
-            steps_per_loop=self._steps_until_something_is_due,
-            summary_dir=self.config.output_dir if self.chief else None,
-            eval_summary_dir=os.path.join(self.config.output_dir, "eval") if self.chief else None,
-            train_actions=[self._report, self._save_if_due],
+        # Whether this process was asked to stop, and how many of all were before the last step.
+        self.stop_vote, self.stop_votes = (
+            tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
         )
+        self.steps_since_vote = 0
+        # Without AutoGraph, which would only take time: everything below is written in TensorFlow's terms.
+        compiled = functools.partial(tf.function, autograph=False)
+        replica_step = compiled(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
+
+        @compiled
+        def one_step(batches: tf.data.Iterator) -> None:
+            strategy.run(replica_step, args=(next(batches),))
+
+        @compiled
+        def many_steps(batches: tf.data.Iterator, count: tf.Tensor) -> None:
+            def step_and_count(i: tf.Tensor) -> tuple[tf.Tensor]:
+                one_step(batches)
+                return (i + 1,)
+
+            tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
+
+        self._one_step, self._many_steps = one_step, many_steps
 
     @property
     def step(self) -> int:
         """How many steps were finished."""
-        return int(self.trainer.global_step.numpy())
+        return int(self.optimizer.global_step.numpy())
 
-    def run(self) -> dict[str, float]:
-        """Trains to the last step and returns the last means."""
-        with (
-            self.bar,
-            program.stop_signals() as self.stop_signals,
-            self._translated_errors(),
-            self._saved_when_stopped(),
-        ):
-            # The run may have been stopped between its last checkpoint and the evaluation that was due then.
-            if self.start and self._evaluation_is_due() and not self.was_evaluated:
-                self._evaluate()
-            self._ask_whether_to_stop()
-            while self.step < self.end:
-                self._read_from(self.step)
-                stage_end = min([b for b in self.data.boundaries if b > self.step] + [self.end])
-                while self.step < min(stage_end, self.end):
-                    self._quietly(self.controller.train, min(stage_end, self._next_evaluation()))
-                    if self._evaluation_is_due():
-                        self._evaluate()
-                        self._ask_whether_to_stop()
-        if self.chief and (self.evaluation is None or self.evaluation.table):
-            trained = {name: value for name, value in self.last.items() if name not in ("tokens", "teraflops")}
-            rows = self.evaluations or ([{"step": self.step, **trained}] if trained else [])
-            if rows:
-                say(reporting.table(rows))
-        return self.last
+    def state(self) -> dict[str, tf.Variable]:
+        """Everything a checkpoint holds, by its name there."""
+        return checkpoints.named_variables(self.model.variables) | self.optimizer.state() | self.loss_scale.state()
 
-    def _ask_whether_to_stop(self) -> None:
-        if self.evaluation is not None and self.evaluation.should_stop():
-            self.end = self.step
-            if self.step > self.start:
-                self._save()
+    def steps(self, batches: tf.data.Iterator, count: int) -> Iterator[int]:
+        """Takes some steps; yields how many were taken since it yielded last: one, or on TPU all of them."""
+        if distribution.is_tpu(self.strategy):
+            self._many_steps(batches, tf.constant(count))
+            yield count
+        else:
+            for _ in range(count):
+                self._one_step(batches)
+                yield 1
 
-    def _evaluation_is_due(self) -> bool:
-        return self.evaluation is not None and self.evaluation.is_due(self.step, self.end)
+    def take_means(self) -> dict[str, float]:
+        """The means of the metrics since the last call.
 
-    def _read_from(self, step: int) -> None:
-        self.trainer.iterator = iter(
-            self.trainer.strategy.distribute_datasets_from_function(lambda context: self.data.from_step(step, context))
+        Raises:
+          NonFiniteError: if one of the steps was not finite.
+        """
+        bad_step = int(self.first_bad_step.numpy())
+        if bad_step >= 0:
+            raise NonFiniteError(bad_step)
+        # The rate of the last update.
+        rate = float(learning_rate(self.config.optimizer, tf.identity(self.optimizer.global_step) - 1))
+        scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
+        return {**self.metrics.take(), "learning_rate": rate, **scale}
+
+    def is_to_stop(self, asked: bool) -> bool:
+        """Whether to stop here, after the same step in all processes.
+
+        Where there are others, all of them look at the votes after every few steps: each look waits for the device.
+
+        Args:
+          asked: whether this process was asked to stop.
+        """
+        if not distribution.is_multi_worker(self.strategy):
+            return asked
+        self.stop_vote.assign(float(asked))
+        self.steps_since_vote = (self.steps_since_vote + 1) % _STEPS_PER_VOTE
+        return self.steps_since_vote == 0 and self.stop_votes.numpy() > 0
+
+    def replica_step(self, batch: Batch) -> None:
+        """One step of one replica, with its part of the batch."""
+        replica = tf.distribute.get_replica_context()
+        totals = self.model.totals(batch)
+        if distribution.is_multi_worker(self.strategy):
+            totals, votes = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_vote)))
+            tf.raw_ops.AssignVariableOp(resource=self.stop_votes.handle, value=votes)
+        else:
+            totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
+        global_step = self.optimizer.global_step
+        step = tf.identity(global_step)
+        seed = tf.random.experimental.stateless_fold_in([self.config.seed, 0], step)
+        seed = fold_in(seed, replica.replica_id_in_sync_group)
+
+        loss, metrics, gradients = self._accumulated_gradients(batch, totals, seed)
+        loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (loss, gradients))
+        if self.loss_scale.enabled:
+            gradients = [gradient / self.loss_scale.scale for gradient in gradients]
+        norm = tf.linalg.global_norm(gradients)
+        finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+        # A step that is not finite changes no weight. The run stops, unless a smaller loss scale may help.
+        tf.cond(finite, lambda: self.optimizer.apply(gradients, norm), lambda: tf.constant(0.0))
+        failed = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink()) & (self.first_bad_step < 0)
+        self.loss_scale.update(finite)
+        tf.raw_ops.AssignVariableOp(
+            resource=self.first_bad_step.handle,
+            value=tf.where(failed, step, tf.identity(self.first_bad_step)),
+        )
+        tf.raw_ops.AssignVariableOp(resource=global_step.handle, value=step + 1)
+
+        weight = tf.where(finite, 1.0, 0.0)
+        share = 1.0 / self.strategy.num_replicas_in_sync
+        self.metrics.add(
+            {
+                **metrics,
+                # The sums over replicas are the same in each of them, and so is their mean.
+                "loss": (tf.where(finite, loss, 0.0), weight),
+                "gradient_norm": (tf.where(finite, norm, 0.0), weight),
+                # Of all replicas together, padding included.
+                "tokens": (tf.size(batch["input_ids"]), share),
+                "teraflops": (self.model.flops(batch) * 1e-12, share),
+            }
         )
 
-    def _quietly(self, function: Callable[[int], object], argument: int) -> object:
-        """The controller prints a line for each loop, which would tear the progress bar."""
-        with contextlib.redirect_stdout(io.StringIO()):
-            return function(argument)
+    def _accumulated_gradients(
+        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor
+    ) -> tuple[tf.Tensor, MetricSums, list[tf.Tensor]]:
+        """Loss, metrics and gradients of a replica's part of the batch, one micro-batch after the other."""
+        count = self.config.gradient_accumulation_steps
+        if count == 1:
+            return self._gradients(batch, totals, seed)
+        parts = {name: tf.reshape(x, [count, -1, *x.shape[1:]]) for name, x in batch.items()}
 
-    def _next_evaluation(self) -> int:
-        every = self.evaluation.every if self.evaluation else self.end
-        return min(self.end, self.step + every - self.step % every)
+        def add_part(i: tf.Tensor, so_far: tuple) -> tuple:
+            part = {name: x[i] for name, x in parts.items()}
+            new = self._gradients(part, totals, fold_in(seed, i))
+            return i + 1, tf.nest.map_structure(tf.add, so_far, new)
 
-    def _steps_until_something_is_due(self, step: int) -> int:
-        due = min(every - step % every for every in (self.config.save_checkpoints_steps, self.config.log_steps))
-        return int(min(due, self.config.iterations_per_loop, self.end - step))
+        first = self._gradients({name: x[0] for name, x in parts.items()}, totals, fold_in(seed, 0))
+        return tf.while_loop(lambda i, _: i < count, add_part, (tf.constant(1), first))[1]
 
-    def _count_steps(self, count: int) -> None:
-        self.bar.update(count)
-        if self.trainer.is_to_stop(bool(self.stop_signals)):
-            raise _StopRequested
-
-    def _report(self, means: Mapping[str, float]) -> None:
-        step, now = self.step, time.perf_counter()
-        steps, seconds = step - self.loop_start[0], now - self.loop_start[1]
-        self.loop_start = (step, now)
-        self.last = dict(means) | self._speed(seconds / steps, means)
-        self.bar.set_postfix(
-            {name: reporting.format_number(value) for name, value in self.last.items() if _SHOWN.search(name)},
-            refresh=False,
-        )
-        if self.log and (step % self.config.log_steps == 0 or step == self.end or self._evaluation_is_due()):
-            self.log.write("train", step, self.last)
-
-    def _speed(self, seconds_per_step: float, means: Mapping[str, float]) -> dict[str, float]:
-        speed = {
-            "sequences_per_second": self.config.train_batch_size / seconds_per_step,
-            "tokens_per_second": means["tokens"] / seconds_per_step,
-        }
-        if self.config.peak_tflops:
-            speed["flop_utilisation"] = means["teraflops"] / seconds_per_step / self.config.peak_tflops
-        return speed
-
-    def _save_if_due(self, means: Mapping[str, float]) -> None:
-        if self.step % self.config.save_checkpoints_steps == 0 or self.step == self.end:
-            self._save()
-
-    def _save(self) -> None:
-        if self.chief:
-            self.saver.save(self.step, self.trainer.state())
-        # Whoever goes on to evaluate, or ends, has the checkpoint.
-        distribution.wait_for_workers(self.trainer.strategy)
-
-    def _evaluate(self) -> None:
-        results = self._quietly(self.controller.evaluate, -1)
-        self.evaluations.append({"step": self.step, **results})
-        if self.log:
-            self.log.write("eval", self.step, results)
-        self.loop_start = (self.step, time.perf_counter())
-
-    @contextlib.contextmanager
-    def _saved_when_stopped(self) -> Iterator[None]:
-        """Ends a run that is asked to stop as if its last step had been a loop's: checked, reported and saved."""
-        try:
-            yield
-        except _StopRequested:
-            self._report(self.trainer.take_means())
-            self._save()
-            raise Preempted(
-                f"Stopped by a signal after step {self.step}, which is saved. Run again to go on."
-            ) from None
-
-    @contextlib.contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Adds to errors what the user needs to find their cause."""
-        try:
-            yield
-        except NonFiniteError as error:
-            raise InputError(f"{error} Data of that step: {self.data.describe(error.step)}.") from None
-        except (tf.errors.ResourceExhaustedError, OSError) as error:
-            if os.strerror(errno.ENOSPC) not in str(error):
-                raise
-            raise InputError(
-                f"--output_dir: {self.config.output_dir} can't be written to ({error}). The last checkpoint is intact; "
-                "make room and start again to go on from it."
-            ) from None
-        except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-            outside = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
-            if outside:
-                found = f"holds the id {outside.group(1)}, which the model doesn't have"
-            elif "record" in error.message or "Example" in error.message:
-                found = f"is damaged: {error.message}"
-            else:
-                raise
-            read = (self.data.describe_reading or self.data.describe)(self.step)
-            raise InputError(
-                f"--input_file: the data after step {self.step} ({read}) {found}. "
-                "Make the file anew; the last checkpoint is intact."
-            ) from None
-
-
-class _Evaluator(orbit.AbstractEvaluator):
-    """Lets the controller evaluate and write the summaries."""
-
-    def __init__(self, scores: Callable[[], Mapping[str, float]]) -> None:
-        self.scores = scores
-
-    def evaluate(self, num_steps: tf.Tensor) -> dict[str, float]:
-        return dict(self.scores())
+    def _gradients(
+        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor
+    ) -> tuple[tf.Tensor, MetricSums, list[tf.Tensor]]:
+        trained = [variable.value for variable in self.model.trained_variables]
+        with tf.GradientTape() as tape:
+            loss, metrics = self.model.loss(batch, totals, seed)
+            scaled = loss * self.loss_scale.scale if self.loss_scale.enabled else loss
+        gradients = tape.gradient(scaled, trained)
+        for variable, gradient in zip(self.model.trained_variables, gradients, strict=True):
+            if gradient is None:
+                raise ValueError(f"the loss doesn't reach {variable.path}; it must not be in trained_variables")
+        return loss, metrics, [tf.convert_to_tensor(gradient) for gradient in gradients]

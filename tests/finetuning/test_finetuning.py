@@ -24,7 +24,7 @@ from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.step import TrainingConfig
+from bert_tf.training.contract import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
 

@@ -11,7 +11,7 @@ from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.training.step import TrainingConfig
+from bert_tf.training.contract import TrainingConfig
 from tests import programs
 from tests.programs import LENGTH, PREDICTIONS
 

@@ -13,7 +13,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
-from bert_tf.training.step import TrainingConfig
+from bert_tf.training.contract import TrainingConfig
 from tests.conftest import tiny_config
 
 PAD, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4

@@ -7,7 +7,8 @@ import tensorflow as tf
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import distribution
 from bert_tf.runtime.distribution import DistributionConfig, build_strategy
-from bert_tf.training.step import DTYPES, Trainer
+from bert_tf.training.contract import DTYPES
+from bert_tf.training.loop import Trainer
 from tests.conftest import tiny_config
 from tests.training.test_training import batch_of, config_for
 

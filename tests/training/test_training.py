@@ -15,13 +15,14 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import program, reporting
+from bert_tf.runtime import program
 from bert_tf.runtime.distribution import DistributionConfig, build_strategy
 from bert_tf.runtime.files import InputError
-from bert_tf.training import loop
-from bert_tf.training.loop import PeriodicEvaluation, TrainingData
-from bert_tf.training.step import DTYPES, MetricMeans, Trainer, TrainingConfig
-from tests.conftest import assert_close, tiny_config, without_dropout
+from bert_tf.training import log, loop, resume
+from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
+from bert_tf.training.loop import Trainer
+from bert_tf.training.metric_means import MetricMeans
+from tests.conftest import assert_close, tiny_config, train_steps, without_dropout
 
 BATCH, LENGTH, PREDICTIONS = 8, 10, 3
 
@@ -130,9 +131,9 @@ def test_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(tmp_path):
 
 def test_a_missing_starting_point_is_noticed_before_anything_else(tmp_path):
     with pytest.raises(InputError, match="--init_checkpoint: there is no checkpoint"):
-        loop.require_starting_point(str(tmp_path), str(tmp_path / "bert_model.ckpt"))
+        resume.require_starting_point(str(tmp_path), str(tmp_path / "bert_model.ckpt"))
     saver.CheckpointSaver(str(tmp_path), 1).save(3, {"x": tf.constant(1.0)})
-    loop.require_starting_point(str(tmp_path), "not needed any more")
+    resume.require_starting_point(str(tmp_path), "not needed any more")
 
 
 def test_finished_run_is_left_alone(tmp_path):
@@ -148,13 +149,13 @@ def test_own_checkpoint_goes_before_init_checkpoint(tmp_path):
     init = str(tmp_path / "init" / "bert_model.ckpt")
     saver.write_checkpoint(init, checkpoints.named_variables(other.variables))
     trainer = Trainer(model_for(config), config, build_strategy(DistributionConfig()))
-    loop.restore_or_initialize(trainer, config.output_dir, init)
+    resume.restore_or_initialize(trainer.model, trainer.state(), config.output_dir, init)
     name = "bert/pooler/dense/kernel"
     assert_close(trainer.state()[name].numpy(), checkpoints.named_variables(other.variables)[name].numpy(), 0)
     trained, _ = run(config)
-    loop.restore_or_initialize(trainer, config.output_dir, init)
+    resume.restore_or_initialize(trainer.model, trainer.state(), config.output_dir, init)
     assert_close(trainer.state()[name].numpy(), trained[name], 0)
-    assert int(trainer.global_step.numpy()) == 2
+    assert trainer.step == 2
 
 
 @pytest.mark.parametrize("count", [2, 4])
@@ -206,12 +207,11 @@ def test_float16_skips_steps_that_overflow(tmp_path):
     for variable in model.variables:
         if variable.path == "bert/pooler/dense/kernel":
             variable.assign(variable * 1e4)
-    trainer.iterator = iter(dataset_from_step(0))
     before = {v.path: v.numpy() for v in model.variables}
-    trainer.train(tf.constant(1))
+    train_steps(trainer, iter(dataset_from_step(0)), 1)
     assert float(trainer.loss_scale.scale.numpy()) == 2.0**23
     assert_same({v.path: v.numpy() for v in model.variables}, before)
-    assert int(trainer.global_step.numpy()) == 1
+    assert trainer.step == 1
 
 
 def test_float16_stops_where_no_loss_scale_helps(tmp_path):
@@ -226,11 +226,11 @@ def test_float16_stops_where_no_loss_scale_helps(tmp_path):
     model.loss = steep
     trainer = Trainer(model, config, build_strategy(DistributionConfig()))
     trainer.loss_scale.scale.assign(2.0)
-    trainer.iterator = iter(dataset_from_step(0))
-    trainer.train(tf.constant(1))
+    batches = iter(dataset_from_step(0))
+    train_steps(trainer, batches, 1)
     assert float(trainer.loss_scale.scale.numpy()) == 1.0
     with pytest.raises(InputError, match="gradient of step 1 is not finite"):
-        trainer.train(tf.constant(2))
+        train_steps(trainer, batches, 2)
 
 
 def with_nan_at(bad_step):
@@ -273,7 +273,7 @@ def test_a_full_disk_stops_the_run_with_its_checkpoint_intact(tmp_path, monkeypa
         if step == 4:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(reporting.MetricsLog, "write", write)
+    monkeypatch.setattr(log.MetricsLog, "write", write)
     with pytest.raises(InputError, match=r"can't be written to .*No space left on device.*make room"):
         run(config_for(tmp_path))
     assert int(checkpoints.open_checkpoint(str(tmp_path)).read("global_step")) == 2

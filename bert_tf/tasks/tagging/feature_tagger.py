@@ -10,7 +10,7 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import TokenClassifier
 from bert_tf.model.bilstm import BiLstm, BiLstmConfig
 from bert_tf.model.heads import ClassificationHead
-from bert_tf.training.step import Batch
+from bert_tf.training.contract import Batch
 
 # How the layers' activations are put together.
 COMBINATIONS = ("concat", "weighted_sum")

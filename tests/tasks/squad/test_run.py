@@ -21,7 +21,7 @@ from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import Answerer, AnswerPlan
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.step import TrainingConfig
+from bert_tf.training.contract import TrainingConfig
 from tests import programs
 from tests.conftest import tiny_config, without_dropout
 

@@ -16,7 +16,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks.table import DataConfig
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.step import TrainingConfig
+from bert_tf.training.contract import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
 
