@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from bert_tf import exporting, program_flags
+from bert_tf import program_flags
 from bert_tf.config import BertConfig
+from bert_tf.export import export_run
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.models import PROBLEMS
@@ -146,11 +147,11 @@ def fine_tune(names: Sequence[str]) -> None:
 def export(names: Sequence[str], config: ExportConfig) -> None:
     """Exports what was fine-tuned, now or before; of several tasks each into a folder of its own."""
     if len(names) == 1:
-        exporting.export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, config)
+        export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, config)
         return
     for name in names:
         folders = (glue_benchmark.task_folder(root, name) for root in (_OUTPUT_DIR.value, _EXPORT.export_dir))
-        exporting.export_run(*folders, config)
+        export_run(*folders, config)
 
 
 def make_export_config() -> ExportConfig:

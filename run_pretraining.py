@@ -7,7 +7,8 @@ import os
 
 from absl import flags
 
-from bert_tf import exporting, program_flags
+from bert_tf import program_flags
+from bert_tf.export import export_run
 from bert_tf.pretraining.model import OBJECTIVES
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
 from bert_tf.runtime import distribution, program, reporting
@@ -96,7 +97,7 @@ def main() -> None:
         if distribution.is_chief(run.strategy):
             reporting.report_results(results, os.path.join(_OUTPUT_DIR.value, "eval_results.txt"))
     if export_config is not None and distribution.is_chief(run.strategy):
-        exporting.export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
+        export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 
 
 if __name__ == "__main__":

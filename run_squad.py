@@ -22,9 +22,10 @@ import os
 
 from absl import flags, logging
 
-from bert_tf import exporting, program_flags
+from bert_tf import program_flags
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
+from bert_tf.export import export_run
 from bert_tf.finetuning.recipes import Recipe
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import program
@@ -129,7 +130,7 @@ def main() -> None:
     if _INTERACTIVE.value:
         interactive.interact(Answerer(run, plan))
     if export_config is not None:
-        exporting.export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
+        export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 
 
 def make_config() -> SquadConfig:

@@ -45,10 +45,9 @@ def export(folder):
     """The classifier that is measured."""
     import keras
 
-    from bert_tf import exporting
     from bert_tf.config import BertConfig
     from bert_tf.finetuning.models import ClassifierModel
-    from bert_tf.serving import portable_models, saved_model
+    from bert_tf.serving import finished_run, portable_models, saved_model
     from bert_tf.serving.encoder import InferenceEncoder
     from bert_tf.serving.reader import TextReader
     from bert_tf.tasks.served import ServedClassifier
@@ -60,7 +59,7 @@ def export(folder):
     encoder = InferenceEncoder(model.encoder, _DTYPE.value)
     texts = TextReader(tokenizer, LENGTH)
     saved_model.write(ServedClassifier(encoder, model.head, texts, ["yes", "no"], False, True), folder)
-    portable_models.write_lite(exporting.plain_logits(model), os.path.join(folder, portable_models.LITE_FILE))
+    portable_models.write_lite(finished_run.plain_logits(model), os.path.join(folder, portable_models.LITE_FILE))
 
 
 def texts_of_length(pairs, tokenizer):

@@ -43,7 +43,7 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
             f"--from: {source.path} is a left-to-right model, which neither format can say: whatever reads it would "
             "look both ways. Load it from its run's folder."
         )
-    folder = source_path if files.is_folder(source_path) else os.path.dirname(source_path)
+    folder = run_directory.folder_of_checkpoint(source.path)
     config = BertConfig.from_json_file(config_file or find_config(folder, "--from"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--from")
     if target_format == "hf":

@@ -18,11 +18,12 @@ LAYERS = [
         "model",
         "encoder optimization",
         "checkpoints",
-        "features training serving",
+        "features training",
         "pretraining finetuning",
+        "serving",
         "tasks",
         "program_flags",
-        "exporting export predict fill_mask convert_checkpoint",
+        "export predict fill_mask convert_checkpoint",
     )
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

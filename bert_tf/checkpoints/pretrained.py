@@ -94,7 +94,7 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
       InputError: if something is missing, or doesn't fit together.
     """
     checkpoint = checkpoints.find_checkpoint(path, "load()")
-    folder = path if files.is_folder(path) else os.path.dirname(path)
+    folder = run_directory.folder_of_checkpoint(checkpoint)
     config = BertConfig.from_json_file(find_config(folder, "load()"), "load()")
     source = checkpoints.open_checkpoint(checkpoint, "load()")
     encoder, _ = restored_encoder(config, source, "load()", dtype=dtype)

@@ -20,7 +20,7 @@ import numpy as np
 import safetensors
 import tensorflow as tf
 
-from bert_tf.checkpoints import foreign_names
+from bert_tf.checkpoints import foreign_names, run_directory
 from bert_tf.checkpoints.saver import latest_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
@@ -80,8 +80,9 @@ def open_checkpoint(path: str, what: str = "--init_checkpoint") -> CheckpointSou
 def find_checkpoint(path: str, what: str = "--init_checkpoint") -> str:
     """The prefix or the file that `path` stands for.
 
-    In a folder the order is: the newest checkpoint of a training run, `model.safetensors`, the one TensorFlow
-    checkpoint that lies there.
+    In a folder the order is: the checkpoint that a training run is judged with (of several trials that of the best, and
+    there the one that did best on the dev set if it was kept, or else the newest), `model.safetensors`, the one
+    TensorFlow checkpoint that lies there.
 
     Raises:
       InputError: if there is none, several, or only a pickled one.
@@ -93,9 +94,9 @@ def find_checkpoint(path: str, what: str = "--init_checkpoint") -> str:
     if path.endswith(_PICKLE_SUFFIXES):
         raise InputError(f"{what}: {path} {pickled}")
     if files.is_folder(path):
-        newest = latest_checkpoint(path)
-        if newest:
-            return newest
+        judged = latest_checkpoint(run_directory.judged_folder(run_directory.folder_of_model(path)))
+        if judged:
+            return judged
         if files.exists(os.path.join(path, SAFETENSORS_FILE)):
             return os.path.join(path, SAFETENSORS_FILE)
         names = files.list_folder(path)

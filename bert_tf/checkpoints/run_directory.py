@@ -17,8 +17,12 @@ from bert_tf.sequences.example_format import vocabulary_hash
 CONFIG_FILE = "bert_config.json"
 VOCAB_FILE = "vocab.txt"
 RUN_FILE = "run.json"
+# The classes of a fine-tuned model, in the order of their ids.
+LABELS_FILE = "labels.json"
 # The weights that did best on the dev set, if they are kept.
 BEST_FOLDER = "best"
+# Runs with different hyperparameters, of which the best one is used.
+TRIALS_FOLDER = "trials"
 
 # More changes than these are counted only.
 _NAMED_CHANGES = 20
@@ -110,10 +114,7 @@ def recorded(checkpoint: str) -> dict[str, Any]:
     Args:
       checkpoint: a run's folder, or that of its best weights, or the name of a checkpoint in one of them.
     """
-    folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
-    parent, name = os.path.split(folder.rstrip("/"))
-    if name == BEST_FOLDER and not files.exists(os.path.join(folder, RUN_FILE)):
-        folder = parent
+    folder = folder_of_checkpoint(checkpoint)
     return read(folder).get("decisive", {}) if files.exists(os.path.join(folder, RUN_FILE)) else {}
 
 
@@ -127,10 +128,51 @@ def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:
     return BiLstmConfig(settings["bilstm_layers"], settings["bilstm_units"]) if "bilstm_layers" in settings else None
 
 
+def folder_of_checkpoint(checkpoint: str) -> str:
+    """The folder in which a checkpoint's config, vocabulary and settings are.
+
+    Args:
+      checkpoint: see `recorded`.
+    """
+    folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
+    parent, name = os.path.split(folder.rstrip("/"))
+    return parent if name == BEST_FOLDER and not files.exists(os.path.join(folder, RUN_FILE)) else folder
+
+
+def folder_of_model(folder: str) -> str:
+    """The folder of a run's checkpoints: the folder itself or, where it holds trials, that of the best one.
+
+    Only the best of several trials keeps its checkpoints.
+
+    Raises:
+      InputError: if there are trials, but not exactly one has checkpoints.
+    """
+    trials = os.path.join(folder, TRIALS_FOLDER)
+    if _has_checkpoint(folder) or not files.is_folder(trials):
+        return folder
+    kept = [path for name in files.list_folder(trials) if _has_checkpoint(path := os.path.join(trials, name))]
+    if len(kept) != 1:
+        raise InputError(
+            f"{folder} holds trials, of which {len(kept)} have checkpoints, where those of the best one are expected. "
+            "Finish the trials, or name the folder of one."
+        )
+    return kept[0]
+
+
 def judged_folder(output_dir: str) -> str:
     """Where the weights are that a run is judged with: those that did best on the dev set if kept, or else the last."""
     best = os.path.join(output_dir, BEST_FOLDER)
     return best if saver.latest_checkpoint(best) else output_dir
+
+
+def _has_checkpoint(folder: str) -> bool:
+    return saver.latest_checkpoint(judged_folder(folder)) is not None
+
+
+def recorded_labels(output_dir: str) -> list[str] | None:
+    """The classes that a run in a folder was trained with; None if none are recorded."""
+    path = os.path.join(output_dir, LABELS_FILE)
+    return files.read_json(path, "--output_dir") if files.exists(path) else None
 
 
 def is_causal(checkpoint: str | None) -> bool:

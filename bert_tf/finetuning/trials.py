@@ -20,7 +20,6 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 TRIALS_FILE = "trials.jsonl"
-TRIALS_FOLDER = "trials"
 
 _SETTINGS = [field.name for field in dataclasses.fields(Recipe) if field.name != "seed"]
 
@@ -57,7 +56,7 @@ class TrialTable:
 
     def folder(self, name: str) -> str:
         """Where a trial's files are."""
-        return os.path.join(self.output_dir, TRIALS_FOLDER, name)
+        return os.path.join(self.output_dir, run_directory.TRIALS_FOLDER, name)
 
     def summary(self) -> list[dict]:
         """A row for each setting: how many seeds, and their scores' mean, standard deviation and best."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert_tf.checkpoints import saver
+from bert_tf.checkpoints import run_directory, saver
 from bert_tf.finetuning import reports, trials
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.recipes import Recipe
@@ -20,8 +20,6 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training.contract import PeriodicEvaluation
-
-LABELS_FILE = "labels.json"
 
 
 class ReportingTask(Task, Protocol):
@@ -97,12 +95,6 @@ class Plan:
         return self.do_train and bool(self.do_eval or chooses)
 
 
-def recorded_labels(output_dir: str) -> list[str] | None:
-    """The classes that a run in a folder was trained with; None if none are recorded."""
-    path = os.path.join(output_dir, LABELS_FILE)
-    return files.read_json(path, "--output_dir") if files.exists(path) else None
-
-
 def prepare(run: FinetuningRun, plan: Plan) -> None:
     """Reads, checks and tokenizes all that a plan needs. Best done before TensorFlow has run anything."""
     task: ReportingTask = run.task
@@ -165,7 +157,7 @@ def _train(run: FinetuningRun, plan: Plan, output_dir: str) -> FinetuningRun:
         trial = run.with_training(config)
         trial.record(plan.flags, len(features), plan.allow_changes)
         # Not before: a folder that is refused keeps the classes of the run in it.
-        files.write_json(os.path.join(output_dir, LABELS_FILE), task.labels and list(task.labels))
+        files.write_json(os.path.join(output_dir, run_directory.LABELS_FILE), task.labels and list(task.labels))
         selection = DevSelection(trial, task.dev_splits[0], plan.selection)
         if not plan.watches_dev_set:
             trial.train(features)

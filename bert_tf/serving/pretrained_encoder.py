@@ -6,10 +6,15 @@ M masks of the text that has most.
 
 import tensorflow as tf
 
+from bert_tf.checkpoints import pretrained
 from bert_tf.model.heads import MaskedLMHead
+from bert_tf.runtime.files import InputError
 from bert_tf.sequences.graph_packing import GraphPacker, TokenBatch
+from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.encoder import InferenceEncoder, layer_norm, product
+from bert_tf.serving.finished_run import Exportable
 from bert_tf.serving.reader import TEXTS, Signature, TextReader, ids_signature, read_ids, signature
+from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer
 
@@ -144,3 +149,25 @@ class _MaskFiller(tf.Module):
         hidden = tf.cast(layer_norm(hidden, beta, gamma, config.layer_norm_eps), self._encoder.dtype)
         logits = tf.matmul(hidden, self._encoder.embedding_table, transpose_b=True)
         return tf.cast(logits, tf.float32) + self._output_bias
+
+
+def exportable(model_dir: str, config: ExportConfig) -> Exportable:
+    """What is exported of a pre-trained model that `bert_tf.load` reads.
+
+    Raises:
+      InputError: if it can't be loaded, has no vocabulary, or sequences are to be longer than it takes.
+    """
+    loaded = pretrained.load(model_dir)
+    if loaded.tokenizer is None:
+        raise InputError(f"--model_dir: there is no vocab.txt in {model_dir}; put the model's there.")
+    max_seq_length = config.max_seq_length or loaded.config.max_position_embeddings
+    check_max_seq_length(max_seq_length)
+    loaded.config.check_sequence_length(max_seq_length)
+    encoder = InferenceEncoder(loaded.encoder, config.dtype)
+    served = ServedEncoder(encoder, loaded.tokenizer, max_seq_length, loaded.masked_lm("--model_dir"))
+
+    def states(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        output = loaded.encoder(input_ids, input_mask, segment_ids)
+        return {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
+
+    return Exportable(served, states)

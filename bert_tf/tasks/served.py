@@ -1,4 +1,4 @@
-"""Served classifiers: classes, several labels, or a number for texts and pairs; choices between endings.
+"""What is exported of sentence tasks: classes, several labels, or a number for texts and pairs; choices of endings.
 
 Axis letters: B batch, T tokens, C classes or endings, H hidden.
 """
@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.bilstm import TextEncoder
+from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import (
     TEXT_LISTS,
@@ -21,6 +23,7 @@ from bert_tf.serving.reader import (
     read_ids,
     signature,
 )
+from bert_tf.tasks.glue import DEFINITIONS
 
 # From which probability on an example has a label, where it may have several.
 _CHOSEN = 0.5
@@ -151,3 +154,32 @@ class ServedChooser(tf.Module):
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = read_ids(self._scores.encoder.config, input_ids, input_mask, segment_ids)
         return {"score": self._scores(batch)[:, 0]}
+
+
+def exportable_glue(run: FinishedRun) -> Exportable:
+    """What is exported of a run of one of GLUE's tasks."""
+    definition = DEFINITIONS[run.settings["task"]]
+    problem = "classification" if definition.labels else "regression"
+    return _exportable_classifier(run, problem, definition.labels, is_pair=definition.text_b is not None)
+
+
+def exportable_custom(run: FinishedRun) -> Exportable:
+    """What is exported of a run on somebody's own table."""
+    return _exportable_classifier(
+        run, run.settings["problem"], run.labels, is_pair=bool(run.flags.get("text_b_column"))
+    )
+
+
+def exportable_chooser(run: FinishedRun) -> Exportable:
+    """What is exported of a run that learned to choose between endings."""
+    model = ClassifierModel(run.config, 1, **run.encoder_options)
+    run.restore(model)
+    return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
+
+
+def _exportable_classifier(run: FinishedRun, problem: str, labels: Sequence[str] | None, is_pair: bool) -> Exportable:
+    model = ClassifierModel(run.config, len(labels) if labels else 1, problem, **run.encoder_options)
+    run.restore(model)
+    is_multi_label = problem == "multi_label"
+    served = ServedClassifier(run.encoder(model), model.head, run.texts(), labels, is_multi_label, is_pair)
+    return Exportable(served, plain_logits(model))

@@ -1,15 +1,19 @@
-"""Which names stand for which tasks: the table behind run_classifier.py's --task_name."""
+"""Which names stand for which tasks, and what is exported of each."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from bert_tf.finetuning import workflow
+from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.workflow import ReportingTask
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import custom, multiple_choice, tables
+from bert_tf.serving.finished_run import Exportable, FinishedRun
+from bert_tf.tasks import custom, multiple_choice, served, tables
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.squad import export as squad_export
+from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.tasks.tagging import export as tagging_export
 from bert_tf.tasks.tagging import task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.task import TaggingTask
@@ -80,7 +84,7 @@ class DataConfig:
             if not self.data_dir:
                 raise InputError("--data_dir is needed, but it is not given.")
             return GlueTask(name, self.data_dir, self.on_bad_row, self.xnli_language)
-        recorded = None if do_train else workflow.recorded_labels(output_dir)
+        recorded = None if do_train else run_directory.recorded_labels(output_dir)
         if self.labels and recorded and list(self.labels) != recorded:
             raise InputError(
                 f"--labels are {', '.join(self.labels)}, but the run in {output_dir} was trained with "
@@ -107,3 +111,25 @@ class DataConfig:
     def _paths(self, names: dict[str, tuple[str, ...]]) -> dict[str, str]:
         given = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
         return tables.find_splits(self.data_dir, names, given)
+
+
+_EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
+    **dict.fromkeys(DEFINITIONS, served.exportable_glue),
+    **dict.fromkeys(multiple_choice.FILE_NAMES, served.exportable_chooser),
+    CUSTOM: served.exportable_custom,
+    TAGGING: tagging_export.exportable,
+    SquadTask.name: squad_export.exportable,
+}
+
+
+def exportable(run: FinishedRun) -> Exportable:
+    """What is exported of a finished run, as its task says.
+
+    Raises:
+      InputError: if nobody knows its task, or a part of it can't be found or converted.
+    """
+    name = run.settings["task"]
+    if name not in _EXPORTABLES:
+        known = ", ".join(_EXPORTABLES)
+        raise InputError(f"--model_dir: {run.folder}/run.json names the task {name!r}, but one of {known} is expected.")
+    return _EXPORTABLES[name](run)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf import checkpoints
+from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.files import InputError
@@ -76,3 +76,37 @@ def test_a_missing_config_or_vocabulary(tmp_path):
     (tmp_path / "bert_config.json").unlink()
     with pytest.raises(InputError, match=r"has no bert_config\.json or config\.json"):
         bert_tf.load(str(tmp_path))
+
+
+def save_run(folder, step):
+    """A run's folder with a checkpoint of a step; returns its encoder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    encoder = save(folder)
+    (folder / "bert_model.ckpt.index").unlink()
+    tensors = checkpoints.named_variables(encoder.variables) | {"global_step": np.int64(step)}
+    saver.CheckpointSaver(str(folder), keep_checkpoint_max=1).save(step, tensors)
+    return encoder
+
+
+def test_the_model_of_a_folder_is_the_one_that_the_run_is_judged_with(tmp_path):
+    ids = np.array([[2, 5, 6, 3]])
+
+    def assert_loads(folder, encoder):
+        assert_close(bert_tf.load(str(folder)).encoder(ids).pooled_output, encoder(ids).pooled_output, 0)
+        convert_checkpoint.convert(str(folder), str(tmp_path / "converted" / folder.name), "hf")
+        converted = bert_tf.load(str(tmp_path / "converted" / folder.name))
+        assert_close(converted.encoder(ids).pooled_output, encoder(ids).pooled_output, 1e-6)
+
+    newest = save_run(tmp_path / "run", 9)
+    assert_loads(tmp_path / "run", newest)
+    best = BertEncoder(tiny_config())
+    kept = checkpoints.named_variables(best.variables) | {"global_step": np.int64(3)}
+    saver.CheckpointSaver(str(tmp_path / "run" / "best"), keep_checkpoint_max=1).save(3, kept)
+    assert_loads(tmp_path / "run", best)
+
+    (tmp_path / "swept" / "trials" / "worse").mkdir(parents=True)
+    better = save_run(tmp_path / "swept" / "trials" / "better", 5)
+    assert_loads(tmp_path / "swept", better)
+    save_run(tmp_path / "swept" / "trials" / "third", 5)
+    with pytest.raises(InputError, match="holds trials, of which 2 have checkpoints"):
+        bert_tf.load(str(tmp_path / "swept"))

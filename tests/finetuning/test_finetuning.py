@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf import checkpoints, convert_checkpoint, exporting
+from bert_tf import checkpoints, convert_checkpoint, export
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import feature_sets, workflow
@@ -248,8 +248,8 @@ def test_a_finished_run_knows_its_bilstm(tmp_path, write):
     later.task = CustomTask(later.task.paths, Columns(), labels=["yes", "no"])
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
         workflow.carry_out(later, plan)
-    assert workflow.recorded_labels(out) == ["no", "yes"]
-    assert exporting.build(out, ExportConfig()).plain is None  # all of it is found in the folder
+    assert run_directory.recorded_labels(out) == ["no", "yes"]
+    assert export.build(out, ExportConfig()).plain is None  # all of it is found in the folder
     with pytest.raises(InputError, match="bilstm/layer_0/forward_lstm/lstm_cell/kernel"):
         convert_checkpoint.convert(out, str(tmp_path / "hf"), "hf")
 

@@ -1,6 +1,6 @@
 """Served models against the Python way from texts to predictions: tokenizer, packing or windows, model, decoding.
 
-They run operation by operation here, which costs a fraction of compiling them; `test_exporting` runs SavedModels.
+They run operation by operation here, which costs a fraction of compiling them; `test_export` runs SavedModels.
 """
 
 import random

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from bert_tf.finetuning import workflow
+from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -102,7 +102,7 @@ def test_files_that_are_not_given_are_asked_for_by_their_flags(write, tmp_path):
 
 def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
     out = str(tmp_path / "out")
-    write(f"out/{workflow.LABELS_FILE}", '["b", "a"]')
+    write(f"out/{run_directory.LABELS_FILE}", '["b", "a"]')
     config = DataConfig("custom", str(tmp_path), class_weights="balanced")
     assert config.build_task(out, do_train=False).labels == ("b", "a")
     assert DataConfig("ner", str(tmp_path)).build_task(out, do_train=False).labels == ("b", "a")

@@ -290,7 +290,7 @@ def test_sizes_below_one_are_refused(tokenizer, name):
 
 
 def test_unalignable_answers_are_named_on_demand(caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     assert squad.get_final_text("a b", "ab\u200b c", True) == "ab\u200b c"
     assert not caplog.records
     assert squad.get_final_text("a b", "ab\u200b c", True, verbose_logging=True) == "ab\u200b c"
@@ -298,7 +298,7 @@ def test_unalignable_answers_are_named_on_demand(caplog):
 
 
 def test_decoding_names_them_too(caplog, tokenizer):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     case = Case(tokenizer, squad.make_example("q", "?", "one\u200b two"))
     assert case.decode().answers == case.decode(verbose_logging=True).answers
     assert "Can't align the prediction 'one'" in caplog.text

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import checkpoints, exporting
+from bert_tf import checkpoints, export
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions, portable_models, saved_model
+from bert_tf.serving.finished_run import plain_logits
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.reader import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.serving.saved_model import ExportConfig
@@ -60,7 +61,7 @@ def run_folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(run_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "model"
-    exporting.export_run(run_folder, str(folder), ExportConfig(quantize="int8"))
+    export.export_run(run_folder, str(folder), ExportConfig(quantize="int8"))
     return str(folder)
 
 
@@ -78,7 +79,7 @@ def test_the_folder_holds_all_that_is_needed_and_names_no_path(exported, run_fol
     with open(f"{exported}/saved_model.pb", "rb") as reader:
         graph = reader.read()
     assert os.path.dirname(run_folder).encode() not in graph
-    assert os.path.dirname(exporting.__file__).encode() not in graph
+    assert os.path.dirname(export.__file__).encode() not in graph
 
 
 def test_examples_are_answered_in_their_order_whatever_their_length(model):
@@ -243,7 +244,7 @@ def test_tensorflow_serving_s_json(exported, model):
 
 
 def test_ids_alone_need_no_operation_of_tensorflow_text_s(run_folder, tmp_path):
-    exporting.export_run(run_folder, str(tmp_path / "ids"), ExportConfig(text=False))
+    export.export_run(run_folder, str(tmp_path / "ids"), ExportConfig(text=False))
     assert saved_model.load(str(tmp_path / "ids"), "ids").signatures == ["ids"]
     assert b"Wordpiece" not in (tmp_path / "ids" / "saved_model.pb").read_bytes()
 
@@ -265,11 +266,11 @@ def test_bytes_for_litert_give_nearly_the_same(exported, model):
 def test_onnx_gives_the_same(run_folder, tmp_path):
     if importlib.util.find_spec("tf2onnx") is None:
         with pytest.raises(InputError, match="--export_onnx needs tf2onnx"):
-            exporting.export_run(run_folder, str(tmp_path / "out"), ExportConfig(onnx=True))
+            export.export_run(run_folder, str(tmp_path / "out"), ExportConfig(onnx=True))
         return
     onnxruntime = pytest.importorskip("onnxruntime")
     model = with_large_head(ClassifierModel(dataclasses.replace(config(), hidden_act="gelu_erf"), 3))
-    plain = exporting.plain_logits(model)
+    plain = plain_logits(model)
     portable_models.write_onnx(plain, str(tmp_path / "ids.onnx"))
     inputs = {name: np.array([[1, 1, 1, 0]], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
     (logits,) = onnxruntime.InferenceSession(str(tmp_path / "ids.onnx")).run(None, inputs)
@@ -278,9 +279,9 @@ def test_onnx_gives_the_same(run_folder, tmp_path):
 
 def test_the_folder_is_written_whole_or_not_at_all(run_folder, exported, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="model exists already"):
-        exporting.export_run(run_folder, exported)
+        export.export_run(run_folder, exported)
     with pytest.raises(InputError, match="there is no folder 'nowhere'"):
-        exporting.export_run("nowhere", str(tmp_path / "out"))
+        export.export_run("nowhere", str(tmp_path / "out"))
 
     def fail_half_way(model, folder, text):
         os.makedirs(f"{folder}/variables")
@@ -288,7 +289,7 @@ def test_the_folder_is_written_whole_or_not_at_all(run_folder, exported, tmp_pat
 
     monkeypatch.setattr(saved_model, "write", fail_half_way)
     with pytest.raises(OSError, match="disk full"):
-        exporting.export_run(run_folder, str(tmp_path / "out"))
+        export.export_run(run_folder, str(tmp_path / "out"))
     assert os.listdir(tmp_path) == []
 
 
@@ -301,9 +302,9 @@ def test_a_model_is_needed(tmp_path, exported):
 
 def test_a_run_s_folder_says_what_it_is(run_folder, tmp_path):
     def built(name, model, **settings):
-        return exporting.build(write_run(tmp_path / name, model, **settings), ExportConfig()).served
+        return export.build(write_run(tmp_path / name, model, **settings), ExportConfig()).served
 
-    classifier = exporting.build(run_folder, ExportConfig(dtype="bfloat16")).served
+    classifier = export.build(run_folder, ExportConfig(dtype="bfloat16")).served
     assert isinstance(classifier, ServedClassifier)
     assert tf.bfloat16 in {variable.dtype for variable in classifier.variables}
     single = built("cola", ClassifierModel(config(), 2), task="cola", labels=["0", "1"])
@@ -327,7 +328,7 @@ def test_a_bilstm_is_exported_with_the_encoder_below_it(tmp_path):
     model = with_large_head(SpanModel(config(), bilstm=BILSTM, causal=True))
     settings = {"task": "squad", "version_2_with_negative": False, "causal": True}
     folder = write_run(tmp_path / "run", model, **settings, **BILSTM.decisive())
-    ids = exporting.build(folder, ExportConfig()).served.signatures()["ids"]
+    ids = export.build(folder, ExportConfig()).served.signatures()["ids"]
     found = ids(**{name: tf.constant(values) for name, values in IDS_OF_TEXTS.items()})
     expected = dict(zip(("start_logits", "end_logits"), model.logits(IDS_OF_TEXTS), strict=True))
     for name, logits in expected.items():
@@ -349,7 +350,7 @@ def feature_run(tmp_path_factory):
 def test_a_tagger_by_features_is_exported_with_the_encoder_that_it_reads(feature_run, tmp_path):
     encoder, model, folder = feature_run
     first_pieces = np.array([[0, 1, 1, 0, 1, 0], [0, 1, 0, 0, 0, 0]], np.int32)
-    exporting.export_run(folder, str(tmp_path / "ids"), ExportConfig(text=False))
+    export.export_run(folder, str(tmp_path / "ids"), ExportConfig(text=False))
     ids = saved_model.load(str(tmp_path / "ids"), "ids")
     found = ids(**{name: tf.constant(v) for name, v in (IDS_OF_TEXTS | {"first_pieces": first_pieces}).items()})
     output = encoder(*IDS_OF_TEXTS.values())
@@ -368,12 +369,12 @@ def test_what_can_not_be_exported_of_a_bilstm_is_named(feature_run, tmp_path):
         (ExportConfig(onnx=True), "export_onnx"),
     ):
         with pytest.raises(InputError, match=f"--{flag}: a model with a BiLSTM is exported as a SavedModel only"):
-            exporting.build(folder, config_of_export)
-    assert isinstance(exporting.build(folder, ExportConfig(dtype="bfloat16")).served, ServedFeatureTagger)
+            export.build(folder, config_of_export)
+    assert isinstance(export.build(folder, ExportConfig(dtype="bfloat16")).served, ServedFeatureTagger)
     lost = {"encoder": "gone.ckpt", "feature_layers": [-1], "feature_combination": "weighted_sum", "bilstm_units": 3}
     model = FeatureTagger(config(), 1, 5, BiLstmConfig(units=3), "weighted_sum")
     with pytest.raises(InputError, match=r"lost reads features of the model .*: there is no checkpoint 'gone\.ckpt'"):
-        exporting.build(write_run(tmp_path / "lost", model, **TAGGING, **lost), ExportConfig())
+        export.build(write_run(tmp_path / "lost", model, **TAGGING, **lost), ExportConfig())
 
 
 def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
@@ -382,11 +383,11 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
     (tmp_path / "config.json").write_text(model.config.to_json_string())
     variables = checkpoints.named_variables(model.encoder.variables)
     saver.write_checkpoint(str(tmp_path / "bert_model.ckpt"), variables)
-    served = exporting.build(str(tmp_path), ExportConfig(max_seq_length=9)).served
+    served = export.build(str(tmp_path), ExportConfig(max_seq_length=9)).served
     assert isinstance(served, ServedEncoder)
     assert sorted(served.signatures()) == ["all_layers", "ids", "pairs", "serving_default"]
     with pytest.raises(InputError, match="33"):
-        exporting.build(str(tmp_path), ExportConfig(max_seq_length=33))
+        export.build(str(tmp_path), ExportConfig(max_seq_length=33))
 
 
 def test_answers_have_the_threshold_that_was_tuned_for_the_model(tmp_path):
@@ -395,13 +396,13 @@ def test_answers_have_the_threshold_that_was_tuned_for_the_model(tmp_path):
     folder = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **settings)
     tuned = {"null_score_diff_threshold": -1.5, "best_f1": 50.0, "model": describe_model(7, model)}
     (tmp_path / "run" / NULL_THRESHOLD_FILE).write_text(json.dumps(tuned))
-    served = exporting.build(folder, ExportConfig()).served
+    served = export.build(folder, ExportConfig()).served
     assert isinstance(served, ServedAnswerer)
     rules = served.rules
     assert (rules.max_seq_length, rules.doc_stride, rules.max_query_length) == (12, 3, 4)
     assert (rules.n_best_size, rules.max_answer_length, rules.null_score_diff_threshold) == (6, 5, -1.5)
     changed = ExportConfig(null_score_diff_threshold=2.0, answers={"max_answer_length": 9})
-    rules = exporting.build(folder, changed).served.rules
+    rules = export.build(folder, changed).served.rules
     assert (rules.max_answer_length, rules.null_score_diff_threshold) == (9, 2.0)
     (tmp_path / "run" / NULL_THRESHOLD_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
-    assert exporting.build(folder, ExportConfig()).served.rules.null_score_diff_threshold == 0.0
+    assert export.build(folder, ExportConfig()).served.rules.null_score_diff_threshold == 0.0

@@ -1,0 +1,43 @@
+"""What is exported of taggers, fine-tuned ones and those by features."""
+
+from bert_tf import checkpoints
+from bert_tf.checkpoints import pretrained
+from bert_tf.finetuning.models import TokenModel
+from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.runtime.program import say
+from bert_tf.serving.encoder import InferenceEncoder
+from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
+from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
+from bert_tf.tasks.tagging.served import ServedTagger
+from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
+
+
+def exportable(run: FinishedRun) -> Exportable:
+    """What is exported of a run that learned to tag words."""
+    if "feature_layers" in run.settings:
+        return _exportable_by_features(run)
+    model = TokenModel(run.config, _count_tags(run), **run.encoder_options)
+    run.restore(model)
+    served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
+    return Exportable(served, plain_logits(model))
+
+
+def _exportable_by_features(run: FinishedRun) -> Exportable:
+    run.export_config.check_bilstm()
+    settings, layers = run.settings, run.settings["feature_layers"]
+    bilstm = BiLstmConfig(units=settings["bilstm_units"])
+    model = FeatureTagger(run.config, len(layers), _count_tags(run), bilstm, settings["feature_combination"])
+    run.restore(model)
+    source = f"--model_dir: {run.folder} reads features of the model that was --init_checkpoint"
+    encoder, summary = pretrained.restored_encoder(
+        run.config, checkpoints.open_checkpoint(settings["encoder"], source), source
+    )
+    say(str(summary))
+    frozen = InferenceEncoder(encoder, run.export_config.dtype)
+    served = ServedFeatureTagger(frozen, layers, model, run.tokenizer, run.labels, run.max_seq_length)
+    return Exportable(served, None)
+
+
+def _count_tags(run: FinishedRun) -> int:
+    """O, and B- and I- of each type."""
+    return 2 * len(run.labels) + 1
