@@ -9,11 +9,11 @@ from bert_tf.config import BertConfig
 from bert_tf.export import export_run
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import workflow
+from bert_tf.finetuning.hyperparameters import fresh_top_layers, hyperparameter_grid
 from bert_tf.finetuning.models import PROBLEMS
-from bert_tf.finetuning.recipes import fresh_top_layers, recipe_grid
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import SelectionConfig
-from bert_tf.finetuning.workflow import Plan
+from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportConfig
@@ -117,12 +117,12 @@ def main() -> None:
 
 
 def fine_tune(names: Sequence[str]) -> None:
-    """Flags to a run and a plan; a list of GLUE's tasks to a run for each."""
-    plan = make_plan()
+    """Turns the flags into a run, and several of GLUE's tasks into a run for each."""
+    workflow_config = make_workflow_config()
     config = BertConfig.from_json_file(_BERT_CONFIG_FILE.value)
     feature_based = make_feature_based(config)
     tasks = [
-        make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, plan.do_train, feature_based)
+        make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, workflow_config.do_train, feature_based)
         for name in names
     ]
     run = FinetuningRun(
@@ -130,7 +130,7 @@ def fine_tune(names: Sequence[str]) -> None:
         config,
         load_tokenizer(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value),
         _MAX_SEQ_LENGTH.value,
-        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # the plan's recipes count them
+        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # the candidates count them
         _DISTRIBUTION.config(),
         None if feature_based else _INIT_CHECKPOINT.value,
         _NUM_WORKERS.value,
@@ -139,9 +139,9 @@ def fine_tune(names: Sequence[str]) -> None:
         group_by_length=_GROUP_BY_LENGTH.value,
     )
     if len(tasks) == 1:
-        workflow.carry_out(run, plan)
+        workflow.carry_out(run, workflow_config)
     else:
-        glue_benchmark.carry_out(run, tasks, plan, _DATA_DIR.value)
+        glue_benchmark.carry_out(run, tasks, workflow_config, _DATA_DIR.value)
 
 
 def export(names: Sequence[str], config: ExportConfig) -> None:
@@ -162,7 +162,7 @@ def make_export_config() -> ExportConfig:
     return config
 
 
-def make_plan() -> Plan:
+def make_workflow_config() -> WorkflowConfig:
     """What to do, and with which settings."""
     batch_sizes, rates, epochs = [_TRAINING.train_batch_size], [_TRAINING.learning_rate], [_NUM_TRAIN_EPOCHS.value]
     if _SWEEP.value:
@@ -170,11 +170,11 @@ def make_plan() -> Plan:
         rates = program_flags.numbers(_SWEEP_RATES, float)
         epochs = program_flags.numbers(_SWEEP_EPOCHS, float)
     seeds = range(_TRAINING.random_seed, _TRAINING.random_seed + _NUM_RESTARTS.value)
-    return Plan(
+    return WorkflowConfig(
         do_train=_DO_TRAIN.value,
         do_eval=_DO_EVAL.value,
         do_predict=_DO_PREDICT.value,
-        recipes=recipe_grid(batch_sizes, rates, epochs, seeds),
+        candidates=hyperparameter_grid(batch_sizes, rates, epochs, seeds),
         warmup_proportion=_WARMUP_PROPORTION.value,
         selection=SelectionConfig(_EVALUATE_EVERY.value, _PATIENCE.value, _KEEP_BEST.value, _EVAL_BATCH_SIZE.value),
         predict_batch_size=_PREDICT_BATCH_SIZE.value,

@@ -9,8 +9,9 @@ from absl import flags
 
 from bert_tf import program_flags
 from bert_tf.export import export_run
+from bert_tf.pretraining.data import PretrainingData
 from bert_tf.pretraining.model import OBJECTIVES
-from bert_tf.pretraining.run import PretrainingData, PretrainingRun
+from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime import distribution, program, reporting
 from bert_tf.runtime.files import InputError
 

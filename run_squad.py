@@ -6,7 +6,7 @@ The folder of a finished run (--output_dir) holds:
     checkpoint                 which of them is the newest
     bert_config.json           of the model
     vocab.txt                  of the tokenizer
-    run.json                   flags, versions, and under "decisive" do_lower_case, max_seq_length, doc_stride,
+    run.json                   flags, versions, and under "resume_settings" do_lower_case, max_seq_length, doc_stride,
                                max_query_length, version_2_with_negative, answer_text, bilstm_layers and _units if any
     null_threshold.json        SQuAD 2.0: {"null_score_diff_threshold", "best_f1", "model"}; tuned when the first file
                                with right answers was predicted, used from then on
@@ -26,7 +26,7 @@ from bert_tf import program_flags
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.export import export_run
-from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
@@ -121,10 +121,10 @@ def main() -> None:
     )
     run.prepare((task.train_splits if _DO_TRAIN.value else []) + ([PREDICT_SPLIT] if _DO_PREDICT.value else []))
     if _DO_TRAIN.value:
-        recipe = Recipe(
+        hyperparameters = Hyperparameters(
             _TRAINING.train_batch_size, _TRAINING.learning_rate, _NUM_TRAIN_EPOCHS.value, _TRAINING.random_seed
         )
-        squad_run.train(run, recipe, _WARMUP_PROPORTION.value, program.flag_values(), _ALLOW_CHANGES.value)
+        squad_run.train(run, hyperparameters, _WARMUP_PROPORTION.value, program.flag_values(), _ALLOW_CHANGES.value)
     if _DO_PREDICT.value:
         squad_run.predict(run, plan)
     if _INTERACTIVE.value:
@@ -170,7 +170,7 @@ def make_run(task: SquadTask) -> FinetuningRun:
         BertConfig.from_json_file(config_file),
         load_tokenizer(vocab_file, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value),
         _MAX_SEQ_LENGTH.value,
-        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # each training file's recipe does
+        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # counted for each training file
         _DISTRIBUTION.config(),
         _INIT_CHECKPOINT.value,
         _NUM_WORKERS.value,

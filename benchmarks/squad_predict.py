@@ -24,7 +24,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import Outputs
+from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import reporting
 from bert_tf.runtime.distribution import DistributionConfig
@@ -85,10 +85,10 @@ def load_model(run: FinetuningRun) -> None:
     """Builds the model, the same every time, with a folder's weights if there is one."""
     variables = checkpoints.named_variables(run.model.variables)
     if _MODEL.value:
-        checkpoints.restore(variables, checkpoints.open_checkpoint(_MODEL.value, "--model"), what="--model")
+        checkpoints.restore(variables, checkpoints.open_checkpoint(_MODEL.value, "--model"), flag_name="--model")
 
 
-def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[SquadWindows, Outputs]:
+def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[SquadWindows, ModelOutputs]:
     """One run, from the files to the files."""
     with stopwatch.part("load"):
         examples = run.task.examples(PREDICT_SPLIT)[: _QUESTIONS.value or None]
@@ -104,7 +104,7 @@ def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[Squa
     return windows, outputs
 
 
-def largest_difference(windows: SquadWindows, shortened: Outputs, padded: Outputs) -> float:
+def largest_difference(windows: SquadWindows, shortened: ModelOutputs, padded: ModelOutputs) -> float:
     """Between two runs' logits of the same tokens."""
     is_token = windows.padded(slice(0, len(windows)), shortened["start_logits"].shape[1])[0]
     return max(

@@ -206,17 +206,17 @@ class BertConfig:
             raise InputError(f"{source}: {error}") from None
 
     @classmethod
-    def from_json_file(cls, path: str, what: str = "--bert_config_file") -> "BertConfig":
+    def from_json_file(cls, path: str, flag_name: str = "--bert_config_file") -> "BertConfig":
         """Reads `bert_config.json` (the release's) or `config.json` (Hugging Face's).
 
         Args:
           path: the file.
-          what: how the user knows it, for messages.
+          flag_name: how the user knows it, for messages.
 
         Raises:
           InputError: see `from_dict`; also if the file is missing, empty or not JSON.
         """
-        return cls.from_dict(files.read_json(path, what), source=f"{what} ({path})")
+        return cls.from_dict(files.read_json(path, flag_name), source=f"{flag_name} ({path})")
 
     @classmethod
     def named(cls, name: str, vocab_size: int = 30522) -> "BertConfig":

@@ -34,12 +34,12 @@ from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import PIECES, write_model_files
 
 
-def write_run(folder, model, flags=None, **decisive):
+def write_run(folder, model, flags=None, **resume_settings):
     """What a training program leaves in its folder."""
     folder.mkdir(parents=True)
     _, vocab_file = write_model_files(folder)
-    decisive = {"do_lower_case": True, "max_seq_length": 12, **decisive}
-    run_directory.prepare(str(folder), config(), vocab_file, flags or {}, decisive)
+    resume_settings = {"do_lower_case": True, "max_seq_length": 12, **resume_settings}
+    run_directory.prepare(str(folder), config(), vocab_file, flags or {}, resume_settings)
     tensors = checkpoints.named_variables(model.variables) | {"global_step": np.int64(7)}
     saver.write_checkpoint(str(folder / "model.ckpt-7"), tensors)
     (folder / "checkpoint").write_text('all_model_checkpoint_paths: "model.ckpt-7"\n')
@@ -327,7 +327,7 @@ IDS_OF_TEXTS = {
 def test_a_bilstm_is_exported_with_the_encoder_below_it(tmp_path):
     model = with_large_head(SpanModel(config(), bilstm=BILSTM, causal=True))
     settings = {"task": "squad", "version_2_with_negative": False, "causal": True}
-    folder = write_run(tmp_path / "run", model, **settings, **BILSTM.decisive())
+    folder = write_run(tmp_path / "run", model, **settings, **BILSTM.resume_settings())
     ids = export.build(folder, ExportConfig()).served.signatures()["ids"]
     found = ids(**{name: tf.constant(values) for name, values in IDS_OF_TEXTS.items()})
     expected = dict(zip(("start_logits", "end_logits"), model.logits(IDS_OF_TEXTS), strict=True))

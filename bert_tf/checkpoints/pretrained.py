@@ -35,11 +35,11 @@ class LoadedBert:
     config: BertConfig
     source: checkpoints.CheckpointSource
 
-    def masked_lm(self, what: str) -> MaskedLMHead | None:
+    def masked_lm(self, flag_name: str) -> MaskedLMHead | None:
         """The checkpoint's masked-LM head, which reads the encoder's embedding table; None where it has none.
 
         Args:
-          what: how the user knows the checkpoint, for messages.
+          flag_name: how the user knows the checkpoint, for messages.
 
         Raises:
           InputError: if it has a part of one, or one of another size.
@@ -49,7 +49,7 @@ class LoadedBert:
         head = MaskedLMHead(self.config)
         variables = checkpoints.named_variables(head.variables)
         # What else is in the checkpoint, `load` has accounted for.
-        checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", what=what)
+        checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", flag_name=flag_name)
         return head
 
     def __call__(self, *texts: str | tuple[str, str], max_seq_length: int | None = None) -> EncoderOutput:
@@ -109,14 +109,14 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
 
 
 def restored_encoder(
-    config: BertConfig, source: checkpoints.CheckpointSource, what: str = "--init_checkpoint", **encoder_options
+    config: BertConfig, source: checkpoints.CheckpointSource, flag_name: str = "--init_checkpoint", **encoder_options
 ) -> tuple[BertEncoder, checkpoints.RestoreSummary]:
     """An encoder with a checkpoint's weights, left to right if the checkpoint's was; and what was read.
 
     Args:
       config: of the encoder.
       source: the checkpoint; what is in it besides an encoder is left out.
-      what: how the user knows it, for messages.
+      flag_name: how the user knows it, for messages.
       encoder_options: see `BertEncoder`.
 
     Raises:
@@ -124,10 +124,10 @@ def restored_encoder(
     """
     encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **encoder_options)
     variables = checkpoints.named_variables(encoder.variables)
-    return encoder, checkpoints.restore(variables, source, may_be_fresh="", what=what)
+    return encoder, checkpoints.restore(variables, source, may_be_fresh="", flag_name=flag_name)
 
 
-def find_config(folder: str, what: str) -> str:
+def find_config(folder: str, flag_name: str) -> str:
     """The config file in a folder; the release's name goes first.
 
     Raises:
@@ -136,7 +136,7 @@ def find_config(folder: str, what: str) -> str:
     for name in _CONFIG_FILES:
         if files.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
-    raise InputError(f"{what}: {folder or '.'} has no {' or '.join(_CONFIG_FILES)} beside the checkpoint.")
+    raise InputError(f"{flag_name}: {folder or '.'} has no {' or '.join(_CONFIG_FILES)} beside the checkpoint.")
 
 
 def _recorded_casing(folder: str, vocab_file: str) -> bool:

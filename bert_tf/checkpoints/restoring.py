@@ -52,32 +52,32 @@ class CheckpointSource:
     ignored: tuple[str, ...] = ()
 
 
-def open_checkpoint(path: str, what: str = "--init_checkpoint") -> CheckpointSource:
+def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> CheckpointSource:
     """Opens a checkpoint, recognised by what it is.
 
     Args:
       path: a TensorFlow checkpoint's prefix (the release's, Model Garden's, ours); a training folder; a folder with
         `model.safetensors`, or that file.
-      what: how the user knows it, for messages.
+      flag_name: how the user knows it, for messages.
 
     Raises:
       InputError: if there is none, or it can't be read; pickled PyTorch files are refused.
     """
-    prefix = find_checkpoint(path, what)
+    prefix = find_checkpoint(path, flag_name)
     if prefix.endswith(".safetensors"):
-        return _open_hf(prefix, what)
+        return _open_hf(prefix, flag_name)
     try:
         reader = tf.train.load_checkpoint(prefix)
     except _READ_ERRORS as error:
-        raise InputError(f"{what}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
+        raise InputError(f"{flag_name}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
     stored = reader.get_variable_to_shape_map()
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in stored:
-        return _open_garden(prefix, reader, what)
+        return _open_garden(prefix, reader, flag_name)
     shapes = {name: tuple(shape) for name, shape in stored.items()}
-    return CheckpointSource(prefix, "tf1", shapes, lambda name: _read_tensor(reader, name, prefix, what))
+    return CheckpointSource(prefix, "tf1", shapes, lambda name: _read_tensor(reader, name, prefix, flag_name))
 
 
-def find_checkpoint(path: str, what: str = "--init_checkpoint") -> str:
+def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
     """The prefix or the file that `path` stands for.
 
     In a folder the order is: the checkpoint that a training run is judged with (of several trials that of the best, and
@@ -92,7 +92,7 @@ def find_checkpoint(path: str, what: str = "--init_checkpoint") -> str:
         "Save the model as safetensors (in Hugging Face: model.save_pretrained(..., safe_serialization=True))."
     )
     if path.endswith(_PICKLE_SUFFIXES):
-        raise InputError(f"{what}: {path} {pickled}")
+        raise InputError(f"{flag_name}: {path} {pickled}")
     if files.is_folder(path):
         judged = latest_checkpoint(run_directory.judged_folder(run_directory.folder_of_model(path)))
         if judged:
@@ -104,36 +104,38 @@ def find_checkpoint(path: str, what: str = "--init_checkpoint") -> str:
         if len(prefixes) == 1:
             return prefixes[0]
         if prefixes:
-            raise InputError(f"{what}: {path} holds several checkpoints ({', '.join(prefixes)}). Name one of them.")
+            raise InputError(
+                f"{flag_name}: {path} holds several checkpoints ({', '.join(prefixes)}). Name one of them."
+            )
         for name in names:
             if name.endswith(_PICKLE_SUFFIXES):
-                raise InputError(f"{what}: {os.path.join(path, name)} {pickled}")
+                raise InputError(f"{flag_name}: {os.path.join(path, name)} {pickled}")
         raise InputError(
-            f"{what}: the folder {path} holds no checkpoint (a TensorFlow *.index file or {SAFETENSORS_FILE})."
+            f"{flag_name}: the folder {path} holds no checkpoint (a TensorFlow *.index file or {SAFETENSORS_FILE})."
         )
     prefix = path.removesuffix(".index").removesuffix(".data-00000-of-00001")
     if files.exists(f"{prefix}.index") or (path.endswith(".safetensors") and files.exists(path)):
         return prefix
     raise InputError(
-        f"{what}: there is no checkpoint {path!r}. Give the prefix (…/bert_model.ckpt, without .index or .data), "
+        f"{flag_name}: there is no checkpoint {path!r}. Give the prefix (…/bert_model.ckpt, without .index or .data), "
         f"a training folder, or a folder with {SAFETENSORS_FILE}."
     )
 
 
-def _read_tensor(reader: Any, name: str, prefix: str, what: str) -> np.ndarray:
+def _read_tensor(reader: Any, name: str, prefix: str, flag_name: str) -> np.ndarray:
     try:
         return reader.get_tensor(name)
     except _READ_ERRORS as error:
-        raise InputError(f"{what}: {prefix} is damaged: {name} can't be read ({error}).") from None
+        raise InputError(f"{flag_name}: {prefix} is damaged: {name} can't be read ({error}).") from None
 
 
-def _open_hf(path: str, what: str) -> CheckpointSource:
+def _open_hf(path: str, flag_name: str) -> CheckpointSource:
     with files.open_file(path, "rb") as reader:
         data = reader.read()
     try:
         tensors = dict(safetensors.deserialize(data))
     except safetensors.SafetensorError as error:
-        raise InputError(f"{what}: {path} is not a whole safetensors file ({error}).") from None
+        raise InputError(f"{flag_name}: {path} is not a whole safetensors file ({error}).") from None
     stored: dict[str, str] = {}
     ignored: list[str] = []
     for name in tensors:
@@ -141,14 +143,14 @@ def _open_hf(path: str, what: str) -> CheckpointSource:
         if re.fullmatch(foreign_names.HF_REPEATS, name):
             ignored.append(name)
         elif released is None:
-            raise InputError(f"{what}: {path} holds {name!r}, which is no tensor of a BERT model.")
+            raise InputError(f"{flag_name}: {path} holds {name!r}, which is no tensor of a BERT model.")
         else:
             stored[released] = name
 
     def read(released: str) -> np.ndarray:
         tensor = tensors[stored[released]]
         if tensor["dtype"] not in _SAFETENSORS_DTYPES:
-            raise InputError(f"{what}: {path}: {stored[released]} is stored as {tensor['dtype']}, not as floats.")
+            raise InputError(f"{flag_name}: {path}: {stored[released]} is stored as {tensor['dtype']}, not as floats.")
         dtype = _SAFETENSORS_DTYPES[tensor["dtype"]]
         array = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"]).astype(np.float32)
         return array.T if foreign_names.hf_is_transposed(released) else array
@@ -163,13 +165,13 @@ def _open_hf(path: str, what: str) -> CheckpointSource:
 _SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
-def _open_garden(prefix: str, reader: Any, what: str) -> CheckpointSource:
+def _open_garden(prefix: str, reader: Any, flag_name: str) -> CheckpointSource:
     stored_shapes = reader.get_variable_to_shape_map()
     stored, ignored, unknown = foreign_names.garden_names(stored_shapes)
     if unknown or "bert/embeddings/word_embeddings" not in stored:
         raise InputError(
-            f"{what}: {prefix} is an object-based TensorFlow 2 checkpoint, but not one of Model Garden's BERT encoders"
-            + (f": it holds {unknown[0]!r} and {len(unknown) - 1} more unknown tensors." if unknown else ".")
+            f"{flag_name}: {prefix} is an object-based TensorFlow 2 checkpoint, but not one of Model Garden's BERT "
+            "encoders" + (f": it holds {unknown[0]!r} and {len(unknown) - 1} more unknown tensors." if unknown else ".")
         )
 
     def shape(released: str) -> tuple[int, ...]:
@@ -184,7 +186,7 @@ def _open_garden(prefix: str, reader: Any, what: str) -> CheckpointSource:
         return dims
 
     def read(released: str) -> np.ndarray:
-        return _read_tensor(reader, stored[released], prefix, what).reshape(shape(released))
+        return _read_tensor(reader, stored[released], prefix, flag_name).reshape(shape(released))
 
     return CheckpointSource(prefix, "garden", {name: shape(name) for name in stored}, read, tuple(ignored))
 
@@ -227,7 +229,7 @@ def restore(
     source: CheckpointSource,
     may_be_fresh: str = foreign_names.PUT_ON_TOP,
     may_be_ignored: str = f"{foreign_names.PUT_ON_TOP}|{foreign_names.TRAINING_STATE}",
-    what: str = "--init_checkpoint",
+    flag_name: str = "--init_checkpoint",
 ) -> RestoreSummary:
     """Assigns every variable its tensor.
 
@@ -236,7 +238,7 @@ def restore(
       source: where the tensors come from.
       may_be_fresh: pattern of the variables that the source may lack.
       may_be_ignored: pattern of the source's tensors that the model may lack.
-      what: how the user knows the source, for messages.
+      flag_name: how the user knows the source, for messages.
 
     Raises:
       InputError: names every variable the source lacks, every tensor the model lacks, and every shape that differs.
@@ -248,7 +250,7 @@ def restore(
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     problems = _problems(shapes, source.shapes, may_be_fresh, may_be_ignored)
     if problems:
-        raise _misfit(source, problems, what)
+        raise _misfit(source, problems, flag_name)
     matched = [name for name in variables if name in source.shapes]
     for name in matched:
         variables[name].assign(source.read(name))
@@ -286,10 +288,10 @@ def _problems(
     ]
 
 
-def _misfit(source: CheckpointSource, problems: Sequence[str], what: str) -> InputError:
+def _misfit(source: CheckpointSource, problems: Sequence[str], flag_name: str) -> InputError:
     shown = "\n  ".join(problems[:20]) + (f"\n  and {len(problems) - 20} more" if len(problems) > 20 else "")
     return InputError(
-        f"{what}: {source.path} doesn't fit the model:\n  {shown}\n"
+        f"{flag_name}: {source.path} doesn't fit the model:\n  {shown}\n"
         "Check that the config is the checkpoint's own, and that a fine-tuned checkpoint is read for its own task."
     )
 
@@ -306,7 +308,7 @@ def without(source: CheckpointSource, pattern: str) -> CheckpointSource:
     return dataclasses.replace(source, shapes=shapes, ignored=(*source.ignored, *left_out))
 
 
-def matching_weights(source: CheckpointSource, config: BertConfig, what: str) -> dict[str, np.ndarray]:
+def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: str) -> dict[str, np.ndarray]:
     """All of a checkpoint's weights, checked against a config; training state is left out.
 
     Raises:
@@ -318,5 +320,5 @@ def matching_weights(source: CheckpointSource, config: BertConfig, what: str) ->
         expected, {name: source.shapes[name] for name in weights}, "bert/pooler/.*", foreign_names.HEADS
     )
     if problems:
-        raise _misfit(source, problems, what)
+        raise _misfit(source, problems, flag_name)
     return {name: source.read(name) for name in weights}

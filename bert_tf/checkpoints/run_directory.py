@@ -35,7 +35,7 @@ def prepare(
     config: BertConfig,
     vocab_file: str,
     flags: Mapping[str, Any],
-    decisive: Mapping[str, Any],
+    resume_settings: Mapping[str, Any],
     allow_changes: bool = False,
 ) -> None:
     """Records a run's settings in its folder, after checking them against those it began with.
@@ -45,21 +45,21 @@ def prepare(
       config: the model's.
       vocab_file: the vocabulary; "" where none is known.
       flags: all of the program's flags, for the record.
-      decisive: what must stay the same while a run is resumed: flags that change the weights, and the data.
+      resume_settings: what must stay the same while a run is resumed: flags that change the weights, and the data.
       allow_changes: resume all the same.
 
     Raises:
-      InputError: if there is a checkpoint to resume from, and something decisive has changed; names all of it.
+      InputError: if there is a checkpoint to resume from, and a resume setting has changed; names all that have.
     """
     if not output_dir:
         raise InputError("--output_dir is needed, but it is not given.")
     files.make_folder(output_dir)
-    decisive = {"bert_config": config.to_dict(), **decisive}
+    resume_settings = {"bert_config": config.to_dict(), **resume_settings}
     if vocab_file:
-        decisive["vocab_sha256"] = vocabulary_hash(vocab_file)
+        resume_settings["vocab_sha256"] = vocabulary_hash(vocab_file)
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir) and not allow_changes:
-        _check_unchanged(recorded(output_dir), decisive, output_dir)
+        _check_unchanged(recorded(output_dir), resume_settings, output_dir)
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())
     target = os.path.join(output_dir, VOCAB_FILE)
@@ -70,7 +70,7 @@ def prepare(
         {
             "program": os.path.basename(sys.argv[0]),
             "flags": dict(flags),
-            "decisive": decisive,
+            "resume_settings": resume_settings,
             "versions": {"python": sys.version.split()[0]} | {p: importlib.metadata.version(p) for p in _PACKAGES},
             "git_commit": git_commit(),
         },
@@ -105,17 +105,19 @@ def read(output_dir: str) -> dict[str, Any]:
     Raises:
       InputError: if the folder is not that of a run.
     """
-    return files.read_json(os.path.join(output_dir, RUN_FILE), "--output_dir")
+    values = files.read_json(os.path.join(output_dir, RUN_FILE), "--output_dir")
+    # Runs of version 1.0 call the resume settings so.
+    return {"resume_settings": values.pop("decisive", {}), **values}
 
 
 def recorded(checkpoint: str) -> dict[str, Any]:
-    """The decisive settings of the run that a checkpoint is of; none where the folder is not that of a run.
+    """The resume settings of the run that a checkpoint belongs to; none where the folder is not that of a run.
 
     Args:
       checkpoint: a run's folder, or that of its best weights, or the name of a checkpoint in one of them.
     """
     folder = folder_of_checkpoint(checkpoint)
-    return read(folder).get("decisive", {}) if files.exists(os.path.join(folder, RUN_FILE)) else {}
+    return read(folder)["resume_settings"] if files.exists(os.path.join(folder, RUN_FILE)) else {}
 
 
 def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:

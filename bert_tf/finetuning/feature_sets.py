@@ -1,4 +1,4 @@
-"""Tokenised examples in memory, and the plan of which of them make the batch of each step.
+"""Tokenized examples in memory, and which of them make the batch of each training step.
 
 Sequences are stored as long as they are. A batch is padded to the shortest length of a fixed list that holds its
 longest sequence. Training goes through shuffled epochs, laid end to end and cut into batches, so every epoch shows
@@ -142,7 +142,7 @@ class FeatureSet:
 class LazyFeatures:
     """A large training set, whose examples are tokenised when a batch first needs them: training starts at once.
 
-    To a `BatchPlan` it is the same as the `FeatureSet` of all examples.
+    To a `BatchSampler` it is the same as the `FeatureSet` of all examples.
 
     Args:
       examples: the rows.
@@ -201,7 +201,7 @@ class LazyFeatures:
                 self._part[missing] = len(self._parts) - 1
 
 
-class BatchPlan:
+class BatchSampler:
     """Which examples make the batch of each training step.
 
     Args:

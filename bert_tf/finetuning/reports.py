@@ -10,7 +10,7 @@ from bert_tf.runtime.program import say
 from bert_tf.training import log
 
 
-def epoch_table(output_dir: str, steps_per_epoch: float, judged_by: str) -> list[dict]:
+def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict]:
     """A row for each evaluation of a run: epoch, step, mean training loss since the row before, dev loss and score."""
     rows: list[dict] = []
     losses: list[float] = []
@@ -26,20 +26,20 @@ def epoch_table(output_dir: str, steps_per_epoch: float, judged_by: str) -> list
                 "step": line["step"],
                 "train loss": float(np.average(losses, weights=np.diff(steps))) if losses else "",
                 "dev loss": line["loss"],
-                f"dev {judged_by}": line[judged_by],
+                f"dev {selection_metric}": line[selection_metric],
             }
         )
         losses, steps = [], steps[-1:]
     return rows
 
 
-def report_training(output_dir: str, steps_per_epoch: float, judged_by: str) -> None:
+def report_training(output_dir: str, steps_per_epoch: float, selection_metric: str) -> None:
     """Prints the table of a run's epochs, and draws learning_curves.png; nothing if it was never evaluated."""
-    rows = epoch_table(output_dir, steps_per_epoch, judged_by)
+    rows = epoch_table(output_dir, steps_per_epoch, selection_metric)
     if rows:
         say(reporting.table(rows))
         path = os.path.join(output_dir, "learning_curves.png")
-        log.plot_metrics(output_dir, list(dict.fromkeys(["loss", judged_by])), path)
+        log.plot_metrics(output_dir, list(dict.fromkeys(["loss", selection_metric])), path)
 
 
 def report_evaluation(

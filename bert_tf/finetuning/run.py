@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import feature_sets
-from bert_tf.finetuning.feature_sets import BatchPlan, FeatureSet, LazyFeatures
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
@@ -48,7 +48,7 @@ class FinetuningRun:
       distribution_config: where to run.
       init_checkpoint: the pre-trained model, where the folder holds no checkpoint of the run.
       num_workers: processes that tokenize; see `parallel.map_chunks`.
-      fresh_variables: pattern of what is not taken from `init_checkpoint`; see `finetuning_recipes.fresh_top_layers`.
+      fresh_variables: pattern of what is not taken from `init_checkpoint`; see `hyperparameters.fresh_top_layers`.
       pad_to_max_seq_length: pad every batch to `max_seq_length`, as the release does, and not to its longest sequence.
       bilstm: sizes of a BiLSTM between the encoder and the output layer; None for that of the run that the weights come
         from, if it has one.
@@ -194,11 +194,11 @@ class FinetuningRun:
         compiled = self.training_config.jit_compile or distribution.is_tpu(self.strategy)
         return feature_sets.bucket_lengths(max(self.max_seq_length, features.max_length), few=compiled)
 
-    def decisive(self, num_examples: int) -> dict[str, Any]:
-        """What changes the weights, the recipe left out."""
+    def resume_settings(self, num_examples: int) -> dict[str, Any]:
+        """The settings that change the weights, without the hyperparameters."""
         return {
             "task": self.task.name,
-            **self.task.decisive(),
+            **self.task.resume_settings(),
             "init_checkpoint": self.init_checkpoint,
             "num_examples": num_examples,
             "max_seq_length": self.max_seq_length,
@@ -206,7 +206,7 @@ class FinetuningRun:
             "fresh_variables": self.fresh_variables,
             "causal": self.causal,
             "group_by_length": "auto" if self.group_by_length is None else self.group_by_length,
-            **(self.bilstm.decisive() if self.bilstm else {}),
+            **(self.bilstm.resume_settings() if self.bilstm else {}),
         }
 
     def record(self, flags: Mapping[str, Any], num_examples: int, allow_changes: bool = False) -> None:
@@ -219,7 +219,7 @@ class FinetuningRun:
             self.config,
             self.tokenizer.vocab_file,
             flags,
-            decisive={**self.decisive(num_examples), **how.decisive()},
+            resume_settings={**self.resume_settings(num_examples), **how.resume_settings()},
             allow_changes=allow_changes,
         )
 
@@ -235,21 +235,21 @@ class FinetuningRun:
             saver.remove_checkpoints(self.best_folder)  # of a run that began before this one
         return loop.train(self.model, how, self.strategy, data, self.init_checkpoint, evaluation, self.fresh_variables)
 
-    def batch_plan(self, features: FeatureSet | LazyFeatures) -> BatchPlan:
+    def batch_sampler(self, features: FeatureSet | LazyFeatures) -> BatchSampler:
         """Which examples make the batch of each step."""
         how, buckets, group_by_length = self.training_config, self.buckets(features), self.group_by_length
         if group_by_length is None:
             is_large = len(features) >= feature_sets.GROUPED_FROM_BATCHES * how.train_batch_size
             group_by_length = is_large and len(buckets) > 1
-        return BatchPlan(features, how.train_batch_size, how.seed, buckets, group_by_length)
+        return BatchSampler(features, how.train_batch_size, how.seed, buckets, group_by_length)
 
     def training_data(self, features: FeatureSet | LazyFeatures) -> TrainingData:
-        """What the training loop reads: the batches of a plan."""
-        how, plan = self.training_config, self.batch_plan(features)
+        """What the training loop reads."""
+        how, sampler = self.training_config, self.batch_sampler(features)
         how.check_batch(self.strategy)
         return TrainingData(
-            lambda step, context: _training_dataset(plan, step, how.num_train_steps, context),
-            describe=lambda step: "examples " + ", ".join(map(str, plan.examples(step))),
+            lambda step, context: _training_dataset(sampler, step, how.num_train_steps, context),
+            describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
         )
 
     @property
@@ -272,22 +272,22 @@ class FinetuningRun:
         return distribution.replicated(self.model.predict, self.strategy)
 
     def predict(
-        self, features: FeatureSet, batch_size: int, what: str = "predict", shown: bool = True
+        self, features: FeatureSet, batch_size: int, description: str = "predict", shown: bool = True
     ) -> dict[str, np.ndarray]:
         """The model's outputs for all examples, in their order.
 
         Outputs of unequal length (a row for each token) come back padded with zeros to the longest. The progress bar
-        is called `what`, and may be left out.
+        is called `description`, and may be left out.
         """
         if isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise InputError(
-                f"{what}: several workers train, but don't evaluate or predict. Do that afterwards on one machine."
+                f"{description}: several workers train, but don't evaluate or predict. Do that on one machine later."
             )
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
         size = batch_size * self.strategy.num_replicas_in_sync
         buckets = self.buckets(features)
-        with reporting.progress_bar(len(features), what, unit="example", shown=shown) as bar:
+        with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:
             for numbers, batch in feature_sets.batches_by_length(features, size, buckets):
                 for name, rows in self._predict(batch).items():
                     collected.setdefault(name, []).append(rows[: len(numbers)])
@@ -298,23 +298,23 @@ class FinetuningRun:
 
 
 def _training_dataset(
-    plan: BatchPlan, start_step: int, end_step: int, context: tf.distribute.InputContext
+    sampler: BatchSampler, start_step: int, end_step: int, context: tf.distribute.InputContext
 ) -> tf.data.Dataset:
     """The batches of the steps to come, for one input pipeline; each of its replicas takes its part in turn."""
-    size = context.get_per_replica_batch_size(plan.batch_size)
+    size = context.get_per_replica_batch_size(sampler.batch_size)
     fed = replicas_per_pipeline(context)
     replicas = range(context.input_pipeline_id * fed, (context.input_pipeline_id + 1) * fed)
 
     def parts() -> Iterator[dict[str, np.ndarray]]:
         for step in range(start_step, end_step):
-            examples = plan.examples(step)
-            length = plan.bucket(examples)
+            examples = sampler.examples(step)
+            length = sampler.bucket(examples)
             for replica in replicas:
-                yield plan.features.batch(examples[replica * size : (replica + 1) * size], length)
+                yield sampler.features.batch(examples[replica * size : (replica + 1) * size], length)
 
-    sample = plan.features.batch(np.zeros(size, np.int64), int(plan.buckets[-1]))
+    sample = sampler.features.batch(np.zeros(size, np.int64), int(sampler.buckets[-1]))
     signature = {
-        name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in plan.features.token_names else x.shape, x.dtype)
+        name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in sampler.features.token_names else x.shape, x.dtype)
         for name, x in sample.items()
     }
     return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)

@@ -66,7 +66,7 @@ class DevSelection:
 
     def evaluate(self, step: int) -> dict[str, float]:
         """The scores after a step; keeps the weights if they are the best so far and are to be kept."""
-        run, name = self.run, self.run.task.judged_by
+        run, name = self.run, self.run.task.selection_metric
         features = run.features(self.split)
         outputs = run.predict(features, self.config.batch_size, self.split)
         scores = run.task.scores(outputs, features)
@@ -87,11 +87,11 @@ class DevSelection:
         waited = self._evaluations_since_best()
         stops = 0 < self.config.early_stopping_patience <= waited
         if stops:
-            say(f"Stops early: no better {self.run.task.judged_by} in {waited} evaluations.")
+            say(f"Stops early: no better {self.run.task.selection_metric} in {waited} evaluations.")
         return stops
 
     def _evaluations_since_best(self) -> int:
-        scores = [line[self.run.task.judged_by] for line in self.history()]
+        scores = [line[self.run.task.selection_metric] for line in self.history()]
         return len(scores) - 1 - int(np.argmax(scores)) if scores else 0
 
     def history(self) -> list[dict]:
@@ -102,5 +102,5 @@ class DevSelection:
         """The evaluation of the weights that the run is judged with: the best if they were kept, or else the last."""
         history = self.history()
         if saver.latest_checkpoint(self.run.best_folder):
-            return max(history, key=lambda line: line[self.run.task.judged_by])
+            return max(history, key=lambda line: line[self.run.task.selection_metric])
         return history[-1]

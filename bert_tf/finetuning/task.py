@@ -11,7 +11,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.contract import TrainableModel
 
-Outputs = Mapping[str, np.ndarray]
+ModelOutputs = Mapping[str, np.ndarray]
 
 
 class FinetuningModel(TrainableModel, Protocol):
@@ -26,12 +26,12 @@ class Task(Protocol):
 
     Attributes:
       name: of the task, as in its flag.
-      judged_by: the score that models are chosen by; higher is better.
+      selection_metric: the score that models are chosen by; higher is better.
       independent: whether every example makes one row of features, which doesn't depend on the others.
     """
 
     name: str
-    judged_by: str
+    selection_metric: str
     independent: bool
 
     def examples(self, split: str) -> list[Any]:
@@ -45,8 +45,8 @@ class Task(Protocol):
     def build_model(self, config: BertConfig, **options) -> FinetuningModel:
         """The encoder with the task's output layer; for the options see `finetuning_models.EncoderModel`."""
 
-    def scores(self, outputs: Outputs, features: FeatureSet) -> dict[str, float]:
+    def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """What the task is judged by, and "loss"."""
 
-    def decisive(self) -> dict[str, Any]:
+    def resume_settings(self) -> dict[str, Any]:
         """The task's own settings that change the weights: a run that resumes must have the same."""

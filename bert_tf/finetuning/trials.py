@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 TRIALS_FILE = "trials.jsonl"
 
-_SETTINGS = [field.name for field in dataclasses.fields(Recipe) if field.name != "seed"]
+_SETTINGS = [field.name for field in dataclasses.fields(Hyperparameters) if field.name != "seed"]
 
 
 class TrialTable:
@@ -29,16 +29,16 @@ class TrialTable:
 
     Args:
       output_dir: the folder.
-      judged_by: the score that trials are compared by.
+      selection_metric: the score that trials are compared by.
     """
 
-    def __init__(self, output_dir: str, judged_by: str) -> None:
+    def __init__(self, output_dir: str, selection_metric: str) -> None:
         self.output_dir = output_dir
-        self.judged_by = judged_by
+        self.selection_metric = selection_metric
         self.path = os.path.join(output_dir, TRIALS_FILE)
 
     def rows(self) -> list[dict]:
-        """A row for each trial: its name, what makes it ("settings"), its recipe and its scores."""
+        """A row for each trial: name, a hash of what all trials share ("settings"), hyperparameters, scores."""
         if not files.exists(self.path):
             return []
         with files.open_file(self.path) as reader:
@@ -52,7 +52,7 @@ class TrialTable:
 
     def best(self) -> dict | None:
         """The trial with the highest score, the first of several; None if there is none."""
-        return max(self.rows(), key=lambda row: row[self.judged_by], default=None)
+        return max(self.rows(), key=lambda row: row[self.selection_metric], default=None)
 
     def folder(self, name: str) -> str:
         """Where a trial's files are."""
@@ -62,12 +62,12 @@ class TrialTable:
         """A row for each setting: how many seeds, and their scores' mean, standard deviation and best."""
         by_setting: dict[tuple, list[float]] = {}
         for row in self.rows():
-            by_setting.setdefault(tuple(row[name] for name in _SETTINGS), []).append(row[self.judged_by])
+            by_setting.setdefault(tuple(row[name] for name in _SETTINGS), []).append(row[self.selection_metric])
         return [
             {
                 **dict(zip(_SETTINGS, setting, strict=True)),
                 "trials": len(scores),
-                f"mean {self.judged_by}": float(np.mean(scores)),
+                f"mean {self.selection_metric}": float(np.mean(scores)),
                 "deviation": float(np.std(scores, ddof=1)) if len(scores) > 1 else "",
                 "best": max(scores),
             }
@@ -76,19 +76,19 @@ class TrialTable:
 
 
 def run_trials(
-    recipes: Sequence[Recipe],
+    candidates: Sequence[Hyperparameters],
     table: TrialTable,
-    decisive: Mapping[str, object],
-    train: Callable[[Recipe, str], Mapping[str, float]],
+    resume_settings: Mapping[str, object],
+    train: Callable[[Hyperparameters, str], Mapping[str, float]],
     allow_changes: bool = False,
 ) -> dict:
-    """Trains with every recipe that has no row yet.
+    """Trains every candidate that has no row yet.
 
     Args:
-      recipes: what to try.
+      candidates: what to try.
       table: of the finished trials.
-      decisive: what all trials have in common: rows made with something else are refused.
-      train: gets a recipe and a folder; trains there, or goes on, and returns the scores.
+      resume_settings: what all trials have in common: rows made with something else are refused.
+      train: gets hyperparameters and a folder; trains there, or goes on, and returns the scores.
       allow_changes: take such rows all the same.
 
     Returns:
@@ -97,26 +97,29 @@ def run_trials(
     Raises:
       InputError: if the folder holds trials that were made with other settings.
     """
-    settings = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    settings = hashlib.sha256(json.dumps(resume_settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
     finished = {row["trial"]: row for row in table.rows()}
     if any(row["settings"] != settings for row in finished.values()) and not allow_changes:
         raise InputError(
             f"--output_dir: {table.path} holds trials of another task, data, model or settings. "
             "Use another folder, go back to those settings, or pass --allow_changes to keep these trials."
         )
-    for number, recipe in enumerate(recipes, start=1):
-        if recipe.name in finished:
+    for number, hyperparameters in enumerate(candidates, start=1):
+        if hyperparameters.name in finished:
             continue
-        say(f"***** Trial {number} of {len(recipes)}: {recipe.name} *****")
-        scores = train(recipe, table.folder(recipe.name))
-        table.add({"trial": recipe.name, "settings": settings, **dataclasses.asdict(recipe), **scores})
+        say(f"***** Trial {number} of {len(candidates)}: {hyperparameters.name} *****")
+        scores = train(hyperparameters, table.folder(hyperparameters.name))
+        table.add(
+            {"trial": hyperparameters.name, "settings": settings, **dataclasses.asdict(hyperparameters), **scores}
+        )
         _keep_best_checkpoints(table)
     _keep_best_checkpoints(table)  # once more, if the last trial's row was the last that a killed run wrote
-    shown = ["trial", table.judged_by, "loss"]
+    shown = ["trial", table.selection_metric, "loss"]
     say(reporting.table([{name: row[name] for name in shown} for row in table.rows()]))
     say(reporting.table(table.summary()))
     best = table.best()
-    say(f"Best trial: {best['trial']} ({table.judged_by} {reporting.format_number(best[table.judged_by])}).")
+    score = reporting.format_number(best[table.selection_metric])
+    say(f"Best trial: {best['trial']} ({table.selection_metric} {score}).")
     return best
 
 

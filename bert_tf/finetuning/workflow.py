@@ -11,10 +11,10 @@ import numpy as np
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.finetuning import reports, trials
 from bert_tf.finetuning.feature_sets import FeatureSet
-from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection, SelectionConfig
-from bert_tf.finetuning.task import Outputs, Task
+from bert_tf.finetuning.task import ModelOutputs, Task
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
@@ -38,10 +38,10 @@ class ReportingTask(Task, Protocol):
     def check_training_set(self, examples: Sequence[Any]) -> None:
         """Raises an InputError if nothing can be learned from it."""
 
-    def results(self, outputs: Outputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
+    def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
         """The scores under the names of eval_results.txt."""
 
-    def confusion(self, outputs: Outputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
+    def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
         """How often each class (row) was taken for each (column), and their names; None where there are no classes."""
 
     def write_predictions(
@@ -49,7 +49,7 @@ class ReportingTask(Task, Protocol):
         output_dir: str,
         split: str,
         examples: Sequence[Any],
-        outputs: Outputs,
+        outputs: ModelOutputs,
         features: FeatureSet,
         release_format: bool = False,
     ) -> list[str]:
@@ -57,14 +57,14 @@ class ReportingTask(Task, Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """What is to be done.
+class WorkflowConfig:
+    """Which steps of fine-tuning are carried out, and how.
 
     Attributes:
       do_train: train.
       do_eval: evaluate on the dev splits.
       do_predict: predict the test splits.
-      recipes: what to train with; the best of several is used.
+      candidates: what to train with; the best of several is used.
       warmup_proportion: share of the steps in which the learning rate rises.
       selection: how the dev set is looked at during training.
       predict_batch_size: examples that are predicted together.
@@ -76,7 +76,7 @@ class Plan:
     do_train: bool
     do_eval: bool
     do_predict: bool
-    recipes: Sequence[Recipe]
+    candidates: Sequence[Hyperparameters]
     warmup_proportion: float = 0.1
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     predict_batch_size: int = 8
@@ -91,32 +91,32 @@ class Plan:
     @property
     def watches_dev_set(self) -> bool:
         """Whether the dev set is needed while training."""
-        chooses = self.selection.keep_best or self.selection.early_stopping_patience or len(self.recipes) > 1
+        chooses = self.selection.keep_best or self.selection.early_stopping_patience or len(self.candidates) > 1
         return self.do_train and bool(self.do_eval or chooses)
 
 
-def prepare(run: FinetuningRun, plan: Plan) -> None:
-    """Reads, checks and tokenizes all that a plan needs. Best done before TensorFlow has run anything."""
+def prepare(run: FinetuningRun, config: WorkflowConfig) -> None:
+    """Reads, checks and tokenizes all data that will be needed. Best done before TensorFlow has run anything."""
     task: ReportingTask = run.task
     splits: list[str] = []
-    if plan.do_train:
+    if config.do_train:
         run.prepare(["train"])
         task.check_training_set(run.examples("train"))
-    if plan.do_eval:
+    if config.do_eval:
         splits += task.dev_splits
-    elif plan.watches_dev_set:
+    elif config.watches_dev_set:
         splits += task.dev_splits[:1]
-    if plan.do_predict:
+    if config.do_predict:
         splits += task.test_splits
     run.prepare(splits)
 
 
-def carry_out(run: FinetuningRun, plan: Plan) -> dict[str, dict]:
-    """Does what a plan says, in the folder of a run.
+def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
+    """Trains, evaluates and predicts as the config says, in the folder of a run.
 
     Args:
-      run: its training config gives the folder, and what no recipe says.
-      plan: what is to be done.
+      run: its training config gives the folder, and all settings that the candidates leave open.
+      config: what is to be done.
 
     Returns:
       "eval": split -> results; "predict": split -> the model's outputs.
@@ -124,20 +124,20 @@ def carry_out(run: FinetuningRun, plan: Plan) -> dict[str, dict]:
     Raises:
       InputError: if the data can't be used, or the folder holds another run.
     """
-    prepare(run, plan)
+    prepare(run, config)
     output_dir = run.training_config.output_dir
-    chosen = _train(run, plan, output_dir) if plan.do_train else _trained_before(run, output_dir)
+    chosen = _train(run, config, output_dir) if config.do_train else _trained_before(run, output_dir)
     done: dict[str, dict] = {"eval": {}, "predict": {}}
-    if plan.do_eval:
-        done["eval"] = _evaluate(chosen, plan, output_dir)
-    if plan.do_predict:
-        done["predict"] = _predict(chosen, plan, output_dir)
+    if config.do_eval:
+        done["eval"] = _evaluate(chosen, config, output_dir)
+    if config.do_predict:
+        done["predict"] = _predict(chosen, config, output_dir)
     return done
 
 
 def _trained_before(run: FinetuningRun, output_dir: str) -> FinetuningRun:
     """The run of a folder, or the best of its trials."""
-    table = TrialTable(output_dir, run.task.judged_by)
+    table = TrialTable(output_dir, run.task.selection_metric)
     best = None if saver.latest_checkpoint(output_dir) else table.best()
     return run if best is None else _in_folder(run, table.folder(best["trial"]))
 
@@ -147,55 +147,57 @@ def _in_folder(run: FinetuningRun, folder: str) -> FinetuningRun:
     return run.with_training(dataclasses.replace(run.training_config, output_dir=folder))
 
 
-def _train(run: FinetuningRun, plan: Plan, output_dir: str) -> FinetuningRun:
-    """Trains with every recipe, and returns the run to be judged."""
+def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> FinetuningRun:
+    """Trains every candidate, and returns the run that is evaluated."""
     task: ReportingTask = run.task
     features = run.features("train")
 
-    def train(recipe: Recipe, folder: str) -> DevSelection:
-        config = recipe.applied_to(run.training_config, folder, len(features), plan.warmup_proportion)
-        trial = run.with_training(config)
-        trial.record(plan.flags, len(features), plan.allow_changes)
+    def train(hyperparameters: Hyperparameters, folder: str) -> DevSelection:
+        training_config = hyperparameters.applied_to(
+            run.training_config, folder, len(features), config.warmup_proportion
+        )
+        trial = run.with_training(training_config)
+        trial.record(config.flags, len(features), config.allow_changes)
         # Not before: a folder that is refused keeps the classes of the run in it.
         files.write_json(os.path.join(output_dir, run_directory.LABELS_FILE), task.labels and list(task.labels))
-        selection = DevSelection(trial, task.dev_splits[0], plan.selection)
-        if not plan.watches_dev_set:
+        selection = DevSelection(trial, task.dev_splits[0], config.selection)
+        if not config.watches_dev_set:
             trial.train(features)
             return selection
-        every = plan.selection.eval_steps(config, len(features))
+        every = config.selection.eval_steps(training_config, len(features))
         trial.train(features, PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False))
-        reports.report_training(folder, len(features) / config.train_batch_size, task.judged_by)
+        reports.report_training(folder, len(features) / training_config.train_batch_size, task.selection_metric)
         return selection
 
-    def train_and_score(recipe: Recipe, folder: str) -> dict[str, float]:
+    def train_and_score(hyperparameters: Hyperparameters, folder: str) -> dict[str, float]:
         start = time.perf_counter()
-        line = train(recipe, folder).chosen()
+        line = train(hyperparameters, folder).chosen()
         scores = {name: value for name, value in line.items() if name not in ("kind", "time")}
         return scores | {"seconds": round(time.perf_counter() - start, 1)}
 
-    if len(plan.recipes) == 1:
-        return train(plan.recipes[0], output_dir).run
-    table = TrialTable(output_dir, task.judged_by)
-    chosen_by_recipe = {"num_train_steps", "num_warmup_steps", *(field.name for field in dataclasses.fields(Recipe))}
-    how = run.training_config.decisive()
-    decisive = {
-        **run.decisive(len(features)),
-        **{name: value for name, value in how.items() if name not in chosen_by_recipe},
+    if len(config.candidates) == 1:
+        return train(config.candidates[0], output_dir).run
+    table = TrialTable(output_dir, task.selection_metric)
+    varied = {"num_train_steps", "num_warmup_steps", *(field.name for field in dataclasses.fields(Hyperparameters))}
+    how = run.training_config.resume_settings()
+    resume_settings = {
+        **run.resume_settings(len(features)),
+        **{name: value for name, value in how.items() if name not in varied},
         "bert_config": run.config.to_dict(),
-        "warmup_proportion": plan.warmup_proportion,
-        "selection": dataclasses.asdict(plan.selection),
+        "warmup_proportion": config.warmup_proportion,
+        "selection": dataclasses.asdict(config.selection),
     }
-    best = trials.run_trials(plan.recipes, table, decisive, train_and_score, plan.allow_changes)
+    best = trials.run_trials(config.candidates, table, resume_settings, train_and_score, config.allow_changes)
     return _in_folder(run, table.folder(best["trial"]))
 
 
-def _evaluate(run: FinetuningRun, plan: Plan, output_dir: str) -> dict[str, dict]:
+def _evaluate(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> dict[str, dict]:
     """Evaluates every dev split; the first one's results go into eval_results.txt, as released."""
     task: ReportingTask = run.task
     global_step = run.restore()
     results: dict[str, dict] = {}
     for split in task.dev_splits:
-        features, batch_size = run.features(split), plan.selection.batch_size
+        features, batch_size = run.features(split), config.selection.batch_size
         outputs = run.predict(features, batch_size, split)
         results[split] = {"global_step": global_step, **task.results(outputs, features, batch_size)}
         suffix = "" if split == task.dev_splits[0] else f"_{split}"
@@ -203,16 +205,16 @@ def _evaluate(run: FinetuningRun, plan: Plan, output_dir: str) -> dict[str, dict
     return results
 
 
-def _predict(run: FinetuningRun, plan: Plan, output_dir: str) -> dict[str, Outputs]:
+def _predict(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> dict[str, ModelOutputs]:
     """Predicts every test split, and writes the task's files."""
     task: ReportingTask = run.task
     run.restore()
-    outputs: dict[str, Outputs] = {}
+    outputs: dict[str, ModelOutputs] = {}
     for split in task.test_splits:
         features = run.features(split)
-        outputs[split] = run.predict(features, plan.predict_batch_size, split)
+        outputs[split] = run.predict(features, config.predict_batch_size, split)
         for path in task.write_predictions(
-            output_dir, split, run.examples(split), outputs[split], features, plan.release_format
+            output_dir, split, run.examples(split), outputs[split], features, config.release_format
         ):
             say(f"Wrote {path}.")
     return outputs

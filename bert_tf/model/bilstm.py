@@ -26,7 +26,7 @@ class BiLstmConfig:
     layers: int = 2
     units: int = 768
 
-    def decisive(self) -> dict[str, int]:
+    def resume_settings(self) -> dict[str, int]:
         """What a run records of it."""
         return {"bilstm_layers": self.layers, "bilstm_units": self.units}
 

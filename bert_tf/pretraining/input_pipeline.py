@@ -1,7 +1,7 @@
 """From shards of TFRecords to batches: a pure function of (files, seed, step).
 
 Training reads an endless stream: epoch after epoch, each with the shards in an order of its own. Laid end to end in
-that order, they are cut into lanes of one length, which are read side by side, a record of each in turn, so that files
+that order, they are cut into streams of one length, which are interleaved, a record of each in turn, so that files
 of different sources are mixed. The stream is cut into windows of some thousand records, and each window is shuffled
 with a seed of its own. So the batch of any step is known without the steps before it; to resume, whole shards are
 skipped by their counts, then records, and nothing about an iterator is ever saved.
@@ -20,9 +20,9 @@ from bert_tf.sequences.example_format import Feature, parse
 # Masks a batch that is read: called with its features, the step, its first row in the global batch and the global size.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, int], dict[str, tf.Tensor]]
 
-# The release reads four files at a time. A lane begins inside a shard, and what is before that must be skipped; where
-# that takes long, no shard gets more lanes than one.
-_LANES, _LARGE_SHARD = 8, 1_000_000
+# The release reads four files at a time. A stream begins inside a shard, and the records before that must be skipped;
+# where that takes long, no shard gets more streams than one.
+_INTERLEAVED_STREAMS, _LARGE_SHARD = 8, 1_000_000
 # A window is the smallest number of whole batches that holds so many records.
 _WINDOW_RECORDS = 8192
 _READ_BUFFER = 8 << 20
@@ -41,13 +41,13 @@ def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tu
     """
     total = sum(shard.records for shard in shards)
     epochs, rows = np.divmod(indices, total)
-    lanes = _lane_count(len(shards), total, seed)
+    streams = _stream_count(len(shards), total, seed)
     found = np.empty_like(indices), np.empty_like(indices)
     for epoch in np.unique(epochs):
         here = epochs == epoch
         order = _epoch_order(len(shards), int(epoch), seed).numpy()
         starts = np.cumsum([0, *(shards[i].records for i in order)])
-        position = _lane_start(rows[here] % lanes, total, lanes).numpy() + rows[here] // lanes
+        position = _stream_start(rows[here] % streams, total, streams).numpy() + rows[here] // streams
         shard = np.searchsorted(starts, position, side="right") - 1
         found[0][here], found[1][here] = order[shard], position - starts[shard]
     return found
@@ -66,15 +66,15 @@ def _shuffled_range(count: int, seed: int, number: int | tf.Tensor) -> tf.Tensor
     return tf.random.experimental.index_shuffle(tf.range(count), seed=pair, max_index=count - 1)
 
 
-def _lane_count(shards: int, records: int, seed: int | None) -> int:
+def _stream_count(shards: int, records: int, seed: int | None) -> int:
     if seed is None:
         return 1
-    return _LANES if records <= _LARGE_SHARD * shards else min(_LANES, shards)
+    return _INTERLEAVED_STREAMS if records <= _LARGE_SHARD * shards else min(_INTERLEAVED_STREAMS, shards)
 
 
-def _lane_start(lane: np.ndarray | tf.Tensor, total: int, lanes: int) -> tf.Tensor:
-    """Where a lane begins in an epoch's shards laid end to end; the first ones are longer by what doesn't divide."""
-    return lane * (total // lanes) + tf.minimum(lane, total % lanes)
+def _stream_start(stream: np.ndarray | tf.Tensor, total: int, streams: int) -> tf.Tensor:
+    """Where a stream begins in an epoch's shards laid end to end; the first ones are longer by what doesn't divide."""
+    return stream * (total // streams) + tf.minimum(stream, total % streams)
 
 
 def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.data.Dataset:
@@ -82,7 +82,7 @@ def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.d
     paths = tf.constant([shard.path for shard in shards])
     counts = tf.constant([shard.records for shard in shards], tf.int64)
     total = sum(shard.records for shard in shards)
-    lanes = _lane_count(len(shards), total, seed)
+    streams = _stream_count(len(shards), total, seed)
     first_epoch, first_row = divmod(index, total)
 
     def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
@@ -91,17 +91,17 @@ def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.d
         starts = tf.cumsum(tf.gather(counts, order), exclusive=True)
         row = tf.where(epoch == first_epoch, tf.constant(first_row, tf.int64), 0)
 
-        def lane_records(lane: tf.Tensor) -> tf.data.Dataset:
-            taken = (row - lane + lanes - 1) // lanes
-            position = _lane_start(lane, total, lanes) + taken
+        def stream_records(stream: tf.Tensor) -> tf.data.Dataset:
+            taken = (row - stream + streams - 1) // streams
+            position = _stream_start(stream, total, streams) + taken
             shard = tf.searchsorted(starts, position[None], side="right")[0] - 1
             skips = tf.maximum(position - starts, 0)
             rest = tf.data.Dataset.from_tensor_slices((ordered_paths[shard:], skips[shard:]))
             records = rest.flat_map(lambda path, skip: _read(path).skip(skip))
-            return records.take(_lane_start(lane + 1, total, lanes) - position)
+            return records.take(_stream_start(stream + 1, total, streams) - position)
 
-        turn = (tf.range(lanes, dtype=tf.int64) + row) % lanes
-        return tf.data.Dataset.from_tensor_slices(turn).interleave(lane_records, cycle_length=lanes, block_length=1)
+        turn = (tf.range(streams, dtype=tf.int64) + row) % streams
+        return tf.data.Dataset.from_tensor_slices(turn).interleave(stream_records, cycle_length=streams, block_length=1)
 
     return tf.data.Dataset.counter(tf.constant(first_epoch, tf.int64)).flat_map(epoch_records)
 

@@ -43,7 +43,7 @@ def find_shards(
     max_predictions_per_seq: int,
     vocab_size: int,
     vocab_sha256: str | None = None,
-    what: str = "--input_file",
+    flag_name: str = "--input_file",
 ) -> list[Shard]:
     """The shards that hold pre-training examples of the expected lengths.
 
@@ -53,26 +53,26 @@ def find_shards(
       max_predictions_per_seq: the flag's value.
       vocab_size: the model's; ids must be below.
       vocab_sha256: the vocabulary that will be used; None where it isn't known.
-      what: how the user knows the files, for messages.
+      flag_name: how the user knows the files, for messages.
 
     Raises:
       InputError: if a file is missing, cut short or empty, or was made with other lengths or another vocabulary.
     """
-    paths = [path for path in files.expand_patterns(patterns, what) if not path.endswith(SIDECAR_SUFFIX)]
+    paths = [path for path in files.expand_patterns(patterns, flag_name) if not path.endswith(SIDECAR_SUFFIX)]
     if not paths:
-        raise InputError(f"{what}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
+        raise InputError(f"{flag_name}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
 
     def look_at(path: str) -> Shard:
-        files.require_file(path, what)
+        files.require_file(path, flag_name)
         sidecar = Sidecar.read(path)
         if sidecar is None:
-            records = count_records(path, what)
+            records = count_records(path, flag_name)
         else:
             size = tf.io.gfile.stat(path).length
             if size != sidecar.file_size:
                 raise InputError(
-                    f"{what}: {path} has {size} bytes, but {sidecar.file_size} by its sidecar. It was cut short or "
-                    "changed; make it anew."
+                    f"{flag_name}: {path} has {size} bytes, but {sidecar.file_size} by its sidecar. It was cut short "
+                    "or changed; make it anew."
                 )
             records = sidecar.records
             for name, expected in (
@@ -82,25 +82,27 @@ def find_shards(
                 found = getattr(sidecar, name)
                 if found != expected and (sidecar.is_masked or name == "max_seq_length"):
                     raise InputError(
-                        f"{what}: {path} was made with --{name}={found}, but --{name} is {expected}. "
+                        f"{flag_name}: {path} was made with --{name}={found}, but --{name} is {expected}. "
                         f"Set --{name}={found}, or make the data anew."
                     )
             if vocab_sha256 is not None and sidecar.vocab_sha256 != vocab_sha256:
                 raise InputError(
-                    f"{what}: {path} was made with another vocabulary than --vocab_file "
+                    f"{flag_name}: {path} was made with another vocabulary than --vocab_file "
                     f"(hash {sidecar.vocab_sha256[:12]}, not {vocab_sha256[:12]}). Use the vocabulary of the data."
                 )
         if records == 0:
-            raise InputError(f"{what}: {path} holds no records.")
+            raise InputError(f"{flag_name}: {path} holds no records.")
         shard = Shard(path, records, sidecar)
-        _check_first_record(path, record_features([shard], max_seq_length, max_predictions_per_seq), vocab_size, what)
+        _check_first_record(
+            path, record_features([shard], max_seq_length, max_predictions_per_seq), vocab_size, flag_name
+        )
         return shard
 
     return _of_each(paths, look_at)
 
 
 def record_features(
-    shards: Sequence[Shard], max_seq_length: int, max_predictions_per_seq: int, what: str = "--input_file"
+    shards: Sequence[Shard], max_seq_length: int, max_predictions_per_seq: int, flag_name: str = "--input_file"
 ) -> tuple[Feature, ...]:
     """What each record of some shards holds; those without a sidecar hold what the release writes.
 
@@ -116,8 +118,8 @@ def record_features(
     if len(by_policy) > 1:
         (one, _), (other, _) = list(by_policy.values())[:2]
         raise InputError(
-            f"{what}: {one.path} and {other.path} don't go together: they were made with different --masking, or for "
-            "different masks. Train on one kind of data at a time."
+            f"{flag_name}: {one.path} and {other.path} don't go together: they were made with different --masking, or "
+            "for different masks. Train on one kind of data at a time."
         )
     return next(iter(by_policy.values()))[1]
 
@@ -127,7 +129,7 @@ def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
     return None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
 
 
-def count_records(path: str, what: str) -> int:
+def count_records(path: str, flag_name: str) -> int:
     """Counts a file's records by their headers, without reading the data.
 
     Raises:
@@ -144,7 +146,7 @@ def count_records(path: str, what: str) -> int:
             position += _RECORD_HEADER + length + _RECORD_FOOTER
             if position > size:
                 raise InputError(
-                    f"{what}: {path} ends inside its record {count + 1}, or is not a TFRecord file. "
+                    f"{flag_name}: {path} ends inside its record {count + 1}, or is not a TFRecord file. "
                     "It was cut short or damaged; make it anew."
                 )
             count += 1
@@ -176,24 +178,24 @@ def _fingerprint(path: str) -> str:
         return f"{size}-{first.hex()}-{reader.read(_RECORD_FOOTER).hex()}"
 
 
-def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int, what: str) -> None:
+def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int, flag_name: str) -> None:
     try:
         record = next(iter(tf.data.TFRecordDataset(path).take(1))).numpy()
         found = tf.train.Example.FromString(record).features.feature
     except (tf.errors.OpError, DecodeError) as error:
-        raise InputError(f"{what}: the first record of {path} can't be read ({error}).") from None
+        raise InputError(f"{flag_name}: the first record of {path} can't be read ({error}).") from None
     for feature in features:
         entry = found.get(feature.name)
         values = () if entry is None else (entry.float_list if feature.is_float else entry.int64_list).value
         if len(values) != feature.length:
             flag = "max_predictions_per_seq" if feature.name.startswith("masked_lm") else "max_seq_length"
             raise InputError(
-                f"{what}: {path}, record 1: {feature.name} has {len(values)} numbers, but {feature.length} are "
+                f"{flag_name}: {path}, record 1: {feature.name} has {len(values)} numbers, but {feature.length} are "
                 f"expected. The data was made with another --{flag}, or is no pre-training data."
             )
     largest = max(found["input_ids"].int64_list.value)
     if largest >= vocab_size:
         raise InputError(
-            f"{what}: {path}, record 1: the id {largest} is outside the model's vocabulary of {vocab_size}. "
+            f"{flag_name}: {path}, record 1: the id {largest} is outside the model's vocabulary of {vocab_size}. "
             "Use the config and the vocabulary that the data was made with."
         )

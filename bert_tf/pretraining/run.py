@@ -13,36 +13,15 @@ import tensorflow as tf
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.pretraining.data import ExampleFinder, ExampleSet, PretrainingData
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.pretraining.record_shards import Shard
 from bert_tf.runtime import distribution
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.example_format import Feature, pretraining_features, vocabulary_hash
-from bert_tf.sequences.graph_masking import BatchMasker
-from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
-from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 from bert_tf.training import loop, resume
 from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
 from bert_tf.training.evaluation import BatchEvaluator
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainingData:
-    """Examples of one length.
-
-    Attributes:
-      input_file: TFRecord files: names and globs, separated by commas.
-      max_seq_length: length of their sequences.
-      max_predictions_per_seq: length of their masked-LM lists.
-      what: the flag that names the files, for messages.
-    """
-
-    input_file: str
-    max_seq_length: int
-    max_predictions_per_seq: int
-    what: str = "--input_file"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,16 +31,12 @@ class Phase:
     Attributes:
       start: first step.
       end: step after the last.
-      shards: the data.
-      features: what their records hold.
-      masker: what masks them as they are read; None if they are masked already, or not to be.
+      examples: the data.
     """
 
     start: int
     end: int
-    shards: list[Shard]
-    features: tuple[Feature, ...]
-    masker: BatchMasker | None
+    examples: ExampleSet
 
 
 class PretrainingRun:
@@ -92,11 +67,7 @@ class PretrainingRun:
         vocab_file: str = "",
         init_checkpoint: str | None = None,
     ) -> None:
-        self.vocab_sha256 = None
-        if vocab_file:
-            check_vocab_file(vocab_file)
-            config.check_vocabulary(len(load_vocab(vocab_file)), vocab_file)
-            self.vocab_sha256 = vocabulary_hash(vocab_file)
+        self._finder = ExampleFinder(config, objective, vocab_file, training_config.seed)
         resume.require_starting_point(training_config.output_dir, init_checkpoint)
         # Before anything else of TensorFlow's is used: workers must find each other first.
         self.strategy = distribution.build_strategy(distribution_config)
@@ -107,35 +78,10 @@ class PretrainingRun:
         self.init_checkpoint = init_checkpoint
         starts = [0, *phase_ends[:-1]]
         self.phases = [
-            Phase(start, end, *self.find_data(part)) for start, end, part in zip(starts, phase_ends, data, strict=True)
+            Phase(start, end, self._finder.find(part))
+            for start, end, part in zip(starts, phase_ends, data, strict=True)
         ]
         training_config.check_batch(self.strategy)
-
-    def find_data(self, data: PretrainingData) -> tuple[list[Shard], tuple[Feature, ...], BatchMasker | None]:
-        """Some data's shards, checked, what their records hold, and what masks them (see `Phase`)."""
-        self.config.check_sequence_length(data.max_seq_length)
-        lengths = (data.max_seq_length, data.max_predictions_per_seq)
-        shards = record_shards.find_shards(
-            data.input_file, *lengths, self.config.vocab_size, self.vocab_sha256, data.what
-        )
-        features = record_shards.record_features(shards, *lengths, data.what)
-        if features == pretraining_features(*lengths) or self.objective == "ltr":
-            return shards, features, None
-        for shard in shards:
-            if shard.sidecar.settings.get("objective") == "ltr":
-                raise InputError(
-                    f"{data.what}: {shard.path} was made with --objective=ltr, but --objective is {self.objective}. "
-                    "Set --objective=ltr, or make the data anew with --masking=dynamic or with masks."
-                )
-        if not self.vocab_file:
-            raise InputError(
-                f"{data.what}: {data.input_file} is unmasked data, to be masked while it is read, which needs "
-                "--vocab_file (the one that the data was made with)."
-            )
-        policy = MaskingPolicy(**record_shards.masking_settings(shards[0]))
-        vocabulary = MaskingVocabulary.of(load_vocab(self.vocab_file), policy.ordinary_replacements)
-        masker = BatchMasker(policy, vocabulary, data.max_predictions_per_seq, self.training_config.seed)
-        return shards, features, masker
 
     @functools.cached_property
     def model(self) -> PretrainingModel:
@@ -165,20 +111,20 @@ class PretrainingRun:
             self.config,
             self.vocab_file,
             flags,
-            decisive={
+            resume_settings={
                 "objective": self.objective,
                 "init_checkpoint": self.init_checkpoint,
                 "phases": [
                     {
                         "steps": [phase.start, phase.end],
-                        "records": {shard.path: shard.records for shard in phase.shards},
-                        "contents": record_shards.fingerprints(phase.shards),
-                        "lengths": {feature.name: feature.length for feature in phase.features},
-                        **({"masking": phase.masker.settings()} if phase.masker else {}),
+                        "records": {shard.path: shard.records for shard in phase.examples.shards},
+                        "contents": record_shards.fingerprints(phase.examples.shards),
+                        "lengths": {feature.name: feature.length for feature in phase.examples.features},
+                        **({"masking": phase.examples.masker.settings()} if phase.examples.masker else {}),
                     }
                     for phase in self.phases
                 ],
-                **how.decisive(),
+                **how.resume_settings(),
             },
             allow_changes=allow_changes,
         )
@@ -187,27 +133,27 @@ class PretrainingRun:
         """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
         how = self.training_config
         for phase in self.phases:
-            records = sum(shard.records for shard in phase.shards)
+            examples = phase.examples
             say(
-                f"Steps {phase.start} to {phase.end}: sequences of {phase.features[0].length} from {records} examples "
-                f"in {len(phase.shards)} files."
+                f"Steps {phase.start} to {phase.end}: sequences of {examples.features[0].length} from "
+                f"{examples.records} examples in {len(examples.shards)} files."
             )
 
         def from_step(step: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
             phase = self._phase(step)
             return input_pipeline.training_batches(
-                phase.shards,
-                phase.features,
+                phase.examples.shards,
+                phase.examples.features,
                 how.train_batch_size,
                 how.seed,
                 step - phase.start,
                 context,
-                phase.masker,
+                phase.examples.masker,
             )
 
         def describe(step: int, shards_of: Callable[..., list[str]]) -> str:
             phase = self._phase(step)
-            paths = shards_of(phase.shards, how.train_batch_size, how.seed, step - phase.start)
+            paths = shards_of(phase.examples.shards, how.train_batch_size, how.seed, step - phase.start)
             return ", ".join(os.path.basename(path) for path in paths)
 
         data = TrainingData(
@@ -232,11 +178,13 @@ class PretrainingRun:
           max_steps: most batches of an evaluation.
           every: steps between evaluations.
         """
-        held_out = Phase(0, 0, *self.find_data(data))
+        held_out = self._finder.find(data)
         distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
-        batches = sum(shard.records for shard in held_out.shards) // batch_size
+        batches = held_out.records // batch_size
         if batches < 1:
-            raise InputError(f"{data.what}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}.")
+            raise InputError(
+                f"{data.flag_name}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}."
+            )
         steps = min(max_steps, batches)
 
         def evaluate(step: int) -> dict[str, float]:
@@ -252,13 +200,13 @@ class PretrainingRun:
           global_step, loss (the mean over batches), and the means of the model's metrics.
         """
         step = resume.restore_for_evaluation(self.model, self.training_config.output_dir, self.init_checkpoint)
-        return {"global_step": step, **self._evaluate(self.phases[-1], batch_size, steps)}
+        return {"global_step": step, **self._evaluate(self.phases[-1].examples, batch_size, steps)}
 
-    def _evaluate(self, phase: Phase, batch_size: int, steps: int) -> dict[str, float]:
+    def _evaluate(self, examples: ExampleSet, batch_size: int, steps: int) -> dict[str, float]:
         distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         return self.evaluator.evaluate(
             lambda context: input_pipeline.evaluation_batches(
-                phase.shards, phase.features, batch_size, context, phase.masker
+                examples.shards, examples.features, batch_size, context, examples.masker
             ),
             steps,
         )

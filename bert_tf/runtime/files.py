@@ -109,40 +109,40 @@ def move(source: str, target: str) -> None:
     remove(source)
 
 
-def require_file(path: str, what: str, may_be_empty: bool = False) -> str:
+def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
     """Returns `path` if it is a file that can be read, and has bytes in it.
 
     Args:
       path: the file.
-      what: how the user knows it, for example `--vocab_file`.
+      flag_name: how the user knows it, for example `--vocab_file`.
       may_be_empty: whether it may have none.
 
     Raises:
       InputError: if it is missing, a folder, or empty.
     """
     if not path:
-        raise InputError(f"{what} is needed, but it is not given.")
+        raise InputError(f"{flag_name} is needed, but it is not given.")
     if not exists(path):
-        raise InputError(f"{what}: there is no file {path!r}. Check the path for a typing error.")
+        raise InputError(f"{flag_name}: there is no file {path!r}. Check the path for a typing error.")
     if is_folder(path):
-        raise InputError(f"{what}: {path!r} is a folder, but a file is expected.")
+        raise InputError(f"{flag_name}: {path!r} is a folder, but a file is expected.")
     if size(path) == 0 and not may_be_empty:
-        raise InputError(f"{what}: the file {path!r} is empty.")
+        raise InputError(f"{flag_name}: the file {path!r} is empty.")
     return path
 
 
-def check_output_file(path: str, what: str) -> None:
+def check_output_file(path: str, flag_name: str) -> None:
     """Raises an InputError if a file can't be written because a folder has its name; best called before any work.
 
     Args:
       path: the file.
-      what: how the user knows it, for example `--output_file`.
+      flag_name: how the user knows it, for example `--output_file`.
     """
     if is_folder(path):
-        raise InputError(f"{what}: {path} is a folder, but the name of a file is expected.")
+        raise InputError(f"{flag_name}: {path} is a folder, but the name of a file is expected.")
 
 
-def expand_patterns(patterns: str | list[str], what: str) -> list[str]:
+def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
     """The files that a comma-separated list of names and globs stands for.
 
     As the release does, each pattern's matches are listed in turn; a pattern's matches are sorted here, so
@@ -150,7 +150,7 @@ def expand_patterns(patterns: str | list[str], what: str) -> list[str]:
 
     Args:
       patterns: the flag's value, or its parts.
-      what: how the user knows it, for example `--input_file`.
+      flag_name: how the user knows it, for example `--input_file`.
 
     Raises:
       InputError: if nothing is given, or a pattern matches no file.
@@ -158,7 +158,7 @@ def expand_patterns(patterns: str | list[str], what: str) -> list[str]:
     parts = patterns.split(",") if isinstance(patterns, str) else list(patterns)
     parts = [part.strip() for part in parts if part.strip()]
     if not parts:
-        raise InputError(f"{what} is needed, but it is not given.")
+        raise InputError(f"{flag_name} is needed, but it is not given.")
     found: list[str] = []
     for part in parts:
         if is_remote(part):
@@ -168,44 +168,44 @@ def expand_patterns(patterns: str | list[str], what: str) -> list[str]:
         else:
             matches = sorted(glob.glob(part, recursive=True))
         if not matches:
-            raise InputError(f"{what}: {part!r} matches no file. Check the path, and quote globs in the shell.")
+            raise InputError(f"{flag_name}: {part!r} matches no file. Check the path, and quote globs in the shell.")
         found.extend(matches)
     return found
 
 
-def read_text(path: str, what: str) -> str:
+def read_text(path: str, flag_name: str) -> str:
     """A whole UTF-8 text file.
 
     Raises:
       InputError: if the file is missing or empty, or holds bytes that are not UTF-8 (names the line).
     """
-    with open_file(require_file(path, what), "rb") as reader:
+    with open_file(require_file(path, flag_name), "rb") as reader:
         data = reader.read()
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise InputError(
-            f"{what}: {path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8. "
+            f"{flag_name}: {path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8. "
             "Convert the file (for example with `iconv -t UTF-8`)."
         ) from None
 
 
-def read_json(path: str, what: str) -> Any:
+def read_json(path: str, flag_name: str) -> Any:
     """A whole JSON file.
 
     Raises:
       InputError: if it can't be read, or is not JSON (names line and column).
     """
-    text = read_text(path, what)
+    text = read_text(path, flag_name)
     try:
         return json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         raise InputError(
-            f"{what}: {path}, line {error.lineno}, column {error.colno}: not valid JSON ({error.msg})."
+            f"{flag_name}: {path}, line {error.lineno}, column {error.colno}: not valid JSON ({error.msg})."
         ) from None
     except RecursionError:
-        raise InputError(f"{what}: {path}: nested thousands deep, which no file that is read here is.") from None
+        raise InputError(f"{flag_name}: {path}: nested thousands deep, which no file that is read here is.") from None
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ def map_chunks(
     function: Callable[[Sequence[Any]], Result],
     items: Sequence[Any],
     num_workers: int,
-    what: str = "prepare",
+    description: str = "prepare",
     unit: str = "example",
     smallest_chunk: int = 500,
 ) -> list[Result]:
@@ -35,7 +35,7 @@ def map_chunks(
       function: of a chunk; its result must be picklable, and best be made of NumPy arrays.
       items: what is cut; slicing it gives a chunk.
       num_workers: processes; 0 for one on each core that this program may use.
-      what: the work, for the progress bar.
+      description: the work, for the progress bar.
       unit: an item, for the progress bar.
       smallest_chunk: items that are worth a process.
 
@@ -57,7 +57,7 @@ def map_chunks(
         concurrent.futures.ProcessPoolExecutor(
             workers, multiprocessing.get_context("fork"), initializer=_remember, initargs=(function, items)
         ) as pool,
-        reporting.progress_bar(len(items), what, unit=unit) as bar,
+        reporting.progress_bar(len(items), description, unit=unit) as bar,
     ):
         try:
             for (start, end), result in zip(ranges, pool.map(_run, ranges), strict=True):
@@ -65,7 +65,7 @@ def map_chunks(
                 bar.update(end - start)
         except BrokenProcessPool:
             raise InputError(
-                f"{what}: a process was killed, most likely for want of memory. Use fewer --num_workers."
+                f"{description}: a process was killed, most likely for want of memory. Use fewer --num_workers."
             ) from None
     return results
 

@@ -9,7 +9,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.program import say
 
 
-def progress_bar(total: int | None, what: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
+def progress_bar(total: int | None, description: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
     """A bar with counts, rate and ETA on standard error; quiet where nobody watches a terminal but every minute.
 
     Bytes (unit "B") are shown as kB, MB...
@@ -18,7 +18,7 @@ def progress_bar(total: int | None, what: str, initial: int = 0, unit: str = "st
     return tqdm(
         total=total,
         initial=initial,
-        desc=what,
+        desc=description,
         unit=unit,
         unit_scale=unit == "B",
         mininterval=interval,

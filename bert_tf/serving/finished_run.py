@@ -74,7 +74,7 @@ class FinishedRun:
         """
         folder = run_directory.folder_of_model(model_dir)
         recorded = run_directory.read(folder)
-        settings = recorded["decisive"]
+        settings = recorded["resume_settings"]
         bert_config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--model_dir")
         max_seq_length = config.max_seq_length or settings["max_seq_length"]
         check_max_seq_length(max_seq_length)
@@ -95,7 +95,7 @@ class FinishedRun:
         """Gives a model the weights that the run is judged with, and returns their step."""
         source = checkpoints.open_checkpoint(self.folder, "--model_dir")
         variables = checkpoints.named_variables(model.variables)
-        say(str(checkpoints.restore(variables, source, may_be_fresh="", what="--model_dir")))
+        say(str(checkpoints.restore(variables, source, may_be_fresh="", flag_name="--model_dir")))
         return int(source.read("global_step"))
 
     @property

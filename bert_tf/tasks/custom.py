@@ -14,7 +14,7 @@ from bert_tf.finetuning.models import PROBLEMS, ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.sentence_features import InputExample
-from bert_tf.tasks.sentence_task import Outputs, SentenceTask
+from bert_tf.tasks.sentence_task import ModelOutputs, SentenceTask
 from bert_tf.tasks.tables import Cell, Row
 from bert_tf.tokenization import FullTokenizer
 
@@ -82,8 +82,8 @@ class CustomTask(SentenceTask):
             raise InputError("--label_separator is empty, but something must stand between several labels.")
         if labels is not None and len(set(labels)) != len(labels):
             raise InputError(f"--labels: a label stands twice in {', '.join(labels)}.")
-        metric, judged_by = _METRICS[problem]
-        super().__init__("custom", labels, metric, judged_by)
+        metric, selection_metric = _METRICS[problem]
+        super().__init__("custom", labels, metric, selection_metric)
         self.paths = dict(paths)
         self.columns = columns
         self.problem = problem
@@ -109,9 +109,9 @@ class CustomTask(SentenceTask):
     def _learns_labels(self) -> bool:
         return self.problem != "regression" and self._labels is None
 
-    def decisive(self) -> dict[str, Any]:
+    def resume_settings(self) -> dict[str, Any]:
         """The classes, their weights, and what the labels mean."""
-        return super().decisive() | {"problem": self.problem, "class_weights": self._class_weights}
+        return super().resume_settings() | {"problem": self.problem, "class_weights": self._class_weights}
 
     def examples(self, split: str) -> list[InputExample]:
         """The rows of a split; those of "test" without their labels, if they have any.
@@ -195,13 +195,13 @@ class CustomTask(SentenceTask):
             weights[label] = float(weight)
         return list(weights.values())
 
-    def predictions(self, outputs: Outputs) -> np.ndarray:
+    def predictions(self, outputs: ModelOutputs) -> np.ndarray:
         """Class numbers, or scores, or for several labels 0 or 1 for each class."""
         if self.problem == "multi_label":
             return (outputs["probabilities"] >= 0.5).astype(np.int32)
         return super().predictions(outputs)
 
-    def confusion(self, outputs: Outputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
+    def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
         """How often each class (row) was taken for each (column), and their names; None where that has no meaning."""
         return super().confusion(outputs, features) if self.problem == "classification" else None
 
@@ -210,7 +210,7 @@ class CustomTask(SentenceTask):
         output_dir: str,
         split: str,
         examples: Sequence[InputExample],
-        outputs: Outputs,
+        outputs: ModelOutputs,
         features: FeatureSet,
         release_format: bool = False,
     ) -> list[str]:

@@ -29,7 +29,7 @@ class GlueDefinition:
       folder: GLUE's name of the task, and of its folder in the zip.
       labels: the classes in the order of their ids; None for regression.
       metric: what the task is judged by.
-      judged_by: which of its scores is in the paper's Table 1.
+      selection_metric: which of its scores is in the paper's Table 1.
       text_a: column of the first text: a name in the header, or a place where there is none.
       text_b: column of the second text; None for single sentences.
       label: column of the label.
@@ -42,7 +42,7 @@ class GlueDefinition:
     folder: str
     labels: tuple[str, ...] | None
     metric: Metric
-    judged_by: str
+    selection_metric: str
     text_a: str | int
     text_b: str | None = None
     label: str | int = "label"
@@ -114,7 +114,7 @@ class GlueTask(SentenceTask):
         if key not in DEFINITIONS:
             raise InputError(f"--task_name is {name!r}, but one of {', '.join(DEFINITIONS)} is expected.")
         self.definition = DEFINITIONS[key]
-        super().__init__(key, self.definition.labels, self.definition.metric, self.definition.judged_by)
+        super().__init__(key, self.definition.labels, self.definition.metric, self.definition.selection_metric)
         self.data_dir = data_dir
         self.on_bad_row = on_bad_row
         self.language = language

@@ -9,8 +9,8 @@ import numpy as np
 
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import Outputs
-from bert_tf.finetuning.workflow import Plan
+from bert_tf.finetuning.task import ModelOutputs
+from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
@@ -60,7 +60,7 @@ def task_folder(root: str | None, name: str) -> str:
     return os.path.join(root, DEFINITIONS[name.lower()].folder)
 
 
-def carry_out(run: FinetuningRun, tasks: Sequence[GlueTask], plan: Plan, data_dir: str) -> None:
+def carry_out(run: FinetuningRun, tasks: Sequence[GlueTask], config: WorkflowConfig, data_dir: str) -> None:
     """Fine-tunes several tasks, each in its own folder, and writes what they make together.
 
     glue_results.json has the row of Table 1; glue_submission.zip the predictions.
@@ -68,26 +68,26 @@ def carry_out(run: FinetuningRun, tasks: Sequence[GlueTask], plan: Plan, data_di
     Args:
       run: gives what the tasks have in common, and the folder.
       tasks: which.
-      plan: for each of them.
+      config: for each of them.
       data_dir: GLUE's root folder.
     """
     output_dir = run.training_config.output_dir
-    submission = majority_predictions(GlueTask("wnli", task_folder(data_dir, "wnli"))) if plan.do_predict else {}
+    submission = majority_predictions(GlueTask("wnli", task_folder(data_dir, "wnli"))) if config.do_predict else {}
     runs = [run.with_task(task, task_folder(output_dir, task.name)) for task in tasks]
     for each in runs:
-        workflow.prepare(each, plan)
+        workflow.prepare(each, config)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
     for each in runs:
         say(f"***** {each.task.name} *****")
-        done = workflow.carry_out(each, plan)
+        done = workflow.carry_out(each, config)
         results[each.task.name] = done["eval"]
         if each.task.name != "wnli":
             submission |= server_predictions(each.task, done["predict"])
-    if plan.do_eval:
+    if config.do_eval:
         row = table_1_row(results)
         say(reporting.table([row]))
         files.write_json(os.path.join(output_dir, "glue_results.json"), {"table_1": row, "dev": results})
-    if plan.do_predict:
+    if config.do_predict:
         write_submission(os.path.join(output_dir, "glue_submission.zip"), submission)
 
 
@@ -118,7 +118,7 @@ def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
     return {SUBMISSION["wnli", "test"]: [(index, majority) for index in wnli.test_indices("test")]}
 
 
-def server_predictions(task: GlueTask, outputs: Mapping[str, Outputs]) -> dict[str, list[tuple[str, str]]]:
+def server_predictions(task: GlueTask, outputs: Mapping[str, ModelOutputs]) -> dict[str, list[tuple[str, str]]]:
     """A task's predictions as the server wants them: file -> index and label, or score, of each row."""
     found = {}
     for split, values in outputs.items():

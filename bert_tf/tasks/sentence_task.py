@@ -11,6 +11,7 @@ from sklearn.metrics import confusion_matrix
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import metrics, sentence_features
@@ -18,7 +19,6 @@ from bert_tf.tasks.sentence_features import InputExample
 from bert_tf.tokenization import FullTokenizer
 
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
-Outputs = Mapping[str, np.ndarray]
 
 
 class SentenceTask(abc.ABC):
@@ -28,7 +28,7 @@ class SentenceTask(abc.ABC):
       name: of the task.
       labels: the classes in the order of their ids; None for regression.
       metric: gets predicted classes (or scores) and labels.
-      judged_by: the score that models are chosen by; higher is better.
+      selection_metric: the score that models are chosen by; higher is better.
     """
 
     independent = True
@@ -40,12 +40,12 @@ class SentenceTask(abc.ABC):
         name: str,
         labels: Sequence[str] | None,
         metric: Metric = metrics.accuracy,
-        judged_by: str = "accuracy",
+        selection_metric: str = "accuracy",
     ) -> None:
         self.name = name
         self._labels = None if labels is None else tuple(labels)
         self.metric = metric
-        self.judged_by = judged_by
+        self.selection_metric = selection_metric
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -56,7 +56,7 @@ class SentenceTask(abc.ABC):
     def examples(self, split: str) -> list[InputExample]:
         """The rows of a split."""
 
-    def decisive(self) -> dict[str, Any]:
+    def resume_settings(self) -> dict[str, Any]:
         """The classes."""
         return {"labels": self.labels and list(self.labels)}
 
@@ -80,20 +80,20 @@ class SentenceTask(abc.ABC):
             return ClassifierModel(config, 1, "regression", **options)
         return ClassifierModel(config, len(self.labels), **options)
 
-    def predictions(self, outputs: Outputs) -> np.ndarray:
+    def predictions(self, outputs: ModelOutputs) -> np.ndarray:
         """Class numbers, or scores."""
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
 
-    def scores(self, outputs: Outputs, features: FeatureSet) -> dict[str, float]:
+    def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """The task's metric, and the mean loss."""
         scores = self.metric(self.predictions(outputs), features.per_example["label_ids"])
         return scores | {"loss": float(np.mean(outputs["per_example_loss"]))}
 
-    def results(self, outputs: Outputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
+    def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
         """The scores under the names of the release's eval_results.txt; see `release_results`."""
         return release_results(self.scores(outputs, features), outputs, batch_size)
 
-    def confusion(self, outputs: Outputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
+    def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
         """How often each class (row) was taken for each (column), and their names; None where there are no classes."""
         if self.labels is None:
             return None
@@ -105,7 +105,7 @@ class SentenceTask(abc.ABC):
         output_dir: str,
         split: str,
         examples: Sequence[InputExample],
-        outputs: Outputs,
+        outputs: ModelOutputs,
         features: FeatureSet,
         release_format: bool = False,
     ) -> list[str]:
@@ -115,7 +115,7 @@ class SentenceTask(abc.ABC):
         return [path]
 
 
-def release_results(scores: Mapping[str, float], outputs: Outputs, batch_size: int) -> dict[str, float]:
+def release_results(scores: Mapping[str, float], outputs: ModelOutputs, batch_size: int) -> dict[str, float]:
     """Scores under the names of the release's eval_results.txt.
 
     `eval_loss` is the mean over examples; `loss` that over batches in the file's order, the last of which may be short
@@ -126,7 +126,9 @@ def release_results(scores: Mapping[str, float], outputs: Outputs, batch_size: i
     return {f"eval_{name}": value for name, value in scores.items()} | {"loss": float(np.mean(batches))}
 
 
-def write_test_results(path: str, outputs: Outputs, labels: Sequence[str] | None, release_format: bool = False) -> None:
+def write_test_results(
+    path: str, outputs: ModelOutputs, labels: Sequence[str] | None, release_format: bool = False
+) -> None:
     """Writes test_results.tsv: a row an example, a column a class, with its probability (or the score).
 
     Args:

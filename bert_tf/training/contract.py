@@ -114,7 +114,7 @@ class TrainingConfig:
                 f"--gradient_accumulation_steps={self.gradient_accumulation_steps}."
             )
 
-    def decisive(self) -> dict[str, object]:
+    def resume_settings(self) -> dict[str, object]:
         """The settings that change the weights, be it by other dropout: a run that resumes must have the same."""
         return {
             **dataclasses.asdict(self.optimizer),

@@ -38,7 +38,7 @@ def restore_or_initialize(
     own = saver.latest_checkpoint(output_dir)
     if own:
         source = checkpoints.open_checkpoint(own, "--output_dir")
-        return checkpoints.restore(state, source, may_be_fresh="", may_be_ignored="", what="--output_dir")
+        return checkpoints.restore(state, source, may_be_fresh="", may_be_ignored="", flag_name="--output_dir")
     if init_checkpoint:
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         variables = checkpoints.named_variables(model.variables)

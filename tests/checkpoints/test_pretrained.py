@@ -58,15 +58,15 @@ def test_casing_comes_from_the_run_or_from_the_vocabulary(tmp_path):
     (tmp_path / "vocab.txt").write_text(VOCAB.replace("a\nb\n", "中\n"))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
-    (tmp_path / "run.json").write_text('{"decisive": {"do_lower_case": true}}')
+    (tmp_path / "run.json").write_text('{"resume_settings": {"do_lower_case": true}}')
     assert bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
 
 
 def test_a_left_to_right_run_stays_one(tmp_path):
     save(tmp_path)
     assert not bert_tf.load(str(tmp_path)).encoder.causal
-    for decisive in ({"objective": "ltr"}, {"causal": True}):
-        (tmp_path / "run.json").write_text(json.dumps({"decisive": decisive}))
+    for resume_settings in ({"objective": "ltr"}, {"causal": True}):
+        (tmp_path / "run.json").write_text(json.dumps({"resume_settings": resume_settings}))
         assert bert_tf.load(str(tmp_path / "bert_model.ckpt")).encoder.causal
 
 

@@ -19,9 +19,9 @@ def test_a_run_folder_holds_what_is_needed_to_repeat_it(tmp_path, write):
     prepare(tmp_path / "run", vocab)
     recorded = run_directory.read(str(tmp_path / "run"))
     assert recorded["flags"] == {"flag": 1}
-    assert recorded["decisive"]["learning_rate"] == 0.1
-    assert recorded["decisive"]["bert_config"]["vocab_size"] == 41
-    assert len(recorded["decisive"]["vocab_sha256"]) == 64
+    assert recorded["resume_settings"]["learning_rate"] == 0.1
+    assert recorded["resume_settings"]["bert_config"]["vocab_size"] == 41
+    assert len(recorded["resume_settings"]["vocab_sha256"]) == 64
     assert {"python", "tensorflow", "keras"} <= recorded["versions"].keys()
     assert "git_commit" in recorded
     assert (tmp_path / "run" / "vocab.txt").read_text() == "[PAD]\na\n"
@@ -44,7 +44,7 @@ def test_changed_settings_are_named_and_refused_once_there_is_a_checkpoint(tmp_p
         prepare(folder, vocab, rate=0.2, config=tiny_config(vocab_size=43))
     assert (folder / "run.json").read_text() == before
     prepare(folder, vocab, rate=0.3, allow_changes=True)
-    assert run_directory.read(str(folder))["decisive"]["learning_rate"] == 0.3
+    assert run_directory.read(str(folder))["resume_settings"]["learning_rate"] == 0.3
     assert saver.latest_checkpoint(str(folder))
 
 
@@ -72,11 +72,11 @@ def test_an_output_folder_is_needed():
 
 
 def test_the_best_weights_of_a_run_are_of_that_run(tmp_path, write):
-    write("run/run.json", '{"decisive": {"causal": true}}')
+    write("run/run.json", '{"resume_settings": {"causal": true}}')
     write("run/best/checkpoint", "")
     best = tmp_path / "run" / "best"
     for checkpoint in (best, best / "model.ckpt-5", tmp_path / "run", tmp_path / "run" / "model.ckpt-7"):
         assert run_directory.is_causal(str(checkpoint))
     assert not run_directory.is_causal(str(tmp_path / "other" / "best"))
-    write("run/best/run.json", '{"decisive": {"causal": false}}')  # a run of its own
+    write("run/best/run.json", '{"resume_settings": {"causal": false}}')  # a run of its own
     assert not run_directory.is_causal(str(best))

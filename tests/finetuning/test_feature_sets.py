@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning import feature_sets
-from bert_tf.finetuning.feature_sets import BatchPlan, FeatureSet, LazyFeatures
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.runtime.files import InputError
 
 
@@ -36,9 +36,9 @@ def test_lazy_features_are_the_same_to_a_plan(choices):
     lazy = LazyFeatures(range(len(whole)), featurize, max_length=40)
     assert len(lazy) == len(whole)
     assert lazy.token_names == whole.token_names
-    plan, lazy_plan = (BatchPlan(features, 2, 1, [16, 40], True) for features in (whole, lazy))
+    sampler, lazy_plan = (BatchSampler(features, 2, 1, [16, 40], True) for features in (whole, lazy))
     for step in (0, 5, 40):
-        batch, lazy_batch = plan.batch(step), lazy_plan.batch(step)
+        batch, lazy_batch = sampler.batch(step), lazy_plan.batch(step)
         assert batch.keys() == lazy_batch.keys()
         for name, values in batch.items():
             np.testing.assert_array_equal(lazy_batch[name], values)
@@ -73,16 +73,16 @@ def test_bucket_lengths(longest, few, expected):
 
 def plan_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40), group_by_length=True):
     lengths = np.random.default_rng(0).integers(3, 40, count)
-    return BatchPlan(features_of(lengths), batch_size, seed, buckets, group_by_length)
+    return BatchSampler(features_of(lengths), batch_size, seed, buckets, group_by_length)
 
 
 @pytest.mark.parametrize("group_by_length", [True, False])
 @pytest.mark.parametrize(("count", "batch_size"), [(100, 3), (64, 32), (100, 32), (7, 10), (50, 5), (1, 4)])
 def test_every_epoch_draws_every_example_once(count, batch_size, group_by_length):
     epochs = 6
-    plan = plan_of(count, batch_size, group_by_length=group_by_length)
+    sampler = plan_of(count, batch_size, group_by_length=group_by_length)
     steps = epochs * count // batch_size
-    drawn = np.concatenate([plan.examples(step) for step in range(steps)])
+    drawn = np.concatenate([sampler.examples(step) for step in range(steps)])
     for epoch in range(epochs):
         # A batch that ends one epoch and begins the next has the examples of both in the order of their epochs.
         once = np.bincount(drawn[epoch * count : (epoch + 1) * count], minlength=count)
@@ -92,13 +92,13 @@ def test_every_epoch_draws_every_example_once(count, batch_size, group_by_length
 
 
 def test_an_example_leaves_its_place_by_less_than_a_window():
-    plan, plain = plan_of(), plan_of(group_by_length=False)
+    sampler, plain = plan_of(), plan_of(group_by_length=False)
     window = feature_sets.WINDOW_BATCHES
     for steps in (range(window), range(window, 2 * window), range(2 * window, 33)):  # 33 whole batches in an epoch
-        drawn, random = ([p.examples(step).tolist() for step in steps] for p in (plan, plain))
+        drawn, random = ([p.examples(step).tolist() for step in steps] for p in (sampler, plain))
         assert sorted(np.ravel(drawn)) == sorted(np.ravel(random))
         assert drawn != random or len(steps) == 1
-    assert plan.examples(33).tolist() == plain.examples(33).tolist()  # ends the first epoch and begins the second
+    assert sampler.examples(33).tolist() == plain.examples(33).tolist()  # ends the first epoch and begins the second
 
 
 def test_batches_are_a_function_of_seed_and_step():
@@ -109,18 +109,18 @@ def test_batches_are_a_function_of_seed_and_step():
 
 
 def test_lengths_match_within_batches():
-    plan = plan_of(count=1000, batch_size=8)
+    sampler = plan_of(count=1000, batch_size=8)
     padded, plain = (
         sum(p.batch(step)["input_ids"].size for step in range(64))
-        for p in (plan, plan_of(count=1000, batch_size=8, group_by_length=False))
+        for p in (sampler, plan_of(count=1000, batch_size=8, group_by_length=False))
     )
     assert padded < 0.75 * plain
-    assert all(plan.batch(s)["input_ids"].shape[1] in (8, 16, 24, 40) for s in range(64))
+    assert all(sampler.batch(s)["input_ids"].shape[1] in (8, 16, 24, 40) for s in range(64))
 
 
 def test_an_empty_set_is_refused():
     with pytest.raises(InputError, match="no training examples"):
-        BatchPlan(features_of([]), 3, 1, [8], False)
+        BatchSampler(features_of([]), 3, 1, [8], False)
 
 
 def test_evaluation_sees_everything_once_in_full_batches():

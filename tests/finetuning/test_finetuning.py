@@ -11,11 +11,11 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import feature_sets, workflow
 from bert_tf.finetuning import run as finetuning_run
+from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.models import NO_TAG, ClassifierModel, TokenModel
-from bert_tf.finetuning.recipes import Recipe
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection, SelectionConfig
-from bert_tf.finetuning.workflow import Plan
+from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.distribution import DistributionConfig
@@ -52,7 +52,7 @@ def test_batches_are_grouped_by_length_where_the_set_is_large_unless_asked_other
 
     def groups(batches):
         sequences = [([1, 2], [0, 0])] * (batches * batch_size)
-        return run.batch_plan(feature_sets.FeatureSet.from_sequences(sequences)).group_by_length
+        return run.batch_sampler(feature_sets.FeatureSet.from_sequences(sequences)).group_by_length
 
     assert groups(enough)
     assert not groups(enough - 1)
@@ -115,9 +115,9 @@ def test_predictions_by_length_are_those_of_full_padding_in_the_order_of_the_row
 
 def test_trials_train_evaluate_and_predict_and_go_on_after_an_interruption(tmp_path, write, monkeypatch):
     out = tmp_path / "out"
-    plan = Plan(
+    plan = WorkflowConfig(
         *(True, True, True),
-        recipes=[Recipe(4, 1e-3, epochs, 1) for epochs in (2, 3)],
+        candidates=[Hyperparameters(4, 1e-3, epochs, 1) for epochs in (2, 3)],
         selection=SelectionConfig(keep_best=True),
     )
     chosen = DevSelection.chosen
@@ -180,7 +180,7 @@ def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
     how = dataclasses.replace(run.training_config, optimizer=OptimizerConfig(1e-3, 12, 0))
     scored = iter([0.5, 0.75, 0.7, 0.75, 0.9])
     run.task.scores = lambda outputs, features: {"accuracy": next(scored), "loss": 1.0}
-    plan = Plan(True, False, False, [Recipe(4, 1e-3, 2, 1)], selection=SelectionConfig("2", 2))
+    plan = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 2, 1)], selection=SelectionConfig("2", 2))
     workflow.carry_out(run, plan)
     assert [line["step"] for line in lines_of(out, "eval")] == [2, 4, 6, 8]
     assert [path.name for path in out.glob("*.index")] == ["model.ckpt-8.index"]
@@ -194,7 +194,7 @@ def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
 
 def test_a_missing_last_evaluation_is_made_up_for(tmp_path, write):
     run = run_of(tmp_path / "out", write)
-    plan = Plan(True, True, False, [Recipe(4, 1e-3, 1, 1)])
+    plan = WorkflowConfig(True, True, False, [Hyperparameters(4, 1e-3, 1, 1)])
     workflow.carry_out(run, plan)
     metrics = tmp_path / "out" / "metrics.jsonl"
     whole = lines_of(tmp_path / "out", "eval")
@@ -205,7 +205,7 @@ def test_a_missing_last_evaluation_is_made_up_for(tmp_path, write):
 
 
 def test_a_large_training_set_is_tokenised_on_the_way_and_trains_to_the_same_weights(tmp_path, write, monkeypatch):
-    plan = Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)])
+    plan = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
     workflow.carry_out(run_of(tmp_path / "eager", write), plan)
     monkeypatch.setattr(finetuning_run, "MOST_TOKENIZED_BEFORE", 5)
     run = run_of(tmp_path / "lazy", write)
@@ -220,9 +220,9 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
     pretrained = BertEncoder(run.config)
     checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
     saver.write_checkpoint(checkpoint, checkpoints.named_variables(pretrained.variables))
-    write("pretrained/run.json", '{"decisive": {"objective": "ltr"}}')
+    write("pretrained/run.json", '{"resume_settings": {"objective": "ltr"}}')
     run.init_checkpoint = checkpoint
-    workflow.carry_out(run, Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)]))
+    workflow.carry_out(run, WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)]))
     assert run_directory.recorded(str(tmp_path / "out"))["causal"]
     later = run_of(tmp_path / "out", write)  # to evaluate, without the pre-trained model
     assert later.model.encoder.causal
@@ -238,7 +238,7 @@ def test_a_finished_run_knows_its_bilstm(tmp_path, write):
     encoder = checkpoints.named_variables(BertEncoder(run.config).variables)
     saver.write_checkpoint(checkpoint, encoder)
     run.init_checkpoint = checkpoint
-    plan = Plan(True, False, False, [Recipe(4, 1e-3, 1, 1)])
+    plan = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
     workflow.carry_out(run, plan)
     assert [run_directory.recorded(out)[f"bilstm_{name}"] for name in ("layers", "units")] == [1, 3]
     later = run_of(out, write)  # to evaluate, without a flag
@@ -259,7 +259,7 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
     paths = {split: write(f"{split}.txt", sentence * count) for split, count in (("train", 8), ("dev", 3))}
     paths["test"] = write("test.txt", "a\nbcd\n\na\n")
     run = run_of(tmp_path, write).with_task(TaggingTask(paths), str(tmp_path / "out"))
-    done = workflow.carry_out(run, Plan(True, True, True, [Recipe(4, 1e-2, 10, 1)]))
+    done = workflow.carry_out(run, WorkflowConfig(True, True, True, [Hyperparameters(4, 1e-2, 10, 1)]))
     assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # there is nothing else to learn
     assert done["eval"]["dev"]["eval_loss"] < 0.2
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
@@ -282,4 +282,4 @@ def test_impossible_ways_of_choosing_are_refused(options, message):
 
 def test_a_plan_does_something():
     with pytest.raises(InputError, match="At least one of --do_train, --do_eval and --do_predict"):
-        Plan(False, False, False, [])
+        WorkflowConfig(False, False, False, [])

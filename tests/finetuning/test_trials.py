@@ -6,7 +6,7 @@ import pytest
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import trials
-from bert_tf.finetuning.recipes import Recipe, count_steps, fresh_top_layers, recipe_grid
+from bert_tf.finetuning.hyperparameters import Hyperparameters, count_steps, fresh_top_layers, hyperparameter_grid
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime.files import InputError
 from tests.conftest import tiny_config
@@ -23,10 +23,10 @@ def test_steps_are_counted_as_the_release_counts_them():
 
 
 def test_the_papers_grid():
-    recipes = recipe_grid([16, 32], [5e-5, 4e-5, 3e-5, 2e-5], [2, 3, 4], [1])
-    assert len({recipe.name for recipe in recipes}) == 24
-    assert recipes[0].name == "batch16_lr5e-05_epochs2_seed1"
-    assert len(recipe_grid([16, 16], [5e-5, 0.00005], [2, 2.0], [1])) == 1
+    candidates = hyperparameter_grid([16, 32], [5e-5, 4e-5, 3e-5, 2e-5], [2, 3, 4], [1])
+    assert len({hyperparameters.name for hyperparameters in candidates}) == 24
+    assert candidates[0].name == "batch16_lr5e-05_epochs2_seed1"
+    assert len(hyperparameter_grid([16, 16], [5e-5, 0.00005], [2, 2.0], [1])) == 1
 
 
 def test_top_layers_that_start_afresh():
@@ -37,17 +37,17 @@ def test_top_layers_that_start_afresh():
         fresh_top_layers(config, 5)
 
 
-def run(folder, seeds, trained, decisive=None, fail_at=None, **options):
-    def train(recipe, trial_folder):
-        if recipe.seed == fail_at:
+def run(folder, seeds, trained, resume_settings=None, fail_at=None, **options):
+    def train(hyperparameters, trial_folder):
+        if hyperparameters.seed == fail_at:
             raise KeyboardInterrupt
-        trained.append(recipe.seed)
-        assert trial_folder.endswith(f"trials/{recipe.name}")
-        return {"step": 9, "loss": 1.0, "accuracy": SCORES[recipe.seed]}
+        trained.append(hyperparameters.seed)
+        assert trial_folder.endswith(f"trials/{hyperparameters.name}")
+        return {"step": 9, "loss": 1.0, "accuracy": SCORES[hyperparameters.seed]}
 
-    recipes = [Recipe(8, 1e-4, 2, seed) for seed in seeds]
+    candidates = [Hyperparameters(8, 1e-4, 2, seed) for seed in seeds]
     table = TrialTable(str(folder), "accuracy")
-    return trials.run_trials(recipes, table, decisive or {"task": "a"}, train, **options)
+    return trials.run_trials(candidates, table, resume_settings or {"task": "a"}, train, **options)
 
 
 def test_finished_trials_are_not_repeated_after_an_interruption(tmp_path, capsys):
@@ -78,7 +78,7 @@ def test_checkpoints_that_a_killed_run_left_are_removed(tmp_path):
 def test_trials_of_other_settings_are_refused(tmp_path):
     run(tmp_path, (1,), [])
     with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
-        run(tmp_path, (1, 2), [], decisive={"task": "b"})
+        run(tmp_path, (1, 2), [], resume_settings={"task": "b"})
     trained = []
-    run(tmp_path, (1, 2), trained, decisive={"task": "b"}, allow_changes=True)
+    run(tmp_path, (1, 2), trained, resume_settings={"task": "b"}, allow_changes=True)
     assert trained == [2]

@@ -91,16 +91,16 @@ def test_files_are_mixed_by_their_sizes(tmp_path, monkeypatch):
     assert [sum(number < 100 for number in stream[part : part + 50]) for part in (0, 50)] == [14, 6]
 
 
-def test_large_shards_are_not_skipped_through_for_lanes(shards, monkeypatch):
+def test_large_shards_are_not_skipped_through_for_streams(shards, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_LARGE_SHARD", 6)
-    assert input_pipeline._lane_count(3, 20, seed=1) == 3
-    assert input_pipeline._lane_count(3, 18, seed=1) == 8
+    assert input_pipeline._stream_count(3, 20, seed=1) == 3
+    assert input_pipeline._stream_count(3, 18, seed=1) == 8
     assert sorted(itertools.chain(*batches(shards, size=10, count=2))) == list(range(20))
 
 
 def test_a_late_step_is_found_without_reading_what_is_before_it(shards, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 3)
-    monkeypatch.setattr(input_pipeline, "_LANES", 1)
+    monkeypatch.setattr(input_pipeline, "_INTERLEAVED_STREAMS", 1)
     last = shards[2].path
     step = next(i for i in range(900_000, 900_020) if input_pipeline.shards_of_window(shards, 3, 1, i) == [last])
     batch = batches(shards, start=step, count=1)
@@ -109,9 +109,9 @@ def test_a_late_step_is_found_without_reading_what_is_before_it(shards, monkeypa
     assert batches(shards, start=step, count=1) == batch
 
 
-@pytest.mark.parametrize(("lanes", "seed"), [(8, None), (2, 5), (8, 5)])
-def test_locate_agrees_with_the_stream(shards, monkeypatch, lanes, seed):
-    monkeypatch.setattr(input_pipeline, "_LANES", lanes)
+@pytest.mark.parametrize(("streams", "seed"), [(8, None), (2, 5), (8, 5)])
+def test_locate_agrees_with_the_stream(shards, monkeypatch, streams, seed):
+    monkeypatch.setattr(input_pipeline, "_INTERLEAVED_STREAMS", streams)
     numbers = [_numbers(shard) for shard in shards]
     stream = [numbers[s][r] for s, r in zip(*input_pipeline.locate(shards, np.arange(90), seed), strict=True)]
     for start in (0, 6, 19, 45):

@@ -51,9 +51,12 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     output = programs.run(*command, "--do_export", f"--export_dir={tmp_path / 'exported'}")
     assert "Traceback" not in output
     assert f"Steps 4 to 6: sequences of {LENGTH + 2} from 40 examples in 1 files." in output
-    decisive = json.loads((out / "run.json").read_text())["decisive"]
-    assert [phase["steps"] for phase in decisive["phases"]] == [[0, 4], [4, 6]]
-    assert (decisive["learning_rate"], decisive["train_batch_size"]) == (1e-4, 8)  # the recipe's, and what was given
+    resume_settings = json.loads((out / "run.json").read_text())["resume_settings"]
+    assert [phase["steps"] for phase in resume_settings["phases"]] == [[0, 4], [4, 6]]
+    assert (resume_settings["learning_rate"], resume_settings["train_batch_size"]) == (
+        1e-4,
+        8,
+    )  # the recipe's, and what was given
     assert "with the signatures serving_default, pairs, all_layers, ids, fill_mask" in output
     assert (tmp_path / "exported" / "saved_model.pb").exists()
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())

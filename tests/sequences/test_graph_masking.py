@@ -190,4 +190,4 @@ def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
     how = TrainingConfig(str(tmp_path / "out"), OptimizerConfig(1e-3, 4, 1), 2)
     with pytest.raises(InputError, match="was made with --objective=ltr, but --objective is mlm_nsp"):
         PretrainingRun(config, "mlm_nsp", data, [4], how, DistributionConfig())
-    assert PretrainingRun(config, "ltr", data, [4], how, DistributionConfig()).phases[0].masker is None
+    assert PretrainingRun(config, "ltr", data, [4], how, DistributionConfig()).phases[0].examples.masker is None

@@ -11,7 +11,7 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import Outputs
+from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
@@ -96,7 +96,7 @@ class Answerer:
         beside_the_model = [run.training_config.output_dir] + ([] if plan.ensemble_dirs else folders)
         self.null_score_diff_threshold = choose_null_threshold(plan, beside_the_model, self.model)
 
-    def outputs(self, windows: SquadWindows, shown: bool = True) -> Outputs:
+    def outputs(self, windows: SquadWindows, shown: bool = True) -> ModelOutputs:
         """`start_logits` and `end_logits` [W, T] of windows; an ensemble's are logarithms of mean probabilities."""
         if not len(windows):
             return dict.fromkeys(("start_logits", "end_logits"), np.zeros([0, 1], np.float32))
@@ -105,7 +105,9 @@ class Answerer:
             return each[0]
         return {name: average_distributions([one[name] for one in each], windows.lengths) for name in each[0]}
 
-    def answer(self, examples: Sequence[SquadExample], windows: SquadWindows, outputs: Outputs) -> SquadPredictions:
+    def answer(
+        self, examples: Sequence[SquadExample], windows: SquadWindows, outputs: ModelOutputs
+    ) -> SquadPredictions:
         """Answers questions; see `SquadTask.answer`."""
         return self.run.task.answer(examples, windows, outputs, self.run.tokenizer, self.null_score_diff_threshold)
 
@@ -141,7 +143,7 @@ def check_same_tokenizer(folder: str, tokenizer: FullTokenizer) -> None:
     """Raises an InputError if a folder's run was trained with another vocabulary, or in another casing."""
     if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
         return
-    trained = run_directory.read(folder)["decisive"]
+    trained = run_directory.read(folder)["resume_settings"]
     now = {"vocab_sha256": vocabulary_hash(tokenizer.vocab_file), "do_lower_case": tokenizer.do_lower_case}
     for name, flag in (("vocab_sha256", "--vocab_file"), ("do_lower_case", "--do_lower_case")):
         if trained.get(name, now[name]) != now[name]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_tf.checkpoints import saver
 from bert_tf.finetuning import reports
-from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
@@ -37,7 +37,7 @@ NULL_ODDS_FILE = "null_odds.json"
 
 def train(
     run: FinetuningRun,
-    recipe: Recipe,
+    hyperparameters: Hyperparameters,
     warmup_proportion: float,
     flags: Mapping[str, Any],
     allow_changes: bool = False,
@@ -50,7 +50,7 @@ def train(
 
     Args:
       run: its task names the files; its training config the folder.
-      recipe: for each file.
+      hyperparameters: for each file.
       warmup_proportion: share of each file's steps in which the learning rate rises.
       flags: for the record.
       allow_changes: resume a run though its settings have changed.
@@ -64,7 +64,7 @@ def train(
         if any(begun[number:]):  # what this file has left is no longer needed
             continue
         num_examples = len(run.examples(split))
-        config = recipe.applied_to(run.training_config, folder, num_examples, warmup_proportion)
+        config = hyperparameters.applied_to(run.training_config, folder, num_examples, warmup_proportion)
         stage = run.with_model(run.config, config, init_checkpoint, run.asked_bilstm)
         stage.record(flags, num_examples, allow_changes)
         stage.train(run.features(split))

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import SpanModel
-from bert_tf.finetuning.task import Outputs
+from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.squad.decoding import check_decoding, decode
@@ -116,7 +116,7 @@ class SquadTask:
         """The encoder with two scores for each token."""
         return SpanModel(config, **options)
 
-    def decisive(self) -> dict[str, Any]:
+    def resume_settings(self) -> dict[str, Any]:
         """What changes the windows that are trained on."""
         names = ("version_2_with_negative", "doc_stride", "max_query_length", "answer_text", "fix_answer_offsets")
         return {name: getattr(self.config, name) for name in names}
@@ -125,7 +125,7 @@ class SquadTask:
         self,
         examples: Sequence[SquadExample],
         windows: SquadWindows,
-        outputs: Outputs,
+        outputs: ModelOutputs,
         tokenizer: FullTokenizer,
         null_score_diff_threshold: float = 0.0,
     ) -> SquadPredictions:
@@ -144,7 +144,7 @@ class SquadTask:
         self,
         examples: Sequence[SquadExample],
         windows: SquadWindows,
-        outputs: Outputs,
+        outputs: ModelOutputs,
         tokenizer: FullTokenizer,
         predictions: SquadPredictions,
         null_score_diff_threshold: float,

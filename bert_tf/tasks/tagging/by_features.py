@@ -61,9 +61,9 @@ class FeatureTaggingTask(TaggingTask):
         super().__init__(paths, types, use_documents, on_bad_row)
         self.how = how
 
-    def decisive(self) -> dict[str, Any]:
+    def resume_settings(self) -> dict[str, Any]:
         """What `TaggingTask` has, and what is read."""
-        return super().decisive() | {
+        return super().resume_settings() | {
             "encoder": self.how.encoder.init_checkpoint,
             "feature_layers": list(self.how.encoder.layers),
             "feature_combination": self.how.combination,

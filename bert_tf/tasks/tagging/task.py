@@ -19,6 +19,7 @@ from sklearn.metrics import confusion_matrix
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
+from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import metrics, tables
@@ -32,8 +33,6 @@ FILE_NAMES = {
     "dev": ("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa", "emerging.dev.conll"),
     "test": ("test.txt", "test.conll", "test.tsv", "eng.testb", "emerging.test.annotated"),
 }
-
-Outputs = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +121,7 @@ class TaggingTask:
     """
 
     name = "ner"
-    judged_by = "f1"
+    selection_metric = "f1"
     independent = False  # a sentence is seen within its document
     dev_splits = ("dev",)
     test_splits = ("test",)
@@ -187,7 +186,7 @@ class TaggingTask:
 
         return tables.convert_rows(sentences, checked, self.path(split), self.on_bad_row)
 
-    def decisive(self) -> dict[str, Any]:
+    def resume_settings(self) -> dict[str, Any]:
         """The types of entities, and what a sentence is seen with."""
         return {"labels": list(self.labels), "use_documents": self.use_documents}
 
@@ -262,7 +261,7 @@ class TaggingTask:
         """A class a tag on each token."""
         return TokenModel(config, len(self.tags), **options)
 
-    def scores(self, outputs: Outputs, features: TaggingFeatures) -> dict[str, float]:
+    def scores(self, outputs: ModelOutputs, features: TaggingFeatures) -> dict[str, float]:
         """Precision, recall and F1 of entities, over all and by type; the share of right tags; the loss of a word."""
         predicted, gold = features.of_words(outputs["tags"]), features.word_tag_ids()
         tags = np.array(self.tags)
@@ -272,12 +271,12 @@ class TaggingTask:
             "loss": float(np.sum(outputs["loss_sum"]) / len(gold)),
         }
 
-    def results(self, outputs: Outputs, features: TaggingFeatures, batch_size: int) -> dict[str, float]:
+    def results(self, outputs: ModelOutputs, features: TaggingFeatures, batch_size: int) -> dict[str, float]:
         """The scores under names like those of the release's eval_results.txt."""
         scores = self.scores(outputs, features)
         return {f"eval_{name}": value for name, value in scores.items()} | {"loss": scores["loss"]}
 
-    def confusion(self, outputs: Outputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]]:
+    def confusion(self, outputs: ModelOutputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]]:
         """How often a word of each type (row) was taken for each (column), and the types with O."""
         types = np.array([0, *(i for i in range(1, len(self.labels) + 1) for _ in "BI")])
         rows, columns = types[features.word_tag_ids()], types[features.of_words(outputs["tags"])]
@@ -288,7 +287,7 @@ class TaggingTask:
         output_dir: str,
         split: str,
         examples: Sequence[Sentence],
-        outputs: Outputs,
+        outputs: ModelOutputs,
         features: TaggingFeatures,
         release_format: bool = False,
     ) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.distribution import DistributionConfig
@@ -80,7 +80,7 @@ def make_run(folder, output_dir, config, train_files=(), predict_file=None, **op
 
 
 def train(run, seed=1, epochs=16.0):
-    squad_run.train(run, Recipe(8, 2e-2, epochs, seed), 0.1, {})
+    squad_run.train(run, Hyperparameters(8, 2e-2, epochs, seed), 0.1, {})
 
 
 def run_on(folder, output_dir, predict_file, version_2=False, **changes):
@@ -194,7 +194,7 @@ def test_members_of_an_ensemble_must_fit_together(folder, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(folder / "run", other)
     record = json.loads((other / "run.json").read_text())
-    record["decisive"]["do_lower_case"] = False
+    record["resume_settings"]["do_lower_case"] = False
     (other / "run.json").write_text(json.dumps(record))
     run = run_on(folder, tmp_path, folder / "dev1.json")
     with pytest.raises(InputError, match=r"--do_lower_case: the run in .*other was trained with another one"):
@@ -298,8 +298,12 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     assert made >= {"predictions.json", "nbest_predictions.json", "null_odds.json", "null_threshold.json"}
     assert {"eval_results.json", "eval_results.txt"} <= made
     assert f"Read {out / 'stage_1' / 'model.ckpt-5'}" in output
-    decisive = json.loads((out / "run.json").read_text())["decisive"]
-    assert (decisive["version_2_with_negative"], decisive["do_lower_case"], decisive["doc_stride"]) == (True, True, 128)
+    resume_settings = json.loads((out / "run.json").read_text())["resume_settings"]
+    assert (
+        resume_settings["version_2_with_negative"],
+        resume_settings["do_lower_case"],
+        resume_settings["doc_stride"],
+    ) == (True, True, 128)
 
     assert (tmp_path / "exported" / "saved_model.pb").exists()
 

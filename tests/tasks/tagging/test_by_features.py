@@ -7,9 +7,9 @@ from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import workflow
-from bert_tf.finetuning.recipes import Recipe
+from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.workflow import Plan
+from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
@@ -62,14 +62,15 @@ def test_a_word_is_what_the_encoder_says_of_its_first_piece(write, tmp_path, pre
 
 def test_a_tagger_is_trained_on_them_and_writes_conll(write, tmp_path, pretrained):
     done = workflow.carry_out(
-        run_of(write, tmp_path / "out", pretrained), Plan(True, True, True, [Recipe(4, 3e-2, 20, 1)])
+        run_of(write, tmp_path / "out", pretrained), WorkflowConfig(True, True, True, [Hyperparameters(4, 3e-2, 20, 1)])
     )
     assert done["eval"]["dev"]["eval_f1"] == 1.0
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
     with pytest.raises(InputError, match="bilstm_units was 5, and is 6 now"):
         workflow.carry_out(
-            run_of(write, tmp_path / "out", pretrained, units=6), Plan(True, False, False, [Recipe(4, 3e-2, 20, 1)])
+            run_of(write, tmp_path / "out", pretrained, units=6),
+            WorkflowConfig(True, False, False, [Hyperparameters(4, 3e-2, 20, 1)]),
         )
 
 

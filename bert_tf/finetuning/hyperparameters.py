@@ -1,4 +1,4 @@
-"""What the paper varies when it fine-tunes, as values."""
+"""The hyperparameters that the paper varies when it fine-tunes, as values."""
 
 import dataclasses
 import itertools
@@ -29,7 +29,7 @@ def count_steps(
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class Hyperparameters:
     """What the paper chooses by the dev set (appendix A.3), and the seed.
 
     Attributes:
@@ -53,7 +53,7 @@ class Recipe:
     def applied_to(
         self, config: TrainingConfig, output_dir: str, num_examples: int, warmup_proportion: float
     ) -> TrainingConfig:
-        """A training config with the recipe's values and its number of steps.
+        """A training config with these values and their number of steps.
 
         Raises:
           InputError: if there is not one whole batch.
@@ -93,9 +93,9 @@ def fresh_top_layers(config: BertConfig, count: int) -> str:
     return "|".join(["bert/pooler/.*", *(f"bert/encoder/layer_{i}/.*" for i in blocks)]) if count else ""
 
 
-def recipe_grid(
+def hyperparameter_grid(
     batch_sizes: Sequence[int], learning_rates: Sequence[float], epochs: Sequence[float], seeds: Sequence[int]
-) -> list[Recipe]:
+) -> list[Hyperparameters]:
     """All combinations, each once; those that differ by their seed alone next to one another."""
     combinations = itertools.product(batch_sizes, learning_rates, epochs, seeds)
-    return list(dict.fromkeys(Recipe(*values) for values in combinations))
+    return list(dict.fromkeys(Hyperparameters(*values) for values in combinations))
