@@ -14,8 +14,6 @@ import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
 
-OPTIMIZERS = ("adamw", "lamb")
-
 # Variables with one of these in their name aren't decayed (the release's list).
 NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
 
@@ -90,13 +88,13 @@ class Optimizer(abc.ABC):
 
     Args:
       config: rates and constants.
-      variables: what is trained; two slots are made for each, `<path>/adam_m` and `<path>/adam_v` (or lamb_m, lamb_v).
+      variables: what is trained; two slots are made for each, `<path>/<slot_prefix>_m` and `<path>/<slot_prefix>_v`.
 
     Raises:
       ValueError: if two variables have the same path.
     """
 
-    slot_prefix: str
+    slot_prefix: str  # of the slots' names in checkpoints
 
     def __init__(self, config: OptimizerConfig, variables: Sequence[keras.Variable]) -> None:
         paths = [variable.path for variable in variables]
@@ -248,6 +246,13 @@ class LossScale:
         tf.raw_ops.AssignVariableOp(resource=self.good_steps.handle, value=good)
 
 
+# What --optimizer may name. A new optimizer is a class above and a line here.
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adamw": AdamWeightDecay, "lamb": Lamb}
+
+# The names, as a pattern, of the variables that training adds to a model's weights in a checkpoint.
+TRAINING_STATE = rf"(global_step|.*/({'|'.join(kind.slot_prefix for kind in OPTIMIZERS.values())})_[mv]|loss_scale/.*)"
+
+
 def build_optimizer(config: OptimizerConfig, variables: Sequence[keras.Variable]) -> Optimizer:
     """The optimizer that a config names."""
-    return {"adamw": AdamWeightDecay, "lamb": Lamb}[config.optimizer](config, variables)
+    return OPTIMIZERS[config.optimizer](config, variables)

@@ -102,7 +102,7 @@ class TrainingFlags:
         self._learning_rate = flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.")
         self._save_checkpoints_steps = integer("save_checkpoints_steps", 1000, "Steps between checkpoints.")
         self._iterations_per_loop = integer("iterations_per_loop", 1000, "Most steps that a TPU runs in one go.")
-        self._optimizer = flags.DEFINE_enum("optimizer", "adamw", OPTIMIZERS, "The release's, or LAMB.")
+        self._optimizer = flags.DEFINE_enum("optimizer", "adamw", list(OPTIMIZERS), "The release's, or LAMB.")
         self._bias_correction = boolean("bias_correction", False, "Correct Adam's means for their zero start.")
         self._dtype = flags.DEFINE_enum("dtype", "float32", list(DTYPES), "What products are computed in.")
         self._jit_compile = boolean("jit_compile", False, "Compile the training step with XLA.")

@@ -41,19 +41,21 @@ def golden_path(name: str) -> pathlib.Path:
     return path
 
 
+def _open_golden(name: str):
+    """The text of a file of the golden set. The small cut holds some of the larger files gzipped."""
+    packed = golden_path(name if name.endswith(".gz") or (GOLDEN / name).exists() else name + ".gz")
+    return gzip.open(packed, "rt", encoding="utf-8") if packed.suffix == ".gz" else packed.open(encoding="utf-8")
+
+
 def golden_json(name: str):
     """A JSON file of the golden set, gzipped or not."""
-    path = golden_path(name)
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as reader:
+    with _open_golden(name) as reader:
         return json.load(reader)
 
 
 def golden_lines(name: str) -> list:
     """A JSON-lines file of the golden set, gzipped or not."""
-    path = golden_path(name)
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as reader:
+    with _open_golden(name) as reader:
         return [json.loads(line) for line in reader]
 
 

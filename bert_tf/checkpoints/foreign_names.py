@@ -11,8 +11,6 @@ from collections.abc import Iterable
 HEADS = r"(cls/.*|output_weights|output_bias)"
 # What fine-tuning may put on the encoder: an output layer, and below it a BiLSTM, which no other format has a name for.
 PUT_ON_TOP = rf"({HEADS}|bilstm/.*)"
-# What a training run adds to a released checkpoint.
-TRAINING_STATE = r"(global_step|.*/(adam_[mv]|lamb_[mv])|loss_scale/.*)"
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from bert_tf.checkpoints import foreign_names, run_directory
 from bert_tf.checkpoints.saver import latest_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
+from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
@@ -211,7 +212,7 @@ class RestoreSummary:
     ignored: tuple[str, ...]
 
     def __str__(self) -> str:
-        others = [name for name in self.ignored if not re.fullmatch(foreign_names.TRAINING_STATE, name)]
+        others = [name for name in self.ignored if not re.fullmatch(TRAINING_STATE, name)]
         state = ["training state"] if len(others) < len(self.ignored) else []
         return (
             f"Read {self.source}: {len(self.matched)} variables matched; {len(self.fresh)} left fresh"
@@ -228,7 +229,7 @@ def restore(
     variables: Mapping[str, tf.Variable],
     source: CheckpointSource,
     may_be_fresh: str = foreign_names.PUT_ON_TOP,
-    may_be_ignored: str = f"{foreign_names.PUT_ON_TOP}|{foreign_names.TRAINING_STATE}",
+    may_be_ignored: str = f"{foreign_names.PUT_ON_TOP}|{TRAINING_STATE}",
     flag_name: str = "--init_checkpoint",
 ) -> RestoreSummary:
     """Assigns every variable its tensor.
@@ -315,7 +316,7 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
       InputError: if the encoder isn't the config's, or a tensor is neither encoder nor head.
     """
     expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config).variables}
-    weights = [name for name in source.shapes if not re.fullmatch(foreign_names.TRAINING_STATE, name)]
+    weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
     problems = _problems(
         expected, {name: source.shapes[name] for name in weights}, "bert/pooler/.*", foreign_names.HEADS
     )

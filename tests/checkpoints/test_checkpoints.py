@@ -1,21 +1,24 @@
 import json
 import os
+import re
 
+import keras
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf import checkpoints, convert_checkpoint
+from bert_tf import checkpoints, convert_checkpoint, optimization
 from bert_tf.checkpoints import foreign_names
 from bert_tf.checkpoints.saver import CheckpointSaver, latest_checkpoint, write_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
+from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
-from tests.conftest import assert_close, golden_path, tiny_config
+from tests.conftest import GOLDEN, assert_close, golden_path, tiny_config
 
 
 def weights(model):
@@ -63,17 +66,27 @@ def test_released_checkpoint_survives_bit_for_bit(tmp_path):
             assert np.array_equal(value, before.read(name)), name
 
 
-def test_optimizer_slots_are_ignored():
-    plain = checkpoints.open_checkpoint(str(golden_path("model/gelu") / "bert_model.ckpt"))
-    with_adam = checkpoints.open_checkpoint(str(golden_path("model/gelu/with_adam") / "bert_model.ckpt"))
-    config = BertConfig.from_json_file(str(golden_path("model/gelu/bert_config.json")))
-    model = PretrainingModel(config)
-    summary = checkpoints.restore(checkpoints.named_variables(model.variables), with_adam)
+@pytest.mark.parametrize("name", ["model/gelu/with_adam/bert_model.ckpt", "optimizer/squad_warmup/final.ckpt"])
+def test_optimizer_slots_are_ignored(name):
+    golden_path(f"{name}.index")
+    source = checkpoints.open_checkpoint(str(GOLDEN / name))
+    kind, folder = (SpanModel, "heads") if "squad" in name else (PretrainingModel, "model/gelu")
+    model = kind(BertConfig.from_json_file(str(golden_path(f"{folder}/bert_config.json"))))
+    summary = checkpoints.restore(checkpoints.named_variables(model.variables), source)
     assert len(summary.matched) == len(model.variables)
     assert "global_step" in summary.ignored
+    assert {"bert/embeddings/word_embeddings/adam_m", "bert/embeddings/word_embeddings/adam_v"} <= set(summary.ignored)
     assert not summary.fresh
-    for name, value in weights(model).items():
-        assert np.array_equal(value, plain.read(name))
+    for path, value in weights(model).items():
+        assert np.array_equal(value, source.read(path))
+
+
+def test_the_state_of_every_optimizer_is_known_by_its_names():
+    for name in optimization.OPTIMIZERS:
+        config = OptimizerConfig(1.0, 1, optimizer=name)
+        state = optimization.build_optimizer(config, [keras.Variable([0.0], name="kernel")]).state()
+        assert all(re.fullmatch(optimization.TRAINING_STATE, path) for path in state)
+    assert not re.fullmatch(optimization.TRAINING_STATE, "bert/embeddings/word_embeddings")
 
 
 def test_heads_may_be_fresh_and_are_named(tmp_path):
