@@ -49,6 +49,10 @@ def main() -> None:
     program.say(f"Wrote {len(examples)} lines to {_OUTPUT_FILE.value}.")
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["input_file", "vocab_file", "bert_config_file", "init_checkpoint", "output_file"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "vocab_file", "bert_config_file", "init_checkpoint", "output_file"])
-    program.run(main)
+    cli()

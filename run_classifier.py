@@ -217,6 +217,10 @@ def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:
     )
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["bert_config_file", "task_name", "vocab_file", "output_dir"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["bert_config_file", "task_name", "vocab_file", "output_dir"])
-    program.run(main)
+    cli()

@@ -101,6 +101,10 @@ def main() -> None:
         export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["input_file", "output_dir"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_dir"])
-    program.run(main)
+    cli()

@@ -111,6 +111,8 @@ def main() -> None:
     if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value or _DO_EXPORT.value):
         raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
     export_config = make_export_config() if _DO_EXPORT.value else None
+    if _DO_PREDICT.value:
+        squad_run.check_evaluator(task)
     run = make_run(task)
     plan = AnswerPlan(
         _PREDICT_BATCH_SIZE.value,
@@ -180,6 +182,10 @@ def make_run(task: SquadTask) -> FinetuningRun:
     )
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["output_dir"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["output_dir"])
-    program.run(main)
+    cli()

@@ -106,6 +106,10 @@ def main() -> None:
     convert(_FROM.value, _TO.value, _FORMAT.value, _BERT_CONFIG_FILE.value)
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["from", "to", "format"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["from", "to", "format"])
-    program.run(main)
+    cli()

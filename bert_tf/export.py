@@ -68,7 +68,6 @@ def cli() -> None:
         "null_score_diff_threshold", None, "SQuAD 2.0: there is no answer where its odds are above this."
     )
     export_flags = program_flags.ExportFlags()
-    flags.mark_flags_as_required(["model_dir", "export_dir"])
 
     def main() -> None:
         config = export_flags.config(
@@ -76,7 +75,7 @@ def cli() -> None:
         )
         export_run(model_dir.value, export_flags.export_dir, config)
 
-    program.run(main)
+    program.run(main, required=["model_dir", "export_dir"])
 
 
 if __name__ == "__main__":

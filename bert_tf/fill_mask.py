@@ -93,6 +93,10 @@ def main() -> None:
             print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["model"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["model"])
-    program.run(main)
+    cli()

@@ -36,6 +36,10 @@ def main() -> None:
         raise InputError(f"{failed} of {total} lines could not be used; their answers say why ('error').")
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["model"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["model"])
-    program.run(main)
+    cli()

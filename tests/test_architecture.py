@@ -31,7 +31,7 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 # What data preparation stands on; it runs in many processes, each of which TensorFlow would cost half a gigabyte.
 OF_DATA_PREPARATION = [
     *("config", "tokenization"),
-    *(f"runtime.{name}" for name in ("files", "program", "parallel", "reporting")),
+    *(f"runtime.{name}" for name in ("files", "extras", "program", "parallel", "reporting")),
     *(f"tokenization.{name}" for name in ("tokenizers", "vocabulary", "traced_text")),
     *(f"sequences.{name}" for name in ("packing", "masking", "masking_policy", "random_streams", "example_format")),
 ]

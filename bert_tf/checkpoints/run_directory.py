@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from bert_tf import __version__
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.model.bilstm import BiLstmConfig
@@ -27,7 +28,7 @@ TRIALS_FOLDER = "trials"
 # More changes than these are counted only.
 _NAMED_CHANGES = 20
 
-_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tf-models-official", "numpy")
+_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
 
 
 def prepare(
@@ -71,7 +72,8 @@ def prepare(
             "program": os.path.basename(sys.argv[0]),
             "flags": dict(flags),
             "resume_settings": resume_settings,
-            "versions": {"python": sys.version.split()[0]} | {p: importlib.metadata.version(p) for p in _PACKAGES},
+            "versions": {"python": sys.version.split()[0], "bert-tf": __version__}
+            | {package: importlib.metadata.version(package) for package in _PACKAGES},
             "git_commit": git_commit(),
         },
     )
@@ -193,14 +195,16 @@ def is_causal(checkpoint: str | None) -> bool:
 
 
 def git_commit() -> str:
-    """The commit of this code, with "+changes" where files differ from it; "" outside a checkout."""
-    folder = os.path.dirname(os.path.abspath(__file__))
+    """The commit of this code, with "+changes" where files differ from it; "" where git does not track this file."""
+    folder, name = os.path.split(os.path.abspath(__file__))
 
     def ask(*arguments: str) -> str:
         done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=False)
         return done.stdout.strip() if done.returncode == 0 else ""
 
     try:
+        if not ask("ls-files", name):  # an installed package, perhaps inside the checkout of another project
+            return ""
         commit = ask("rev-parse", "HEAD")
         return commit + ("+changes" if commit and ask("status", "--porcelain", "--untracked-files=no") else "")
     except FileNotFoundError:  # git is not installed

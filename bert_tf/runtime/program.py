@@ -4,7 +4,8 @@ import contextlib
 import errno
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 
 from absl import app, flags, logging
 
@@ -17,13 +18,14 @@ _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 _INTERRUPTED = 130
 
 
-def run(main: Callable[..., None], takes_names: bool = False) -> None:
+def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bool = False) -> None:
     """Parses the flags and runs a program; what the user can mend ends it with a message, and Ctrl-C too.
 
     The exit status is 1 after an InputError, a full disk or a lack of permission, and 130 after Ctrl-C.
 
     Args:
-      main: what the program does.
+      main: what the program does. The flags of its module are the program's own.
+      required: names of flags that must be given.
       takes_names: whether there are arguments beside the flags, such as names of files; `main` is called with them.
     """
 
@@ -46,7 +48,16 @@ def run(main: Callable[..., None], takes_names: bool = False) -> None:
             say("\nInterrupted.")
             sys.exit(_INTERRUPTED)
 
+    _present_as_main(sys.modules[main.__module__])
+    flags.mark_flags_as_required(required)
     app.run(checked)
+
+
+def _present_as_main(module: ModuleType) -> None:
+    """Lets `--help` and `flag_values` find the program's text and flags, also where an installed command imports it."""
+    sys.modules["__main__"].__doc__ = module.__doc__
+    for flag in flags.FLAGS.get_key_flags_for_module(module):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
 def say(message: str) -> None:

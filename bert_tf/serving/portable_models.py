@@ -10,8 +10,7 @@ from types import ModuleType
 
 import tensorflow as tf
 
-from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime import extras, files
 from bert_tf.serving.reader import IDS
 
 LITE_FILE = "ids_int8.tflite"
@@ -41,16 +40,12 @@ def write_lite(function: PlainFunction, path: str) -> None:
 
 
 def import_tf2onnx() -> ModuleType:
-    """The converter, which is not among this project's requirements.
+    """The converter to ONNX.
 
     Raises:
       InputError: if it isn't installed.
     """
-    try:
-        import tf2onnx
-    except ImportError:
-        raise InputError("--export_onnx needs tf2onnx, which is not installed: pip install tf2onnx==1.17.0") from None
-    return tf2onnx
+    return extras.require("tf2onnx", "--export_onnx")
 
 
 def write_onnx(function: PlainFunction, path: str) -> None:
