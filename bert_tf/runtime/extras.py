@@ -26,7 +26,7 @@ def require(module: str, purpose: str) -> ModuleType:
     top_level = module.partition(".")[0]
     package, extra = OPTIONAL[top_level]
     try:
-        return importlib.import_module(module)
+        importlib.import_module(top_level)
     except ModuleNotFoundError as error:
         if error.name != top_level:
             raise
@@ -34,3 +34,4 @@ def require(module: str, purpose: str) -> ModuleType:
             f"{purpose} needs {package}, which is not installed. Install it with `pip install 'bert-tf[{extra}]'` "
             f"(in a checkout of the code: `pip install '.[{extra}]'`)."
         ) from None
+    return importlib.import_module(module)

@@ -38,3 +38,33 @@ def test_an_interruption_is_one_line():
 def test_our_own_errors_are_shown_whole():
     program = ended("RuntimeError('a bug')")
     assert program.returncode == 1 and "Traceback" in program.stderr
+
+
+IMPORTED = """
+from absl import flags
+from bert_tf.runtime import program
+
+SIZE = flags.DEFINE_integer("size", None, "A size.")
+
+def main():
+    print(program.flag_values())
+
+def cli():
+    program.run(main, required=["size"])
+"""
+
+
+def test_a_program_that_a_command_imports_knows_its_own_flags(tmp_path):
+    (tmp_path / "imported.py").write_text(IMPORTED)
+
+    def run(*arguments):
+        command = [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.append({str(tmp_path)!r}); import imported as i; i.cli()",
+        ]
+        return subprocess.run([*command, *arguments], capture_output=True, text=True)
+
+    assert run("--size=3").stdout == "{'size': 3}\n"
+    assert "--size" in run().stderr and run().returncode == 1
+    assert "  --size: A size." in run("--help").stdout
