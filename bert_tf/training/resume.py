@@ -42,7 +42,9 @@ def restore_or_initialize(
     if init_checkpoint:
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         variables = checkpoints.named_variables(model.variables)
-        return checkpoints.restore(variables, source, may_be_fresh=f"{foreign_names.PUT_ON_TOP}|{fresh_variables}")
+        return checkpoints.restore(
+            variables, source, may_be_fresh=f"{foreign_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
+        )
     return None
 
 
