@@ -23,6 +23,7 @@ def map_chunks(
     num_workers: int,
     description: str = "prepare",
     unit: str = "example",
+    *,
     smallest_chunk: int = 500,
 ) -> list[Result]:
     """Cuts a sequence into chunks of consecutive items, and calls a function on each chunk in several processes.

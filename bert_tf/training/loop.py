@@ -69,7 +69,7 @@ def train(
         decayed = sum(trainer.optimizer.decayed)
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
     if start >= end:
-        say(f"The run in {config.output_dir} has already reached step {start} of {end}.")
+        say(f"The run in {config.output_dir} has reached step {start} of {end} already.")
     saver = CheckpointSaver(config.output_dir, config.keep_checkpoint_max)
 
     def save() -> None:
