@@ -116,7 +116,7 @@ class BertConfig:
         Hugging Face's configs can have other values. Only these are written.
 
     Raises:
-      InputError: if a value is out of range or has the wrong type, or if `hidden_size` can't be divided by the heads.
+      InputError: if a value is out of range or has the wrong type, or if the heads don't divide `hidden_size`.
     """
 
     vocab_size: int

@@ -1,7 +1,7 @@
 """The released optimizer (Adam with decoupled weight decay, without bias correction), LAMB, schedule and loss scale.
 
-The code updates plain `tf.Variable`s inside a replica. It is the same for one device, for several devices, where the
-gradients have been summed over the replicas before, and for a step that XLA compiles.
+The code updates plain `tf.Variable`s inside a replica. It works in the same way on one device, on several devices (the
+gradients must be summed over the replicas first), and in a step that XLA compiles.
 """
 
 import abc
@@ -190,9 +190,10 @@ class AdamWeightDecay(Optimizer):
 
 
 class Lamb(Optimizer):
-    """LAMB (You et al., 2020), for batches of tens of thousands of examples: Adam's step, scaled to a variable's norm.
+    """LAMB (You et al., 2020): Adam with a step that is scaled to the norm of each variable.
 
-    The step is not scaled for variables without weight decay, which are biases and those of layer normalisation.
+    It is meant for batches of tens of thousands of examples. The step is not scaled for variables without weight decay,
+    which are biases and the variables of layer normalisation.
     """
 
     slot_prefix = "lamb"
@@ -233,7 +234,7 @@ class LossScale:
         return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps} if self.enabled else {}
 
     def can_shrink(self) -> tf.Tensor:
-        """Whether a smaller scale is possible, with which the gradients may not overflow."""
+        """Whether the scale can be reduced, after which the gradients may be finite."""
         return self.scale.value() > 1.0
 
     def update(self, finite: tf.Tensor) -> None:

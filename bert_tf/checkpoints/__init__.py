@@ -6,7 +6,7 @@ Imports only from lower layers: `runtime`, `config`, `tokenization`, `sequences`
 - `restoring`: opens a checkpoint of any known format and restores it into a model.
 - `foreign_names`: translates the variable names of Hugging Face and Model Garden.
 - `saver`: writes checkpoints in the release's format, and removes old ones.
-- `run_directory`: writes and reads a run's settings, and finds the checkpoint that represents a run.
+- `run_directory`: writes and reads the settings of a run, and finds the folder of its best checkpoint.
 - `pretrained`: `load`, which returns an encoder together with its tokenizer and its config.
 """
 

@@ -17,7 +17,7 @@ TRAINING_STATE = r"(global_step|.*/(adam_[mv]|lamb_[mv])|loss_scale/.*)"
 
 # --- Hugging Face -----------------------------------------------------------------------------------------------------
 
-# The names of heads follow no rule. For all others, rules rewrite "layer_N" and the last_layer part of the name.
+# The names of heads follow no rule. For all others, rules rewrite "layer_N" and the last part of the name.
 _HF_HEADS = {
     "cls/predictions/output_bias": "cls.predictions.bias",
     "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",

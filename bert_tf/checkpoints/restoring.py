@@ -1,10 +1,10 @@
 """Opens checkpoints in the formats of the release, of Hugging Face and of Model Garden, and restores them into models.
 
 Training runs of this project write the release's format: a TensorFlow bundle with the released variable names,
-`global_step` and the optimizer's slots. So the original code can load them, and the same function reads both.
+`global_step` and the optimizer's slots. So the original code can load them, and one function reads both kinds.
 
-Every variable of the model must find its tensor, and every tensor its variable, except for those that the caller allows
-to stay without. Anything else is an error.
+Every variable of the model needs a tensor in the checkpoint, and every tensor needs a variable. The caller may allow
+exceptions by name; any other difference is an error.
 """
 
 import dataclasses
@@ -271,7 +271,7 @@ def _mismatches(
     may_be_fresh: str,
     may_be_ignored: str,
 ) -> list[str]:
-    """Describes the differences between a model (the expected shapes by name) and a checkpoint (the found ones)."""
+    """Describes the differences between the expected shapes of a model and the shapes found in a checkpoint."""
     return [
         *(
             f"{name} has shape {list(found[name])} in the checkpoint, but {list(shape)} in the model"
@@ -305,7 +305,7 @@ def named_variables(variables: Iterable[keras.Variable]) -> dict[str, tf.Variabl
 
 
 def without(source: CheckpointSource, pattern: str) -> CheckpointSource:
-    """The same checkpoint without the tensors that have a released name which matches the pattern."""
+    """The same checkpoint without those tensors that have released names which match the pattern."""
     removed = tuple(name for name in source.shapes if re.fullmatch(pattern, name))
     shapes = {name: shape for name, shape in source.shapes.items() if name not in removed}
     return dataclasses.replace(source, shapes=shapes, ignored=(*source.ignored, *removed))

@@ -24,7 +24,7 @@ BEST_FOLDER = "best"
 # Runs with different hyperparameters; only the best one is used later.
 TRIALS_FOLDER = "trials"
 
-# If more settings have changed, only the number of the others is given.
+# An error message lists at most this number of changed settings, and counts the others.
 _MAX_LISTED_CHANGES = 20
 
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tf-models-official", "numpy")
@@ -35,6 +35,7 @@ def prepare(
     config: BertConfig,
     vocab_file: str,
     flags: Mapping[str, Any],
+    *,
     resume_settings: Mapping[str, Any],
     allow_changes: bool = False,
 ) -> None:

@@ -71,10 +71,10 @@ class CheckpointSaver:
         self.keep_checkpoint_max = keep_checkpoint_max
 
     def save(self, step: int, tensors: Mapping[str, tf.Variable]) -> str:
-        """Writes a checkpoint, lists it as the newest, and then removes those that are too many.
+        """Writes a checkpoint, lists it as the newest, and then removes the oldest ones if there are too many.
 
         Raises:
-          InputError: if the disk is full. The checkpoints before are not changed.
+          InputError: if the disk is full. Earlier checkpoints are not changed.
         """
         prefix = os.path.join(self.folder, f"model.ckpt-{step}")
         try:

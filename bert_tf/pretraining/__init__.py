@@ -1,4 +1,4 @@
-"""Pre-training. Imports only from lower layers; `serving`, `tasks`, the programs and the tests may import it.
+"""Pre-training. Imports only from lower layers; `finetuning` and everything above may import it.
 
 - `run`: `PretrainingRun`, which checks, trains and evaluates. `run_pretraining.py` calls it.
 - `data`: finds the examples of a run and checks that they fit the model.

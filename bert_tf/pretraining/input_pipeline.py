@@ -166,7 +166,7 @@ def evaluation_batches(
     context: tf.distribute.InputContext | None = None,
     masker: Masker | None = None,
 ) -> tf.data.Dataset:
-    """Makes an endless sequence of batches in the order of the files; after the last file, it starts again as released.
+    """Makes an endless sequence of batches. The files are read in order, again and again, as in the release.
 
     See `training_batches` for the arguments. Unmasked examples get the same masks in every evaluation.
     """

@@ -72,8 +72,8 @@ def find_shards(
             size = tf.io.gfile.stat(path).length
             if size != sidecar.file_size:
                 raise InputError(
-                    f"{flag_name}: {path} has {size} bytes, but {sidecar.file_size} by its sidecar. It is incomplete "
-                    "or was changed; make it again."
+                    f"{flag_name}: {path} has {size} bytes, but {sidecar.file_size} are expected by its sidecar. The "
+                    "file is incomplete or was changed; make it again."
                 )
             records = sidecar.records
             for name, expected in (

@@ -93,7 +93,7 @@ def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     return strategy
 
 
-# Linux's names for the instructions that multiply bfloat16 numbers: the first two of x86 (Intel, AMD), the last of Arm.
+# Linux's names for the instructions that multiply bfloat16 numbers: the first two are of x86, the last is of Arm.
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 

@@ -1,4 +1,4 @@
-"""Starts and ends the programs: checks the arguments, and prints errors of the user without a traceback."""
+"""Starts and ends the programs: checks the arguments, and prints input errors without a traceback."""
 
 import contextlib
 import errno

@@ -48,7 +48,7 @@ class TrainableModel(Protocol):
         Args:
           batch: the part of the batch.
           totals: the sums of `totals` over the global batch.
-          seed: [2] the seed for dropout; None turns dropout off.
+          seed: the seed for dropout [2]; None turns dropout off.
         """
 
 
@@ -62,7 +62,7 @@ class TrainingConfig:
       train_batch_size: number of examples per step, over all replicas and micro-batches.
       save_checkpoints_steps: number of steps between two checkpoints; the last step is always saved.
       keep_checkpoint_max: how many checkpoints are kept; 0 for all.
-      iterations_per_loop: the most steps after which metrics are read from the device; a TPU runs them in one loop.
+      iterations_per_loop: largest number of steps between two readings of metrics; a TPU runs them in one loop.
       log_steps: number of steps between two lines of metrics.
       seed: the seed of initial values, data order and dropout.
       dtype: the type of matrix products: "float32", "bfloat16" or "float16".
@@ -125,7 +125,7 @@ class TrainingConfig:
             )
 
     def resume_settings(self) -> dict[str, object]:
-        """The settings that influence the weights, if only by other dropout. A resumed run must have the same."""
+        """The settings that influence the weights, for example through dropout. A resumed run must have the same."""
         return {
             **dataclasses.asdict(self.optimizer),
             "train_batch_size": self.train_batch_size,

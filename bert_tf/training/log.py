@@ -48,7 +48,7 @@ class TrainingLog:
             writer.close()
 
     def advance(self, count: int) -> None:
-        """Moves the progress bar on by some steps."""
+        """Advances the progress bar by some steps."""
         self._bar.update(count)
 
     def has_evaluation(self, step: int) -> bool:

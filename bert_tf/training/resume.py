@@ -52,7 +52,7 @@ def restore_or_initialize(
 
 
 def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None:
-    """Checks early, before any long preparation, that the checkpoint exists from which the run will start.
+    """Checks, before any long preparation, that the checkpoint for the start of the run exists.
 
     Raises:
       InputError: if `init_checkpoint` is needed, but doesn't exist.

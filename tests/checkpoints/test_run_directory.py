@@ -10,7 +10,12 @@ from tests.conftest import tiny_config
 
 def prepare(folder, vocab_file, rate=0.1, allow_changes=False, config=None):
     run_directory.prepare(
-        str(folder), config or tiny_config(), vocab_file, {"flag": 1}, {"learning_rate": rate}, allow_changes
+        str(folder),
+        config or tiny_config(),
+        vocab_file,
+        flags={"flag": 1},
+        resume_settings={"learning_rate": rate},
+        allow_changes=allow_changes,
     )
 
 
@@ -50,7 +55,8 @@ def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write
 
 def test_long_lists_of_changes_are_shortened(tmp_path):
     def prepare(counts):
-        run_directory.prepare(str(tmp_path), tiny_config(), "", {}, {"phases": [{"records": counts}]})
+        settings = {"phases": [{"records": counts}]}
+        run_directory.prepare(str(tmp_path), tiny_config(), "", flags={}, resume_settings=settings)
 
     prepare({str(i): 1 for i in range(30)})
     CheckpointSaver(str(tmp_path), 1).save(1, {"x": 1.0})

@@ -23,8 +23,9 @@ def first_ids(dataset, count):
     return [batch["input_ids"][:, 0].numpy().tolist() for batch in dataset.take(count)]
 
 
-def batches(shards, start=0, count=12, seed=1, context=None, size=3):
-    return first_ids(input_pipeline.training_batches(shards, FEATURES, size, seed, start, context), count)
+def batches(shards, *, start=0, count=12, seed=1, context=None, size=3):
+    dataset = input_pipeline.training_batches(shards, FEATURES, size, seed=seed, start_step=start, context=context)
+    return first_ids(dataset, count)
 
 
 def test_every_epoch_contains_every_record_once(shards):

@@ -82,12 +82,12 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
 def make_run(files, folder, config=None, data=None, **options):
     training = TrainingConfig(str(folder), OptimizerConfig(1e-3, 4, 1), options.pop("train_batch_size", 8))
     return PretrainingRun(
-        config or BertConfig.from_json_file(files[0]),
-        options.pop("objective", "mlm_nsp"),
-        [data or PretrainingData(files[2], LENGTH, PREDICTIONS)],
-        [4],
-        training,
-        DistributionConfig(),
+        config=config or BertConfig.from_json_file(files[0]),
+        objective=options.pop("objective", "mlm_nsp"),
+        data=[data or PretrainingData(files[2], LENGTH, PREDICTIONS)],
+        phase_ends=[4],
+        training_config=training,
+        distribution_config=DistributionConfig(),
         **options,
     )
 

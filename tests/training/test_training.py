@@ -90,7 +90,9 @@ def test_recomputed_gradients_are_the_same():
     assert softmaxes == [2, 4]
 
 
-def run(config, bert_config=None, strategy=None, data=dataset_from_step, describe=str, boundaries=(), evaluation=None):
+def run(
+    config, bert_config=None, strategy=None, *, data=dataset_from_step, describe=str, boundaries=(), evaluation=None
+):
     strategy = strategy or build_strategy(DistributionConfig())
     model = model_for(config, bert_config, strategy)
     data = TrainingData(data, boundaries, describe)
