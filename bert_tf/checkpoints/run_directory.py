@@ -35,8 +35,8 @@ def prepare(
     config: BertConfig,
     vocab_file: str,
     flags: Mapping[str, Any],
-    *,
     resume_settings: Mapping[str, Any],
+    *,
     allow_changes: bool = False,
 ) -> None:
     """Writes a run's settings to its folder. If the run is resumed, first compares them with the recorded ones.
