@@ -264,7 +264,7 @@ class FinetuningRun:
         2. Otherwise those of the run's newest checkpoint.
         3. Otherwise those of `init_checkpoint`.
         """
-        folder = run_directory.judged_folder(self.training_config.output_dir)
+        folder = run_directory.evaluated_folder(self.training_config.output_dir)
         return resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)
 
     @functools.cached_property
