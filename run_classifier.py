@@ -132,9 +132,9 @@ def fine_tune(names: Sequence[str]) -> None:
         _MAX_SEQ_LENGTH.value,
         _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # the candidates count them
         _DISTRIBUTION.config(),
-        None if feature_based else _INIT_CHECKPOINT.value,
-        _NUM_WORKERS.value,
-        fresh_top_layers(config, _REINIT_LAYERS.value),
+        init_checkpoint=None if feature_based else _INIT_CHECKPOINT.value,
+        num_workers=_NUM_WORKERS.value,
+        fresh_variables=fresh_top_layers(config, _REINIT_LAYERS.value),
         bilstm=_BILSTM.config(),
         group_by_length=_GROUP_BY_LENGTH.value,
     )

@@ -172,8 +172,8 @@ def make_run(task: SquadTask) -> FinetuningRun:
         _MAX_SEQ_LENGTH.value,
         _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # counted for each training file
         _DISTRIBUTION.config(),
-        _INIT_CHECKPOINT.value,
-        _NUM_WORKERS.value,
+        init_checkpoint=_INIT_CHECKPOINT.value,
+        num_workers=_NUM_WORKERS.value,
         pad_to_max_seq_length=_PAD_TO_MAX.value,
         bilstm=_BILSTM.config(),
         group_by_length=_GROUP_BY_LENGTH.value,

@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from bert_tf.config import RELEASED_SIZES, BertConfig
-from bert_tf.finetuning.feature_sets import GROUPED_FROM_BATCHES
+from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
 from bert_tf.runtime.distribution import STRATEGIES, DistributionConfig
@@ -159,7 +159,7 @@ def define_group_by_length() -> flags.FlagHolder[bool | None]:
         "group_by_length",
         None,
         "Put training examples of similar length into the same batch, which saves padding; by default where an epoch "
-        f"has at least {GROUPED_FROM_BATCHES} batches, since it costs accuracy on small training sets.",
+        f"has at least {MIN_BATCHES_TO_GROUP} batches, since it costs accuracy on small training sets.",
     )
 
 

@@ -212,13 +212,16 @@ class CustomTask(SentenceTask):
         examples: Sequence[InputExample],
         outputs: ModelOutputs,
         features: FeatureSet,
+        *,
         release_format: bool = False,
     ) -> list[str]:
         """Writes test_results.tsv, and test_predictions in the test file's format.
 
         The latter has id, texts, label and each class's probability; or the score.
         """
-        written = super().write_predictions(output_dir, split, examples, outputs, features, release_format)
+        written = super().write_predictions(
+            output_dir, split, examples, outputs, features, release_format=release_format
+        )
         path = os.path.join(output_dir, f"{split}_predictions{os.path.splitext(self.paths[split])[1].lower()}")
         rows = []
         for i, (example, prediction) in enumerate(zip(examples, self.predictions(outputs), strict=True)):

@@ -107,6 +107,7 @@ class SentenceTask(abc.ABC):
         examples: Sequence[InputExample],
         outputs: ModelOutputs,
         features: FeatureSet,
+        *,
         release_format: bool = False,
     ) -> list[str]:
         """Writes test_results.tsv, and returns the names of what was written."""

@@ -98,7 +98,7 @@ class FeatureTaggingTask(TaggingTask):
         encoder = self.how.encoder
         words = len(windows.word_windows)
         found = np.zeros((words, len(encoder.layers), encoder.config.hidden_size), np.float32)
-        buckets = feature_sets.bucket_lengths(windows.max_length, few=False)
+        buckets = feature_sets.bucket_lengths(windows.max_length, compiled=False)
         with reporting.progress_bar(len(windows), "read the encoder", unit="window") as bar:
             for numbers, batch in feature_sets.batches_by_length(windows, _BATCH_SIZE, buckets):
                 states = encoder.activations(batch)

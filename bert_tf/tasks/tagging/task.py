@@ -289,6 +289,7 @@ class TaggingTask:
         examples: Sequence[Sentence],
         outputs: ModelOutputs,
         features: TaggingFeatures,
+        *,
         release_format: bool = False,
     ) -> list[str]:
         """Writes the split's file again, with the predicted tag as one more column; see `conll.write_predictions`."""
