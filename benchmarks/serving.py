@@ -58,7 +58,8 @@ def export(folder):
     model = ClassifierModel(BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab)), 2)
     encoder = InferenceEncoder(model.encoder, _DTYPE.value)
     texts = TextReader(tokenizer, LENGTH)
-    saved_model.write(ServedClassifier(encoder, model.head, texts, ["yes", "no"], False, True), folder)
+    options = {"labels": ["yes", "no"], "multi_label": False, "is_pair": True}
+    saved_model.write(ServedClassifier(encoder, model.head, texts, **options), folder)
     portable_models.write_lite(finished_run.plain_logits(model), os.path.join(folder, portable_models.LITE_FILE))
 
 

@@ -59,6 +59,7 @@ class ServedClassifier(tf.Module):
         encoder: TextEncoder,
         head: ClassificationHead,
         texts: TextReader,
+        *,
         labels: Sequence[str] | None,
         multi_label: bool,
         is_pair: bool,
@@ -181,5 +182,7 @@ def _exportable_classifier(run: FinishedRun, problem: str, labels: Sequence[str]
     model = ClassifierModel(run.config, len(labels) if labels else 1, problem, **run.encoder_options)
     run.restore(model)
     is_multi_label = problem == "multi_label"
-    served = ServedClassifier(run.encoder(model), model.head, run.texts(), labels, is_multi_label, is_pair)
+    served = ServedClassifier(
+        run.encoder(model), model.head, run.texts(), labels=labels, multi_label=is_multi_label, is_pair=is_pair
+    )
     return Exportable(served, plain_logits(model))

@@ -34,7 +34,9 @@ def _exportable_by_features(run: FinishedRun) -> Exportable:
     )
     say(str(summary))
     frozen = InferenceEncoder(encoder, run.export_config.dtype)
-    served = ServedFeatureTagger(frozen, layers, model, run.tokenizer, run.labels, run.max_seq_length)
+    served = ServedFeatureTagger(
+        frozen, layers, model, run.tokenizer, types=run.labels, max_seq_length=run.max_seq_length
+    )
     return Exportable(served, None)
 
 

@@ -39,6 +39,7 @@ class ServedFeatureTagger(ServedTagger):
         layers: Sequence[int | str],
         tagger: FeatureTagger,
         tokenizer: FullTokenizer,
+        *,
         types: Sequence[str],
         max_seq_length: int,
     ) -> None:
