@@ -162,7 +162,7 @@ def test_the_program_answers_every_line_and_fails_if_a_line_is_invalid(exported,
     output_file = tmp_path / "answers.jsonl"
     command = ["-m", "bert_tf.predict", f"--model={exported}", f"--output_file={output_file}"]
     output = programs.run(*command, typed=typed, expect=1)
-    assert "error: 1 of 2 lines could not be used; their answers say why ('error')." in output
+    assert "error: 1 of 2 lines could not be used; 'error' in their answers gives the reason." in output
     assert "Traceback" not in output
     first, second = map(json.loads, output_file.read_text().splitlines())
     assert first["id"] == 5
@@ -373,7 +373,7 @@ def test_unsupported_exports_of_a_bilstm_are_refused(feature_run, tmp_path):
     assert isinstance(export.build(folder, ExportConfig(dtype="bfloat16")).served, ServedFeatureTagger)
     lost = {"encoder": "gone.ckpt", "feature_layers": [-1], "feature_combination": "weighted_sum", "bilstm_units": 3}
     model = FeatureTagger(config(), 1, 5, BiLstmConfig(units=3), "weighted_sum")
-    with pytest.raises(InputError, match=r"lost reads features of the model .*: there is no checkpoint 'gone\.ckpt'"):
+    with pytest.raises(InputError, match=r"lost needs the features .*: there is no checkpoint 'gone\.ckpt'"):
         export.build(write_run(tmp_path / "lost", model, **TAGGING, **lost), ExportConfig())
 
 

@@ -43,7 +43,9 @@ def run_of(folder, write, **training_options):
     optimizer = OptimizerConfig(1e-3, 1, 0)
     training_config = TrainingConfig(str(folder), optimizer, 4, **training_options)
     task = CustomTask(paths, Columns())
-    return FinetuningRun(task, config, tokenizer, LONGEST, training_config, DistributionConfig(), num_workers=1)
+    return FinetuningRun(
+        task, config, tokenizer, LONGEST, training_config, distribution_config=DistributionConfig(), num_workers=1
+    )
 
 
 def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(tmp_path, write):

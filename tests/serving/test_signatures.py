@@ -178,7 +178,7 @@ def test_choices(tokenizer, pairs):
     ("rules", "bilstm"),
     [
         (AnswerRules(LENGTH, 3, 4, 6, 5), None),
-        (AnswerRules(12, 99, 5, 1, 2, 0.3), None),
+        (AnswerRules(12, 99, 5, 1, 2, null_score_diff_threshold=0.3), None),
         (AnswerRules(LENGTH, 3, 4, 6, 5), BILSTM),
     ],
 )
@@ -199,10 +199,10 @@ def test_answers(tokenizer, rules, bilstm):
         outputs["start_logits"].numpy(),
         outputs["end_logits"].numpy(),
         tokenizer,
-        rules.n_best_size,
-        rules.max_answer_length,
-        is_version_2,
-        rules.null_score_diff_threshold or 0.0,
+        n_best_size=rules.n_best_size,
+        max_answer_length=rules.max_answer_length,
+        version_2_with_negative=is_version_2,
+        null_score_diff_threshold=rules.null_score_diff_threshold or 0.0,
         answer_text="offsets",
     )
     expected = ["" if answer == "empty" else answer for answer in predictions.answers.values()]
@@ -276,10 +276,11 @@ def test_tags(tokenizer, kind, tmp_path):
 
     tokens = [row("tokens", found["num_tokens"][i], i) for i in range(len(texts))]
     assert tokens[:3] == [[], [], ["“", "Ab", "”", "(", "b,a", ")", ".", ".", ".", "c!d", "d", "."]]
-    sentences = [Sentence("", tuple(words), None, (), None, "", 0) for words in tokens if words]
+    fields = {"path": "", "tags": None, "lines": (), "document": None, "problem": "", "line": 0}
+    sentences = [Sentence(words=tuple(words), **fields) for words in tokens if words]
     features = task.featurize(sentences, tokenizer, LENGTH)
     batch = features.batch(np.arange(len(features)), max(20, features.max_length))
-    tag_ids = features.of_words(model.predict(batch)["tags"].numpy())
+    tag_ids = features.at_words(model.predict(batch)["tags"].numpy())
     expected = features.by_sentence([task.tags[i] for i in tag_ids])
     tags = [row("tags", len(words), i) for i, words in enumerate(tokens)]
     assert [row for row in tags if row] == expected
@@ -299,7 +300,7 @@ def test_tags(tokenizer, kind, tmp_path):
     by_words = served.signatures()["words"](words=padded)
     np.testing.assert_array_equal(by_words["tags"], found["tags"])
     np.testing.assert_array_equal(by_words["entity_types"], found["entity_types"])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="behind the last word"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="only after the last word"):
         served.signatures()["words"](words=tf.constant([["", "a"]]))
 
 
