@@ -227,4 +227,5 @@ def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) 
     x = math.sqrt(_FUSED_EPSILON / epsilon) * tf.cast(x, tf.float32)[tf.newaxis]
     mean = tf.reduce_mean(x, axis=[2], keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=[2], keepdims=True)
-    return tf.squeeze(tf.nn.batch_normalization(x, mean, variance, beta, gamma, _FUSED_EPSILON), 0)
+    normalised = tf.nn.batch_normalization(x, mean, variance, offset=beta, scale=gamma, variance_epsilon=_FUSED_EPSILON)
+    return tf.squeeze(normalised, 0)
