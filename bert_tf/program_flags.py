@@ -62,7 +62,7 @@ class ModelSizeFlags:
         if config_file or not self._size.value:
             raise InputError("Either --bert_config_file or --model_size (with the flags that change it) must be given.")
         if not vocab_file:
-            raise InputError("--model_size needs --vocab_file, whose length is the model's vocab_size.")
+            raise InputError("--model_size needs --vocab_file, because it determines the vocab_size of the model.")
         config = BertConfig.named(self._size.value, vocab_size=len(load_vocab(vocab_file)))
         if "hidden_size" in changes:
             changes["intermediate_size"] = 4 * changes["hidden_size"]
@@ -80,7 +80,7 @@ class DistributionFlags:
         self._gcp_project = string("gcp_project", None, "The TPU's project, if it can't be detected.")
         self._master = string("master", None, "The TPU's grpc:// address, if --tpu_name is not given.")
         self._num_tpu_cores = flags.DEFINE_integer("num_tpu_cores", 8, "Expected number of TPU cores; 0 for any.")
-        self._strategy = flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "The devices.")
+        self._strategy = flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "The devices to run on.")
 
     def config(self) -> DistributionConfig:
         """Returns the values of the flags, which must have been parsed."""

@@ -128,13 +128,13 @@ class FeatureSet:
           [B, ...].
         """
         rows = (examples[:, None] * self.choices + np.arange(self.choices)).reshape(-1)
-        places = np.arange(length)
-        mask = places < self.lengths[rows, None]
-        source = np.where(mask, self._starts[rows, None] + places, 0)
+        positions = np.arange(length)
+        mask = positions < self.lengths[rows, None]
+        source = np.where(mask, self._starts[rows, None] + positions, 0)
         batch = {
             "input_ids": np.where(mask, self.input_ids[source], 0),
             "input_mask": mask.astype(np.int32),
-            "segment_ids": (mask & (places >= self.first_lengths[rows, None])).astype(np.int32),
+            "segment_ids": (mask & (positions >= self.first_lengths[rows, None])).astype(np.int32),
         }
         for name, (values, padding) in self.per_token.items():
             is_token = mask.reshape(mask.shape + (1,) * (values.ndim - 1))
@@ -244,9 +244,9 @@ class BatchSampler:
         end = (epoch + 1) * len(self.features) // self.batch_size
         if not self.group_by_length or not first <= step < end:
             return self._shuffled(step, 1)
-        window, place = divmod(step - first, WINDOW_BATCHES)
+        window, number = divmod(step - first, WINDOW_BATCHES)
         begin = first + window * WINDOW_BATCHES
-        return self._window(begin, min(WINDOW_BATCHES, end - begin))[place]
+        return self._window(begin, min(WINDOW_BATCHES, end - begin))[number]
 
     def batch(self, step: int) -> dict[str, np.ndarray]:
         """Returns the padded batch of a step."""
@@ -262,8 +262,8 @@ class BatchSampler:
 
     def _shuffled(self, step: int, steps: int) -> np.ndarray:
         """Returns the examples of `steps` steps from `step` on, in the random order of their epochs [steps * B]."""
-        places = np.arange(step * self.batch_size, (step + steps) * self.batch_size)
-        epochs, offsets = np.divmod(places, len(self.features))
+        positions = np.arange(step * self.batch_size, (step + steps) * self.batch_size)
+        epochs, offsets = np.divmod(positions, len(self.features))
         return np.concatenate([self._epoch(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)])
 
     def _window(self, begin: int, steps: int) -> np.ndarray:

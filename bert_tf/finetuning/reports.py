@@ -64,12 +64,12 @@ def report_evaluation(
         return os.path.join(output_dir, f"{name}{suffix}.{extension}")
 
     reporting.report_results(results, path("eval_results", "txt"))
-    written = dict(results)
+    contents = dict(results)
     if confusion is not None:
         counts, labels = confusion
-        written["confusion_matrix"] = {"labels": list(labels), "counts": counts.tolist()}
+        contents["confusion_matrix"] = {"labels": list(labels), "counts": counts.tolist()}
         plot_confusion_matrix(counts, labels, path("confusion_matrix", "png"))
-    files.write_json(path("eval_results", "json"), written)
+    files.write_json(path("eval_results", "json"), contents)
 
 
 def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) -> None:

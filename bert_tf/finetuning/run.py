@@ -32,7 +32,7 @@ MAX_TOKENIZED_BEFORE_TRAINING = 20_000
 
 
 class FinetuningRun:
-    """A task, a model and a folder.
+    """A fine-tuning run: a task, a model and a folder.
 
     The device is not used until it is needed, because `prepare` can start worker processes only before that.
 

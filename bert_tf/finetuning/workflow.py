@@ -59,7 +59,7 @@ class ReportingTask(Task, Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class WorkflowConfig:
-    """Which steps of fine-tuning are carried out, and how.
+    """The steps of fine-tuning to carry out, and their settings.
 
     Attributes:
       do_train: train.

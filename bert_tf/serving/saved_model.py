@@ -241,8 +241,8 @@ def _size(fields: Mapping[str, Any]) -> int:
 
 def _assertion(error: tf.errors.InvalidArgumentError) -> str:
     """Returns the message of a failed assertion in the graph, without TensorFlow's additions."""
-    found = re.search(r"assertion failed: \[(.*?)\]", error.message)
-    return found.group(1) if found else error.message
+    match = re.search(r"assertion failed: \[(.*?)\]", error.message)
+    return match.group(1) if match else error.message
 
 
 def _count(name: str, outputs: Mapping[str, np.ndarray], row: int, fields: Mapping[str, Any]) -> int | None:

@@ -98,13 +98,13 @@ class CustomTask(SentenceTask):
         """The given classes, or those of the training file, sorted (numbers by value); None for regression."""
         if self.problem == "regression" or self._labels is not None:
             return self._labels
-        found = {label for example in self.examples("train") for label in _as_tuple(example.label)}
-        if not found:
+        labels = {label for example in self.examples("train") for label in _as_tuple(example.label)}
+        if not labels:
             raise InputError(f"{self.paths['train']}: no row has a label, so there is nothing to learn.")
-        if len(found) < 2 and self.problem == "classification":
-            raise InputError(f"{self.paths['train']}: every row has the label {min(found)!r}; two classes are needed.")
+        if len(labels) < 2 and self.problem == "classification":
+            raise InputError(f"{self.paths['train']}: every row has the label {min(labels)!r}; two classes are needed.")
         return tuple(
-            sorted(found, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
+            sorted(labels, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
         )
 
     @property

@@ -160,28 +160,28 @@ def _unknown_label(label: str | None, labels: Sequence[str]) -> str:
     return f"the label {label!r} is unknown; {', '.join(map(repr, labels))} are expected."
 
 
-def check_texts(example: InputExample, place: str) -> None:
+def check_texts(example: InputExample, where: str) -> None:
     """Checks that no text of an example is empty or only white space.
 
     Args:
       example: the row.
-      place: its file and line, for the message.
+      where: its file and line, for the message.
 
     Raises:
       InputError: if a text is empty.
     """
     if not example.text_a.strip():
-        raise InputError(f"{place}: the text is empty.")
+        raise InputError(f"{where}: the text is empty.")
     if example.text_b is not None and not example.text_b.strip():
-        raise InputError(f"{place}: the second text is empty.")
+        raise InputError(f"{where}: the second text is empty.")
 
 
-def check_label(example: InputExample, place: str, labels: Sequence[str] | None) -> None:
+def check_label(example: InputExample, where: str, labels: Sequence[str] | None) -> None:
     """Checks that an example's labels are known classes or, for regression, that its label is a number.
 
     Args:
       example: the row.
-      place: its file and line, for the message.
+      where: its file and line, for the message.
       labels: the classes; None for regression.
 
     Raises:
@@ -189,9 +189,9 @@ def check_label(example: InputExample, place: str, labels: Sequence[str] | None)
     """
     for label in example.label if isinstance(example.label, tuple) else [example.label]:
         if labels is not None and label not in labels:
-            raise InputError(f"{place}: {_unknown_label(label, labels)}")
+            raise InputError(f"{where}: {_unknown_label(label, labels)}")
     if labels is None and not is_number(example.label):
-        raise InputError(f"{place}: the score {example.label!r} is not a number.")
+        raise InputError(f"{where}: the score {example.label!r} is not a number.")
 
 
 def is_number(text: str | None) -> bool:

@@ -114,8 +114,8 @@ class DataConfig:
                 raise InputError(f"--{flag}: not used by --task_name={name}, only by {', '.join(tasks)}. Omit it.")
 
     def _paths(self, names: dict[str, tuple[str, ...]]) -> dict[str, str]:
-        given = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
-        return tables.find_splits(self.data_dir, names, given)
+        given_files = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
+        return tables.find_splits(self.data_dir, names, given_files)
 
 
 _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
@@ -135,6 +135,6 @@ def exportable(run: FinishedRun) -> Exportable:
     """
     name = run.settings["task"]
     if name not in _EXPORTABLES:
-        known = ", ".join(_EXPORTABLES)
-        raise InputError(f"--model_dir: {run.folder}/run.json names the task {name!r}, but one of {known} is expected.")
+        names = ", ".join(_EXPORTABLES)
+        raise InputError(f"--model_dir: {run.folder}/run.json names the task {name!r}, but one of {names} is expected.")
     return _EXPORTABLES[name](run)

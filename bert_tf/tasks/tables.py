@@ -172,8 +172,8 @@ def find_splits(data_dir: str | None, names: Mapping[str, Sequence[str]], given:
         if given.get(split):
             paths[split] = given[split]
         elif data_dir:
-            found = [os.path.join(data_dir, name) for name in candidates]
-            paths[split] = next(filter(files.exists, found), found[0])
+            candidate_paths = [os.path.join(data_dir, name) for name in candidates]
+            paths[split] = next(filter(files.exists, candidate_paths), candidate_paths[0])
     return paths
 
 

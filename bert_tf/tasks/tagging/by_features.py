@@ -90,7 +90,7 @@ class FeatureTaggingTask(TaggingTask):
                 "activations": (self._activations(windows), 0),
             },
             word_windows=np.repeat(np.arange(len(lengths)), lengths),
-            word_places=np.arange(lengths.sum()) - np.repeat(starts, lengths),
+            word_positions=np.arange(lengths.sum()) - np.repeat(starts, lengths),
             sentence_lengths=windows.sentence_lengths,
         )
 
@@ -106,7 +106,7 @@ class FeatureTaggingTask(TaggingTask):
                 # Words are sorted by their windows.
                 firsts, ends = (np.searchsorted(windows.word_windows, numbers, side) for side in ("left", "right"))
                 for row, (first, end) in enumerate(zip(firsts, ends, strict=True)):
-                    activations[first:end] = states[row, windows.word_places[first:end]]
+                    activations[first:end] = states[row, windows.word_positions[first:end]]
                 bar.update(len(numbers))
         return activations
 

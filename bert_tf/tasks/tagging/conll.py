@@ -104,9 +104,8 @@ def _lines(path: str) -> list[str]:
 def _sentence(
     path: str, rows: Sequence[tuple[int, list[str]]], width: int, has_tags: bool, document: int | None
 ) -> Sentence:
-    line, problem = next(
-        ((number, found) for number, cells in rows if (found := _problem(cells, width, has_tags))), (rows[0][0], "")
-    )
+    problems = ((number, _problem(cells, width, has_tags)) for number, cells in rows)
+    line, problem = next(((number, text) for number, text in problems if text), (rows[0][0], ""))
     return Sentence(
         path=path,
         words=tuple(cells[0] for _, cells in rows),

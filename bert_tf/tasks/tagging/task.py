@@ -41,22 +41,22 @@ class TaggingFeatures(FeatureSet):
 
     Attributes:
       word_windows: the window in which each word has its tag, for all words of all sentences in order [W].
-      word_places: the position of each word's first piece in that window [W].
+      word_positions: the position of each word's first piece in that window [W].
       sentence_lengths: the number of words in each sentence [S].
     """
 
     word_windows: np.ndarray = dataclasses.field(kw_only=True)
-    word_places: np.ndarray = dataclasses.field(kw_only=True)
+    word_positions: np.ndarray = dataclasses.field(kw_only=True)
     sentence_lengths: np.ndarray = dataclasses.field(kw_only=True)
 
     def at_words(self, values: np.ndarray) -> np.ndarray:
         """Selects the values at the words' positions: [windows, T] -> [W]."""
-        return values[self.word_windows, self.word_places]
+        return values[self.word_windows, self.word_positions]
 
     def word_values(self, per_token: np.ndarray) -> np.ndarray:
         """Selects the values of the words' first pieces from an array like `input_ids`: [tokens] -> [W]."""
         starts = np.cumsum(self.lengths) - self.lengths
-        return per_token[starts[self.word_windows] + self.word_places]
+        return per_token[starts[self.word_windows] + self.word_positions]
 
     def word_tag_ids(self) -> np.ndarray:
         """The words' tags [W]."""
@@ -174,11 +174,11 @@ class TaggingTask:
         """
         sentences = conll.read_sentences(self.path(split), has_tags=split != "test")
         # Types that are taken from the training file need no check there.
-        known = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
+        known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
         def checked(sentence: Sentence) -> Sentence:
-            for kind, start, _ in sentence.entities() if known is not None else ():
-                if kind not in known:
+            for kind, start, _ in sentence.entities() if known_types is not None else ():
+                if kind not in known_types:
                     raise InputError(
                         f"{sentence.path}, line {sentence.lines[start]}: the entity type {kind!r} is unknown; "
                         f"{', '.join(map(repr, self.labels))} are expected."
@@ -218,7 +218,7 @@ class TaggingTask:
         ids: list[list[int]] = []
         tag_ids: list[np.ndarray] = []
         word_windows: list[int] = []
-        word_places: list[int] = []
+        word_positions: list[int] = []
         for sentences in self._texts(examples):
             words = list(itertools.chain.from_iterable(itertools.islice(encoded, len(sentences))))
             tags = list(itertools.chain.from_iterable(map(self._tag_ids, sentences)))
@@ -226,11 +226,11 @@ class TaggingTask:
             first_pieces = [0, *itertools.accumulate(map(len, words))][:-1]
             lengths = [len(sentence.words) for sentence in sentences]
             for window in windows(lengths, first_pieces, len(pieces), room):
-                places = [first_pieces[word] - window.begin + 1 for word in window.words]
+                positions = [first_pieces[word] - window.begin + 1 for word in window.words]
                 row = np.full(window.end - window.begin + 2, NO_TAG, np.int32)
-                row[places] = [tags[word] for word in window.words]
-                word_windows += [len(ids)] * len(places)
-                word_places += places
+                row[positions] = [tags[word] for word in window.words]
+                word_windows += [len(ids)] * len(positions)
+                word_positions += positions
                 ids.append([cls, *pieces[window.begin : window.end], sep])
                 tag_ids.append(row)
         packed = FeatureSet.from_sequences([(row, [0] * len(row)) for row in ids])
@@ -240,7 +240,7 @@ class TaggingTask:
             packed.first_lengths,
             per_token={"tag_ids": (np.concatenate(tag_ids), NO_TAG)},
             word_windows=np.array(word_windows),
-            word_places=np.array(word_places),
+            word_positions=np.array(word_positions),
             sentence_lengths=np.array([len(sentence.words) for sentence in examples]),
         )
 

@@ -91,7 +91,7 @@ def test_every_window_has_the_greatest_length_and_contains_its_words(lengths, ro
 def outputs_for(features, tag_ids):
     """The outputs of a model that predicts these tags for all words in order."""
     tags = np.zeros((len(features), int(features.lengths.max())), np.int32)
-    tags[features.word_windows, features.word_places] = tag_ids
+    tags[features.word_windows, features.word_positions] = tag_ids
     return {"tags": tags, "loss_sum": np.ones(len(features))}
 
 
