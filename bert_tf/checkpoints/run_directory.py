@@ -197,7 +197,7 @@ def is_causal(checkpoint: str | None) -> bool:
 
 
 def git_commit() -> str:
-    """The Git commit of this code, with "+changes" if tracked files differ from it; "" if Git does not track this file."""
+    """The Git commit of this code, with "+changes" if files differ from it; "" if Git does not track this file."""
     folder, name = os.path.split(os.path.abspath(__file__))
 
     def git(*arguments: str) -> str:
