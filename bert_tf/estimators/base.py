@@ -5,12 +5,11 @@ import contextlib
 import math
 import os
 import random
+import re
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
-
-import numpy as np
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
@@ -24,7 +23,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import SelectionConfig
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.finetuning.workflow import ReportingTask, WorkflowConfig
-from bert_tf.optimization import OptimizerConfig
+from bert_tf.optimization import TRAINING_STATE, OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
@@ -227,16 +226,17 @@ class Estimator(abc.ABC):
         Raises:
           InputError: if nothing was trained yet, or the folder isn't new.
         """
-        run = self._finished()
+        trained = self._check_trained()
         if files.exists(folder) and (not files.is_folder(folder) or files.list_folder(folder)):
             raise InputError(f"save(): {folder} is there already; name a new folder.")
+        source = checkpoints.open_checkpoint(trained, "save()")
+        weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
         names = (run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE)
-        step = run.restore()
         with files.replacing_folder(folder) as new:
             for name in names:
                 files.copy(os.path.join(self.output_dir, name), os.path.join(new, name))
-            tensors = {**checkpoints.named_variables(run.model.variables), "global_step": np.int64(step)}
-            saver.CheckpointSaver(new, keep_checkpoint_max=1).save(step, tensors)
+            tensors = {name: source.read(name) for name in (*weights, "global_step")}
+            saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
 
     def export(self, folder: str, **options: Any) -> None:
         """Exports the trained model as a SavedModel that takes raw texts; see `bert_tf.export.export_run`.
@@ -245,7 +245,7 @@ class Estimator(abc.ABC):
           folder: a new one.
           options: fields of `bert_tf.export.ExportConfig`.
         """
-        self._finished()
+        self._check_trained()
         export_run(self.output_dir, folder, ExportConfig(**options))
 
     # What a kind of estimator brings.
@@ -311,7 +311,7 @@ class Estimator(abc.ABC):
 
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
         """The task of a finished run, and the examples that it makes of a table."""
-        self._finished()
+        self._check_trained()
         if not table:
             raise InputError("x has no examples.")
         with self._written(split, table) as folder:
@@ -322,15 +322,22 @@ class Estimator(abc.ABC):
         self, task: ReportingTask, examples: Sequence[Any], batch_size: int
     ) -> tuple[ModelOutputs, FeatureSet]:
         features = task.featurize(examples, self.tokenizer, self._flags["max_seq_length"])
-        run = self._finished(task)
-        return run.predict(features, batch_size, shown=False), features
+        return self._model_of(task).predict(features, batch_size, shown=False), features
 
-    def _finished(self, task: ReportingTask | None = None) -> FinetuningRun:
-        """The run with the weights that it is judged with; built again only if the task has other classes."""
-        if not saver.latest_checkpoint(run_directory.judged_folder(self.output_dir)):
+    def _check_trained(self) -> str:
+        """The checkpoint that the run is judged with.
+
+        Raises:
+          InputError: if there is none yet.
+        """
+        checkpoint = saver.latest_checkpoint(run_directory.judged_folder(self.output_dir))
+        if checkpoint is None:
             raise InputError(f"{type(self).__name__}: there is no trained model yet; call fit() or load() first.")
-        if self._trained is None or (task and task.labels != self._trained.task.labels):
-            task = task or self._task(os.path.join(self.output_dir, DATA_FOLDER), do_train=False)
+        return checkpoint
+
+    def _model_of(self, task: ReportingTask) -> FinetuningRun:
+        """A run with the trained weights; built again only if the task has other classes than the last one."""
+        if self._trained is None or task.labels != self._trained.task.labels:
             config = TrainingConfig(self.output_dir, OptimizerConfig(1.0, 1), 1, dtype=self._flags["dtype"])
             self._trained = self._run(task, config)
             self._trained.restore()

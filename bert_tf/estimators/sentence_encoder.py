@@ -26,17 +26,17 @@ class Encoder:
 
     Args:
       bert: the model.
-      max_seq_length: longer sequences are cut.
+      max_seq_length: longer sequences are cut; by default those with more pieces than the model has positions.
     """
 
-    def __init__(self, bert: LoadedBert, max_seq_length: int = 128) -> None:
-        bert.config.check_sequence_length(max_seq_length)
+    def __init__(self, bert: LoadedBert, max_seq_length: int | None = None) -> None:
         self.bert = bert
-        self.max_seq_length = max_seq_length
+        self.max_seq_length = max_seq_length or bert.config.max_position_embeddings
+        bert.config.check_sequence_length(self.max_seq_length)
 
     @classmethod
     def from_pretrained(
-        cls, path: str, *, max_seq_length: int = 128, do_lower_case: bool | None = None, dtype: str = "float32"
+        cls, path: str, *, max_seq_length: int | None = None, do_lower_case: bool | None = None, dtype: str = "float32"
     ) -> Self:
         """An encoder with a model's weights; the arguments are those of `bert_tf.load`.
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.checkpoints import run_directory
 from bert_tf.estimators import rows
 from bert_tf.estimators.base import Estimator
 from bert_tf.runtime.files import InputError
@@ -89,7 +90,8 @@ class Classifier(_TextEstimator):
     @property
     def labels(self) -> list[str]:
         """The classes, in the order of the columns of `predict_proba`."""
-        return list(self._finished().task.labels)
+        self._check_trained()
+        return run_directory.recorded_labels(self.output_dir)
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The probability of each class, [examples, classes], in the order of `labels`."""

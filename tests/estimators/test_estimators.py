@@ -19,7 +19,7 @@ TEXTS = [*GOOD, *BAD] * 6
 LABELS = ["pos", "pos", "neg", "neg"] * 6
 FIT = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3}
 # Enough for the tiny model to tell the two kinds of texts apart.
-LEARN = {"epochs": 10, "batch_size": 8, "learning_rate": 5e-3, "evaluate_every": "end"}
+LEARN = {"epochs": 20, "batch_size": 8, "learning_rate": 5e-3, "evaluate_every": "end"}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_pa
         classifier.save(str(tmp_path / "saved"))
     loaded.export(str(tmp_path / "exported"))
     served = bert_tf.export.load(str(tmp_path / "exported"))
-    assert_close(served(TEXTS[:4])["probabilities"], probabilities, 1e-5)
+    assert_close(served(text_a=TEXTS[:4])["probabilities"], probabilities, 1e-5)
 
 
 def test_weights_are_those_of_the_program(pretrained, tmp_path):
@@ -100,10 +100,10 @@ def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained
 
 def test_several_labels_of_pairs(pretrained):
     estimator = bert_tf.Classifier.from_pretrained(
-        pretrained, labels=["fine", "poor", "day"], multi_label=True, max_seq_length=16
+        pretrained, labels=["fine", "poor"], multi_label=True, max_seq_length=16
     )
     pairs = [(text, "words") for text in TEXTS]
-    labels = [[label for label in ("fine", "poor", "day") if label in text] for text in TEXTS]
+    labels = [[label for label in ("fine", "poor") if label in text] for text in TEXTS]
     estimator.fit(pairs, labels, **LEARN)
     assert estimator.predict(pairs[:4]) == labels[:4]
 
