@@ -104,12 +104,12 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
 
 
 class ModelFiles(NamedTuple):
-    """What lies in the folder of a pre-trained model.
+    """The parts of a pre-trained model.
 
     Attributes:
-      checkpoint: the newest, or the best, of the folder.
-      config: of the encoder.
-      tokenizer: None where there is no vocabulary beside the checkpoint.
+      checkpoint: the prefix or the file of the checkpoint.
+      config: the config of the encoder.
+      tokenizer: None if there is no vocabulary in the folder of the checkpoint.
     """
 
     checkpoint: str
@@ -122,11 +122,11 @@ def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> 
 
     Args:
       path: a folder or a checkpoint prefix.
-      flag_name: how the user knows it, for messages.
+      flag_name: the flag or function that got the path, for messages.
       do_lower_case: the tokenizer's casing.
 
     Raises:
-      InputError: if something is missing, or doesn't fit together.
+      InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
     """
     checkpoint = checkpoints.find_checkpoint(path, flag_name)
     folder = run_directory.folder_of_checkpoint(checkpoint)

@@ -281,7 +281,7 @@ class Estimator(abc.ABC):
             self._flags["max_seq_length"],
             config,
             self._distribution,
-            self._init_checkpoint,
+            init_checkpoint=self._init_checkpoint,
             group_by_length=group_by_length,
         )
 
