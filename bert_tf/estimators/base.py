@@ -330,7 +330,7 @@ class Estimator(abc.ABC):
         Raises:
           InputError: if there is none yet.
         """
-        checkpoint = saver.latest_checkpoint(run_directory.judged_folder(self.output_dir))
+        checkpoint = saver.latest_checkpoint(run_directory.evaluated_folder(self.output_dir))
         if checkpoint is None:
             raise InputError(f"{type(self).__name__}: there is no trained model yet; call fit() or load() first.")
         return checkpoint
