@@ -53,5 +53,5 @@ class Tagger(Estimator):
         """The tags of the words of each sentence, in the IOB2 scheme."""
         task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
         outputs, features = self._outputs(task, examples, batch_size)
-        tags = np.array(task.tags)[features.of_words(outputs["tags"])]
+        tags = np.array(task.tags)[features.at_words(outputs["tags"])]
         return [list(map(str, sentence)) for sentence in features.by_sentence(tags)]
