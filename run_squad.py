@@ -33,7 +33,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tasks.squad import interactive
 from bert_tf.tasks.squad import run as squad_run
-from bert_tf.tasks.squad.answerer import ENSEMBLE_METHODS, Answerer, AnswerPlan
+from bert_tf.tasks.squad.answerer import ENSEMBLE_METHODS, AnswerConfig, Answerer
 from bert_tf.tasks.squad.examples import ANSWER_TEXTS
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
 from bert_tf.tokenization import load_tokenizer
@@ -112,7 +112,7 @@ def main() -> None:
         raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
     export_config = make_export_config() if _DO_EXPORT.value else None
     run = make_run(task)
-    plan = AnswerPlan(
+    plan = AnswerConfig(
         _PREDICT_BATCH_SIZE.value,
         _NULL_THRESHOLD.value,
         _TUNE_NULL_THRESHOLD.value,

@@ -27,7 +27,7 @@ from benchmarks.released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
 from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
 from bert_tf.runtime import reporting
 from bert_tf.tasks import squad
-from bert_tf.tasks.squad import predictions, released_decoding
+from bert_tf.tasks.squad import predictions, released
 from bert_tf.tokenization import FullTokenizer
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "Questions to answer.")
@@ -58,7 +58,7 @@ def character_final_text(pred_text, orig_text, do_lower_case, verbose_logging=Fa
 def the_release_s_way():
     """`write_predictions` as slow as the release's."""
     with (
-        mock.patch.object(released_decoding, "get_final_text", character_final_text),
+        mock.patch.object(released, "get_final_text", character_final_text),
         mock.patch.object(predictions, "_n_best_json", lambda n_best: json.dumps(n_best, indent=4)),
     ):
         yield

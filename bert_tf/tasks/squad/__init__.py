@@ -4,7 +4,7 @@ The way of a question: `read_squad` -> examples -> `featurize` -> windows -> the
 -> `evaluate`. The release's `convert_examples_to_features` and `write_predictions` go the same way window by window.
 """
 
-from bert_tf.tasks.squad.decoding import check_decoding, decode
+from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.ensemble import average_distributions, merge_n_best, read_n_best
 from bert_tf.tasks.squad.evaluation import (
     evaluate,
@@ -25,13 +25,14 @@ from bert_tf.tasks.squad.examples import (
 )
 from bert_tf.tasks.squad.predictions import SquadPredictions, report_differences
 from bert_tf.tasks.squad.realignment import get_final_text
-from bert_tf.tasks.squad.released_decoding import RawResult, write_predictions
-from bert_tf.tasks.squad.released_features import (
+from bert_tf.tasks.squad.released import (
     FeatureWriter,
     InputFeatures,
-    check_window_lengths,
+    RawResult,
     convert_examples_to_features,
+    write_predictions,
 )
+from bert_tf.tasks.squad.rules import check_decoding, check_window_lengths
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 
 __all__ = [

@@ -27,7 +27,7 @@ ENSEMBLE_METHODS = ("distributions", "nbest")
 
 
 @dataclasses.dataclass(frozen=True)
-class AnswerPlan:
+class AnswerConfig:
     """With what questions are answered.
 
     Attributes:
@@ -78,7 +78,7 @@ class Answerer:
       InputError: if there is no such model, it doesn't go with the vocabulary, or only lists are to be merged.
     """
 
-    def __init__(self, run: FinetuningRun, plan: AnswerPlan) -> None:
+    def __init__(self, run: FinetuningRun, plan: AnswerConfig) -> None:
         if plan.merges_lists:
             raise InputError(
                 "--ensemble_method=nbest merges lists made before, so it can't answer what is typed. "
@@ -153,7 +153,7 @@ def check_same_tokenizer(folder: str, tokenizer: FullTokenizer) -> None:
             )
 
 
-def choose_null_threshold(plan: AnswerPlan, folders: Sequence[str], model: str) -> float:
+def choose_null_threshold(plan: AnswerConfig, folders: Sequence[str], model: str) -> float:
     """The threshold that was asked for, or that was tuned for a model and lies in one of the folders, or else 0."""
     if plan.null_score_diff_threshold is not None:
         return plan.null_score_diff_threshold

@@ -14,7 +14,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.squad.answerer import Answerer, AnswerPlan, choose_null_threshold
+from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer, choose_null_threshold
 from bert_tf.tasks.squad.ensemble import merge_n_best, read_n_best, read_null_odds
 from bert_tf.tasks.squad.evaluation import (
     NULL_THRESHOLD_FILE,
@@ -71,7 +71,7 @@ def train(
         init_checkpoint = folder
 
 
-def predict(run: FinetuningRun, plan: AnswerPlan) -> dict[str, float]:
+def predict(run: FinetuningRun, plan: AnswerConfig) -> dict[str, float]:
     """Answers a file, writes the release's files, and evaluates the answers if the right ones are known.
 
     Args:
@@ -118,7 +118,7 @@ def evaluate_file(task: SquadTask, path: str, output_dir: str) -> dict[str, floa
     return results
 
 
-def _merge(run: FinetuningRun, plan: AnswerPlan) -> tuple[SquadPredictions, str, float]:
+def _merge(run: FinetuningRun, plan: AnswerConfig) -> tuple[SquadPredictions, str, float]:
     """The answers of several finished runs' n-best lists, what they come from, and the threshold that is used."""
     is_version_2 = run.task.config.version_2_with_negative
     model = f"{plan.ensemble_method} of {', '.join(plan.ensemble_dirs)}"
@@ -145,7 +145,7 @@ def _read_lists(folder: str, asked: set[str]) -> dict[str, list[dict[str, Any]]]
     return n_best
 
 
-def _keep_threshold(path: str, results: Mapping[str, float], plan: AnswerPlan, model: str) -> None:
+def _keep_threshold(path: str, results: Mapping[str, float], plan: AnswerConfig, model: str) -> None:
     """Stores the tuned threshold; one that was tuned for this model before stays, unless it is asked for."""
     is_tuned = files.exists(path) and read_null_threshold(path)[1] == model
     if plan.tune_null_threshold or (plan.tune_null_threshold is None and not is_tuned):

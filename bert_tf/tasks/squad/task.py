@@ -11,10 +11,10 @@ from bert_tf.finetuning.models import SpanModel
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.squad.decoding import check_decoding, decode
+from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, check_answer_text, read_squad
 from bert_tf.tasks.squad.predictions import SquadPredictions, report_differences
-from bert_tf.tasks.squad.released_features import check_window_lengths
+from bert_tf.tasks.squad.rules import check_decoding, check_window_lengths
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.tokenization import FullTokenizer
 
