@@ -1,21 +1,21 @@
-"""Fine-tunes BERT on SQuAD 1.1 and 2.0: trains, predicts, evaluates, answers what is typed, exports.
+"""Fine-tunes BERT on SQuAD 1.1 and 2.0: trains, predicts, evaluates, answers typed questions, exports.
 
 The folder of a finished run (--output_dir) holds:
 
     model.ckpt-STEP.*          the last checkpoints: released variable names, `cls/squad/output_weights` and `_bias`
-    checkpoint                 which of them is the newest
-    bert_config.json           of the model
-    vocab.txt                  of the tokenizer
+    checkpoint                 the name of the newest checkpoint
+    bert_config.json           the model's configuration
+    vocab.txt                  the tokenizer's vocabulary
     run.json                   flags, versions, and under "resume_settings" do_lower_case, max_seq_length, doc_stride,
                                max_query_length, version_2_with_negative, answer_text, bilstm_layers and _units if any
-    null_threshold.json        SQuAD 2.0: {"null_score_diff_threshold", "best_f1", "model"}; tuned when the first file
-                               with right answers was predicted, used from then on
+    null_threshold.json        SQuAD 2.0: {"null_score_diff_threshold", "best_f1", "model"}; tuned on the first
+                               predicted file with right answers, and used for later predictions
     predictions.json           id -> answer
     nbest_predictions.json     id -> answers, best first, with probabilities and logits
     null_odds.json             SQuAD 2.0: id -> score of no answer minus that of the best answer
     eval_results.txt, .json    the scores of these predictions
-    metrics.jsonl              of training
-    stage_1, stage_2...        the same of training files before the last, if there were several
+    metrics.jsonl              the metrics of training
+    stage_1, stage_2...        the same for the training files before the last, if there are several
 """
 
 import os
@@ -31,7 +31,6 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportConfig
-from bert_tf.tasks.squad import interactive
 from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import ENSEMBLE_METHODS, AnswerConfig, Answerer
 from bert_tf.tasks.squad.examples import ANSWER_TEXTS
@@ -45,7 +44,7 @@ _BERT_CONFIG_FILE = flags.DEFINE_string(
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model; by default the finished run's.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where checkpoints, logs and answers are written.")
 _TRAIN_FILE = flags.DEFINE_list(
-    "train_file", [], "SQuAD JSON to train on; several, with commas between, are trained on in turn."
+    "train_file", [], "SQuAD JSON to train on; several files, separated by commas, are used in turn."
 )
 _PREDICT_FILE = flags.DEFINE_string("predict_file", None, "SQuAD JSON to be answered.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
@@ -53,40 +52,53 @@ _INIT_CHECKPOINT = flags.DEFINE_string(
 )
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "True for uncased models, False for cased ones.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Longest window: question, text and special tokens.")
-_DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Pieces between the starts of two windows of a long text.")
+_DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Pieces between the begins of two windows of a long text.")
 _MAX_QUERY_LENGTH = flags.DEFINE_integer("max_query_length", 64, "Longer questions are cut.")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
-_DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Answer, and evaluate if the right answers are known.")
+_DO_PREDICT = flags.DEFINE_bool(
+    "do_predict", False, "Answer --predict_file, and evaluate the answers if the right ones are known."
+)
 _PREDICT_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 8, "Windows in a prediction batch, on each device.")
-_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "How often each training file is gone through.")
-_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of the steps in which the rate rises.")
+_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes through each training file.")
+_WARMUP_PROPORTION = flags.DEFINE_float(
+    "warmup_proportion", 0.1, "Share of the steps in which the learning rate rises."
+)
 _N_BEST_SIZE = flags.DEFINE_integer("n_best_size", 20, "Answers that are listed for each question.")
-_MAX_ANSWER_LENGTH = flags.DEFINE_integer("max_answer_length", 30, "Longest answer, in pieces.")
+_MAX_ANSWER_LENGTH = flags.DEFINE_integer("max_answer_length", 30, "The longest answer, in pieces.")
 _VERBOSE_LOGGING = flags.DEFINE_bool("verbose_logging", False, "Name answers that can't be aligned with the text.")
 _VERSION_2 = flags.DEFINE_bool("version_2_with_negative", False, "SQuAD 2.0: some questions have no answer.")
 _NULL_THRESHOLD = flags.DEFINE_float(
     "null_score_diff_threshold",
     None,
-    "SQuAD 2.0: there is no answer where its odds are above this; by default the one tuned for the model, or else 0.",
+    "SQuAD 2.0: odds above it mean that there is no answer; by default the one tuned for the model, or else 0.",
 )
 _TRAINING = program_flags.TrainingFlags()
 _DISTRIBUTION = program_flags.DistributionFlags()
 # New ones.
 _ANSWER_TEXT = flags.DEFINE_enum(
-    "answer_text", "release", ANSWER_TEXTS, "Answers as the release aligns them, or by their characters' offsets."
+    "answer_text", "release", ANSWER_TEXTS, "Take answers as the release aligns them, or by their character offsets."
 )
 _FIX_ANSWER_OFFSETS = flags.DEFINE_bool(
-    "fix_answer_offsets", False, "Use training answers that stand elsewhere than their file says, at the nearest place."
+    "fix_answer_offsets",
+    False,
+    "If a training answer isn't at the place given in the file, use it at the nearest place.",
 )
 _PAD_TO_MAX = flags.DEFINE_bool(
-    "pad_to_max_seq_length", False, "Pad all windows alike, as the release does; slower, with the same n-best lists."
+    "pad_to_max_seq_length",
+    False,
+    "Pad all windows to the same length, as the release does; slower, with the same n-best lists.",
 )
 _TUNE_NULL_THRESHOLD = flags.DEFINE_bool(
-    "tune_null_threshold", None, "SQuAD 2.0: store the best threshold; by default if none was tuned for the model yet."
+    "tune_null_threshold",
+    None,
+    "SQuAD 2.0: store the best threshold; by default only if none was tuned for the model yet.",
 )
-_ENSEMBLE_DIRS = flags.DEFINE_list("ensemble_dirs", [], "Folders of finished runs, which answer together.")
+_ENSEMBLE_DIRS = flags.DEFINE_list("ensemble_dirs", [], "Folders of finished runs that answer together.")
 _ENSEMBLE_METHOD = flags.DEFINE_enum(
-    "ensemble_method", "distributions", ENSEMBLE_METHODS, "Average what models say, or merge n-best lists they made."
+    "ensemble_method",
+    "distributions",
+    ENSEMBLE_METHODS,
+    "Average the models' distributions, or merge their n-best lists.",
 )
 _BILSTM = program_flags.BiLstmFlags()
 _INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer paragraphs and questions from the terminal.")
@@ -101,7 +113,7 @@ _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though 
 
 
 def main() -> None:
-    """Flags to a task and a run; then what was asked for, in turn."""
+    """Makes the task and the run from the flags, and then trains, predicts, answers and exports as asked."""
     if _VERBOSE_LOGGING.value:
         logging.set_verbosity(logging.INFO)
     task = SquadTask(make_config(), _TRAIN_FILE.value, _PREDICT_FILE.value)
@@ -112,7 +124,7 @@ def main() -> None:
         raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
     export_config = make_export_config() if _DO_EXPORT.value else None
     run = make_run(task)
-    plan = AnswerConfig(
+    answer_config = AnswerConfig(
         _PREDICT_BATCH_SIZE.value,
         _NULL_THRESHOLD.value,
         _TUNE_NULL_THRESHOLD.value,
@@ -126,9 +138,9 @@ def main() -> None:
         )
         squad_run.train(run, hyperparameters, _WARMUP_PROPORTION.value, program.flag_values(), _ALLOW_CHANGES.value)
     if _DO_PREDICT.value:
-        squad_run.predict(run, plan)
+        squad_run.predict(run, answer_config)
     if _INTERACTIVE.value:
-        interactive.interact(Answerer(run, plan))
+        squad_run.interact(Answerer(run, answer_config))
     if export_config is not None:
         export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 
@@ -161,7 +173,7 @@ def make_export_config() -> ExportConfig:
 
 
 def make_run(task: SquadTask) -> FinetuningRun:
-    """The run, whose model may be one that was trained before."""
+    """The run; its model may have been trained before."""
     finished = (_ENSEMBLE_DIRS.value or [_OUTPUT_DIR.value])[0]
     config_file = _BERT_CONFIG_FILE.value or os.path.join(finished, run_directory.CONFIG_FILE)
     vocab_file = _VOCAB_FILE.value or os.path.join(finished, run_directory.VOCAB_FILE)

@@ -1,16 +1,16 @@
-"""SQuAD 1.1 and 2.0: the release's names, and the functions that the program calls; each is explained where it is made.
+"""SQuAD 1.1 and 2.0: the release's names, and the functions of the program.
 
-The way of a question: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` -> answers
--> `evaluate`. The release's `convert_examples_to_features` and `write_predictions` go the same way window by window.
+From questions to scores: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` ->
+answers -> `evaluate`. The release's `convert_examples_to_features` and `write_predictions` call the same functions, and
+`served.py` follows the same rules (`rules.py`) inside a TensorFlow graph.
 """
 
 from bert_tf.tasks.squad.decoding import decode
-from bert_tf.tasks.squad.ensemble import average_distributions, merge_n_best, read_n_best
+from bert_tf.tasks.squad.ensemble import average_distributions, merge_n_best
 from bert_tf.tasks.squad.evaluation import (
     evaluate,
     evaluate_v1,
     evaluate_v2,
-    read_answers,
     read_null_threshold,
     tune_null_threshold,
     write_null_threshold,
@@ -23,7 +23,7 @@ from bert_tf.tasks.squad.examples import (
     read_squad,
     read_squad_examples,
 )
-from bert_tf.tasks.squad.predictions import SquadPredictions, report_differences
+from bert_tf.tasks.squad.predictions import SquadPredictions, read_answers, read_n_best, report_differences
 from bert_tf.tasks.squad.realignment import get_final_text
 from bert_tf.tasks.squad.released import (
     FeatureWriter,

@@ -218,9 +218,9 @@ def place_answers(
             is_answer &= spans.score >= null_score
 
     def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
-        """[B, (pieces)], [B] -> [B]; 0 where there is no piece."""
-        values = tf.pad(places.flat_values, [[0, 1]])
-        return tf.where(is_answer, tf.gather(values, places.row_starts() + piece), 0)
+        """[B, (pieces)], [B] -> [B]; 0 where there is no answer, and therefore `piece` may lie outside the context."""
+        values = tf.pad(places.flat_values, [[1, 0]])
+        return tf.gather(values, tf.where(is_answer, places.row_starts() + piece + 1, 0))
 
     first_byte, end_byte = at(pieces.byte_starts, spans.first_piece), at(pieces.byte_ends, spans.last_piece)
     return {

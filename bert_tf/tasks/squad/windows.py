@@ -47,8 +47,8 @@ class Document:
       words: its words, as the release splits it.
       ids: [P] piece ids.
       first_piece: for each word the index of its first piece.
-      context: the paragraph as it stands in the file; None if only its words are known.
-      spans: [P] for each piece its characters [start, end) in `context`; None unless answers are taken from there.
+      context: the paragraph as written in the file; None if only its words are known.
+      spans: [P] for each piece its characters [start, end) in `context`; None unless `answer_text` is "offsets".
     """
 
     words: list[str]

@@ -16,7 +16,6 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
-from bert_tf.tasks.squad import interactive
 from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
@@ -248,7 +247,7 @@ def test_answers_of_any_system_are_evaluated(folder, tmp_path):
 def test_typed_questions_are_answered(folder, tmp_path, capsys):
     run = run_on(folder, tmp_path, None, version_2=True, init_checkpoint=str(folder / "run"))
     answerer = Answerer(run, AnswerConfig(null_score_diff_threshold=1e9))
-    interactive.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
+    squad_run.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
     out = capsys.readouterr().out
     assert out.count("probability") == 3
     assert out.splitlines()[2].split()[-1] == "x"
@@ -259,7 +258,7 @@ def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(folder, tmp_pa
     run = run_on(folder, tmp_path, None, init_checkpoint=str(folder / "run"))
     typed = io.TextIOWrapper(io.BytesIO(b"b c\xff x\n\nd \xc3\xa9\n"), encoding="ascii")
     monkeypatch.setattr("sys.stdin", typed)
-    interactive.interact(Answerer(run, AnswerConfig()))
+    squad_run.interact(Answerer(run, AnswerConfig()))
     assert capsys.readouterr().out.count("probability") == 1
 
 

@@ -90,24 +90,6 @@ def test_features(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_windows_of_a_file_are_the_same_features(name):
-    windows = windows_of(name)
-    features = features_of(name)
-    assert windows.unique_ids.tolist() == [feature.unique_id for feature in features]
-    assert windows.example_index.tolist() == [feature.example_index for feature in features]
-    batch = windows.batch(np.arange(len(features)), len(features[0].input_ids))
-    for key in ("input_ids", "input_mask", "segment_ids"):
-        assert batch[key].dtype == np.int32
-        assert batch[key].tolist() == [getattr(feature, key) for feature in features]
-    for key in ("start_position", "end_position"):
-        assert batch[key + "s"].tolist() == [getattr(feature, key) or 0 for feature in features]
-    _, is_max_context = windows.padded(slice(0, len(features)), len(features[0].input_ids))
-    for shown, feature in zip(is_max_context, features, strict=True):
-        best = [position for position, is_best in feature.token_is_max_context.items() if is_best]
-        assert np.flatnonzero(shown).tolist() == best
-
-
-@pytest.mark.parametrize("name", CASES)
 def test_records(name, tmp_path):
     case = golden_json("squad/index.json")["cases"][name]
     writer = squad.FeatureWriter(str(tmp_path / "out" / "features.tfrecord"), case["is_training"])

@@ -130,10 +130,6 @@ def test_long_contexts(letters):
     windows = squad.featurize([squad.make_example("q", "a?", context)], letters, 384, 128, 64, is_training=False)
     shown = windows.padded(slice(0, len(windows)), 384)[1]
     assert shown.sum() == len(windows.documents[0].ids)  # every piece is shown best in exactly one window
-    features = features_of([squad.make_example("q", "a?", context[:6000])], letters, 384, 128, 64)
-    start = squad.featurize([squad.make_example("q", "a?", context[:6000])], letters, 384, 128, 64, is_training=False)
-    best = [[p for p, is_best in f.token_is_max_context.items() if is_best] for f in features]
-    assert [np.flatnonzero(x).tolist() for x in start.padded(slice(0, len(start)), 384)[1]] == best
 
 
 @pytest.mark.parametrize(
