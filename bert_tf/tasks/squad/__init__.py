@@ -1,8 +1,21 @@
 """SQuAD 1.1 and 2.0: the release's names, and the functions of the program.
 
 From questions to scores: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` ->
-answers -> `evaluate`. The release's `convert_examples_to_features` and `write_predictions` call the same functions, and
-`served.py` follows the same rules (`rules.py`) inside a TensorFlow graph.
+answers -> `evaluate`.
+
+    examples       questions and paragraphs from SQuAD files
+    rules          the rules of windows and answers that arrays and the served graph share
+    windows        questions and paragraphs -> windows, as arrays
+    decoding       logits -> ranked answers, as arrays
+    realignment    predicted pieces -> the text as written
+    predictions    the answers to a file's questions, and the files of answers
+    released       the release's functions and classes, as adapters of `windows` and `decoding`
+    served         windows and answers inside a TensorFlow graph, for the SavedModel
+    evaluation     scores, and the threshold for no answer
+    ensemble       several models as one
+    answerer       the loaded model or models that answer
+    task           the task of the fine-tuning loop
+    run            the steps of run_squad.py
 """
 
 from bert_tf.tasks.squad.decoding import decode

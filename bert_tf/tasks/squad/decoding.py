@@ -79,13 +79,13 @@ def decode(
         windows,
         start_logits,
         end_logits,
-        first_piece - windows.first_lengths,
-        texts.text,
-        n_best_size,
-        max_answer_length,
-        version_2_with_negative,
-        null_score_diff_threshold,
-        rank_padding,
+        window_begins=first_piece - windows.first_lengths,
+        text=texts.text,
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        version_2_with_negative=version_2_with_negative,
+        null_score_diff_threshold=null_score_diff_threshold,
+        rank_padding=rank_padding,
     )
 
 

@@ -87,7 +87,9 @@ def convert_examples_to_features(
       InputError: if a question leaves no room for text, or the windows don't advance (names the question).
     """
     examples = list(examples)
-    windows = featurize(examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training)
+    windows = featurize(
+        examples, tokenizer, max_seq_length, doc_stride, max_query_length=max_query_length, is_training=is_training
+    )
     ends = np.cumsum(windows.lengths)
     columns = windows.example_index, windows.first_lengths, windows.text_start, ends - windows.lengths, ends
     first_windows = np.searchsorted(windows.example_index, windows.example_index).tolist()
@@ -168,12 +170,12 @@ def write_predictions(
         _to_windows(features),
         start_logits,
         end_logits,
-        np.arange(len(features)) * length,
-        text,
-        n_best_size,
-        max_answer_length,
-        version_2_with_negative,
-        null_score_diff_threshold,
+        window_begins=np.arange(len(features)) * length,
+        text=text,
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        version_2_with_negative=version_2_with_negative,
+        null_score_diff_threshold=null_score_diff_threshold,
         rank_padding=True,
     )
     for line in predictions.report():

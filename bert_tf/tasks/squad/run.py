@@ -23,6 +23,7 @@ from bert_tf.tasks.squad.evaluation import (
     evaluate_v1,
     evaluate_v2,
     has_answers,
+    official_evaluator,
     read_null_threshold,
     write_null_threshold,
 )
@@ -77,6 +78,12 @@ def train(
         stage.record(flags, num_examples, allow_changes)
         stage.train(run.features(split))
         init_checkpoint = folder
+
+
+def check_evaluator(task: SquadTask) -> None:
+    """Raises an InputError if the file has right answers but the evaluator isn't installed."""
+    if has_answers(task.articles):
+        official_evaluator(task.config.version_2_with_negative)
 
 
 def predict(run: FinetuningRun, config: AnswerConfig) -> dict[str, float]:

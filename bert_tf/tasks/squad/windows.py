@@ -131,7 +131,14 @@ def featurize(
       InputError: if a question leaves no room for text, or the windows don't advance (names the question).
     """
     check_answer_text(answer_text)
-    maker = _WindowMaker(tokenizer, max_seq_length, doc_stride, max_query_length, is_training, answer_text == "offsets")
+    maker = _WindowMaker(
+        tokenizer=tokenizer,
+        max_seq_length=max_seq_length,
+        doc_stride=doc_stride,
+        max_query_length=max_query_length,
+        is_training=is_training,
+        by_offsets=answer_text == "offsets",
+    )
     paragraphs = [list(same) for _, same in itertools.groupby(examples, key=lambda example: id(example.doc_tokens))]
 
     def make(some: Sequence[list[SquadExample]]) -> SquadWindows:
