@@ -114,8 +114,14 @@ class Answerer:
         answer_text: str | None = None,
     ) -> SquadPredictions:
         """Answers questions; see `SquadTask.answer`."""
-        threshold = self.null_score_diff_threshold
-        return self.run.task.answer(examples, windows, outputs, self.run.tokenizer, threshold, answer_text)
+        return self.run.task.answer(
+            examples,
+            windows,
+            outputs,
+            self.run.tokenizer,
+            null_score_diff_threshold=self.null_score_diff_threshold,
+            answer_text=answer_text,
+        )
 
 
 def _member(run: FinetuningRun, folder: str) -> FinetuningRun:

@@ -109,7 +109,13 @@ def answer_questions(
     """
     check_decoding(n_best_size, max_answer_length)
     candidates = _find_candidates(
-        qas_ids, windows, start_logits, end_logits, n_best_size, max_answer_length, rank_padding
+        qas_ids,
+        windows,
+        start_logits,
+        end_logits,
+        n_best_size=n_best_size,
+        max_answer_length=max_answer_length,
+        rank_padding=rank_padding,
     )
     first_token = candidates.start + window_begins[candidates.window]
     last_token = candidates.end + window_begins[candidates.window]
@@ -167,7 +173,9 @@ def _find_candidates(
         ends, best_end_logits = _best_positions(logits[1], n_best_size)
         start_fits = np.take_along_axis(is_max_context, starts, axis=1)
         end_fits = (ends >= windows.first_lengths[chunk, None]) & (ends < windows.lengths[chunk, None] - 1)
-        window, start_rank, end_rank = np.nonzero(pairs_fit(starts, ends, start_fits, end_fits, max_answer_length, np))
+        window, start_rank, end_rank = np.nonzero(
+            pairs_fit(starts, ends, start_fits, end_fits, max_answer_length=max_answer_length, ops=np)
+        )
         chunks.append(
             _Candidates(
                 window + begin,

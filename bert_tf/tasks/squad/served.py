@@ -185,7 +185,7 @@ def best_spans(windows: GraphWindows, logits: tf.Tensor, rules: AnswerRules) -> 
     end_logits, ends = tf.math.top_k(padded[..., 1], count)
     start_fits = tf.gather(tokens.padded(windows.is_max_context, False, longest), starts, batch_dims=1)
     end_fits = tf.gather(tokens.padded(windows.is_text, False, longest), ends, batch_dims=1)
-    fits = pairs_fit(starts, ends, start_fits, end_fits, rules.max_answer_length, tf)
+    fits = pairs_fit(starts, ends, start_fits, end_fits, max_answer_length=rules.max_answer_length, ops=tf)
     scores = start_logits[:, :, tf.newaxis] + end_logits[:, tf.newaxis, :]
     scores = tf.reshape(tf.where(fits, scores, -float("inf")), [tf.shape(scores)[0], count * count])
     best_score, best = _highest(scores)

@@ -190,11 +190,11 @@ class Modes:
                 start_logits,
                 end_logits,
                 self.tokenizer,
-                n_best_size,
-                max_answer_length,
-                is_version_2,
-                threshold or 0.0,
-                answer_text,
+                n_best_size=n_best_size,
+                max_answer_length=max_answer_length,
+                version_2_with_negative=is_version_2,
+                null_score_diff_threshold=threshold or 0.0,
+                answer_text=answer_text,
                 rank_padding=answer_text == "release",
             )
             for answer_text in ("release", "offsets")

@@ -153,10 +153,10 @@ def test_decoding_a_file_writes_the_same_bytes(name, tmp_path):
         logits["start_logits"],
         logits["end_logits"],
         tokenizer(settings["do_lower_case"]),
-        settings["n_best_size"],
-        settings["max_answer_length"],
-        settings["version_2_with_negative"],
-        settings["runs"][0]["null_score_diff_threshold"] or 0.0,
+        n_best_size=settings["n_best_size"],
+        max_answer_length=settings["max_answer_length"],
+        version_2_with_negative=settings["version_2_with_negative"],
+        null_score_diff_threshold=settings["runs"][0]["null_score_diff_threshold"] or 0.0,
         rank_padding=True,
     )
     files = [str(tmp_path / file) for file in ("predictions.json", "nbest.json", "null_odds.json")]
