@@ -156,7 +156,7 @@ def read_squad(
     _check_versions(articles, version_2_with_negative, _file_flag(is_training))
     data = _read(articles, is_training, version_2_with_negative, answer_text, fix_answer_offsets)
     if not data.examples:
-        found = "\n".join(data.report()) or "The file holds no questions."
+        found = "\n".join(data.report()) or "The file has no questions."
         raise InputError(f"{_file_flag(is_training)}: {input_file} has no question that can be used. {found}")
     return data
 

@@ -81,7 +81,7 @@ class ContextTexts:
 
 
 class RealignedTexts:
-    """What `get_final_text` gives for answers, mostly without tokenizing their words again.
+    """Gives the same texts as `get_final_text`, mostly without tokenizing the words of each answer again.
 
     Pieces are numbered through all documents. A word is regular if its pieces have as many characters as the word. In
     regular words it is enough to cut off as many characters as the pieces before and after the answer have. Only if the

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.runtime.files import InputError
 
-# [CLS] and [SEP] around the question, and [SEP] behind the text.
+# [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
 # No position and no answer's length comes near to it.
 _FAR = 1 << 29

@@ -51,7 +51,7 @@ def train(
     flags: Mapping[str, Any],
     allow_changes: bool = False,
 ) -> None:
-    """Trains on each file in turn with all hyperparameters, and begins with the weights after the file before.
+    """Trains on each file in turn, with the same hyperparameters, and begins with the weights from the file before.
 
     The paper trains on TriviaQA first and then on SQuAD (section 4.2). The checkpoints of all files except the last are
     written to the folders `stage_1`, `stage_2`... As in the release, the number of steps follows from the number of

@@ -107,7 +107,7 @@ class ServedAnswerer(tf.Module):
     def signatures(self) -> dict[str, Signature]:
         """`serving_default`: question and context [B]; `ids`: input_ids, input_mask, segment_ids [B, T].
 
-        From texts, [B] each: `answer`, as it stands in the context, or "" for none; `start` and `end`, its characters
+        From texts, [B] each: `answer`, as written in the context, or "" for none; `start` and `end`, its characters
         [start, end) in the context, counted in code points, -1 for none; `score`, the sum of the two logits of the
         best span, even if the answer is none, and the lowest float if there is no span; `null_score`, the same sum for
         [CLS], the lowest of all windows. From ids: `start_logits` and `end_logits` [B, T], -10000 for padding.
@@ -245,7 +245,7 @@ def _highest(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def exportable(run: FinishedRun) -> Exportable:
-    """What is exported of a SQuAD run; it answers as run_squad.py does with --answer_text=offsets."""
+    """Returns the exportable model of a SQuAD run; it answers like run_squad.py with --answer_text=offsets."""
     model = SpanModel(run.config, **run.encoder_options)
     step = run.restore(model)
     given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}

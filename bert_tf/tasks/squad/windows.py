@@ -1,6 +1,6 @@
 """From questions and paragraphs to the windows that the model reads.
 
-A long paragraph is cut into overlapping windows, and the question stands before each of them:
+A long paragraph is cut into overlapping windows, and each window is put after the question:
 [CLS] question [SEP] window [SEP]. Each paragraph is tokenized once, not once for each of its questions. Windows are
 stored end to end, without padding. Several processes may share the work, and the result is the same.
 
@@ -33,9 +33,9 @@ from bert_tf.tokenization import FullTokenizer
 
 # The release numbers all windows of a file from here on.
 FIRST_UNIQUE_ID = 1_000_000_000
-# No window holds this span, so questions without an answer point at [CLS].
+# No window contains this span, so questions without an answer point at [CLS].
 _NO_ANSWER = (-1, -1)
-# The smallest number of paragraphs for which a further process is started.
+# A further process is started for at least so many paragraphs.
 _CHUNK_PARAGRAPHS = 200
 
 
@@ -276,7 +276,7 @@ class _WindowMaker:
 
 
 def _narrow_to_answer(ids: list[int], start: int, end: int, answer: list[int]) -> tuple[int, int]:
-    """Narrows a span of whole words, ids[start..end], to the answer's own pieces, if the span holds them.
+    """Narrows a span of whole words, ids[start..end], to the answer's own pieces, if the span contains them.
 
     The answer "1895" is found in the word "(1895-1943)."; "Japan" isn't found in "Japanese", and the word is kept.
     """
