@@ -47,7 +47,7 @@ class LoadedBert:
         if "cls/predictions/output_bias" not in self.source.shapes:
             return None
         head = MaskedLMHead(self.config)
-        variables = checkpoints.named_variables(head.variables)
+        variables = checkpoints.named_variables(head.weights)
         # What else is in the checkpoint, `load` has accounted for.
         checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", flag_name=flag_name)
         return head
@@ -97,7 +97,7 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
     folder = run_directory.folder_of_checkpoint(checkpoint)
     config = BertConfig.from_json_file(find_config(folder, "load()"), "load()")
     source = checkpoints.open_checkpoint(checkpoint, "load()")
-    encoder, _ = restored_encoder(config, source, "load()", dtype=dtype)
+    encoder, _ = restored_encoder(config, source, "load()", dtype=dtype, seed=None)
     vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
     tokenizer = None
     if files.exists(vocab_file):
@@ -122,8 +122,10 @@ def restored_encoder(
     Raises:
       InputError: if the config and the checkpoint don't fit together.
     """
-    encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **encoder_options)
-    variables = checkpoints.named_variables(encoder.variables)
+    # The seed is a program's: drawn from Python's generator, it would change the initial weights of other layers.
+    options = {"seed": 0} | encoder_options
+    encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **options)
+    variables = checkpoints.named_variables(encoder.weights)
     return encoder, checkpoints.restore(variables, source, may_be_fresh="", flag_name=flag_name)
 
 

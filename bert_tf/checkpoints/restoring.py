@@ -314,7 +314,7 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
     Raises:
       InputError: if the encoder isn't the config's, or a tensor is neither encoder nor head.
     """
-    expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config).variables}
+    expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config, seed=0).weights}
     weights = [name for name in source.shapes if not re.fullmatch(foreign_names.TRAINING_STATE, name)]
     problems = _problems(
         expected, {name: source.shapes[name] for name in weights}, "bert/pooler/.*", foreign_names.HEADS

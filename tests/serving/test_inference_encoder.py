@@ -20,7 +20,7 @@ def random_encoder(**options):
     """With other biases and scales than zero and one, so that none can be forgotten."""
     encoder = BertEncoder(dataclasses.replace(tiny_config(), **options.pop("config", {})), **options)
     rng = np.random.default_rng(0)
-    for variable in encoder.variables:
+    for variable in encoder.weights:
         variable.assign(variable.numpy() + rng.normal(0, 0.3, variable.shape))
     return encoder
 
