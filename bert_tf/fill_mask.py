@@ -68,7 +68,7 @@ class MaskFiller:
         mask_id = self.bert.tokenizer.vocab[MASK]
         positions = [position for position, piece in enumerate(ids) if piece == mask_id]
         sequence_output = self.bert.encoder(tf.constant([ids])).sequence_output
-        logits = self.head(sequence_output, tf.constant([positions]), self.bert.encoder.embedding_table)
+        logits = self.head(sequence_output, tf.constant([positions]), self.bert.encoder.embedding_table)[0]
         probabilities, pieces = tf.math.top_k(tf.nn.softmax(logits), min(top, self.bert.config.vocab_size))
         names = self.bert.tokenizer.convert_ids_to_tokens
         return [

@@ -43,7 +43,7 @@ def test_bad_texts_are_refused(folder, text, message):
 
 def test_a_model_without_the_head_is_refused(tmp_path):
     encoder = BertEncoder(tiny_config())
-    saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.weights))
     (tmp_path / "bert_config.json").write_text(tiny_config().to_json_string())
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     with pytest.raises(InputError, match=r"model\.ckpt has no masked-LM head"):

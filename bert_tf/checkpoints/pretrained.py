@@ -48,7 +48,7 @@ class LoadedBert:
         if "cls/predictions/output_bias" not in self.source.shapes:
             return None
         head = MaskedLMHead(self.config)
-        variables = checkpoints.named_variables(head.variables)
+        variables = checkpoints.named_variables(head.weights)
         # `load` has already checked the rest of the checkpoint.
         checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", flag_name=flag_name)
         return head
@@ -99,7 +99,7 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
     """
     checkpoint, config, tokenizer = find_model(path, "load()", do_lower_case)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
-    encoder, _ = restored_encoder(config, source, "load()", dtype=dtype)
+    encoder, _ = restored_encoder(config, source, "load()", dtype=dtype, seed=None)
     return LoadedBert(encoder, tokenizer, config, source)
 
 
@@ -158,8 +158,10 @@ def restored_encoder(
     Raises:
       InputError: if the config and the checkpoint don't fit together.
     """
-    encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **encoder_options)
-    variables = checkpoints.named_variables(encoder.variables)
+    # The seed is a program's: drawn from Python's generator, it would change the initial weights of other layers.
+    options = {"seed": 0} | encoder_options
+    encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **options)
+    variables = checkpoints.named_variables(encoder.weights)
     return encoder, checkpoints.restore(variables, source, may_be_fresh="", flag_name=flag_name)
 
 

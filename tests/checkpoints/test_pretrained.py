@@ -15,7 +15,7 @@ VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
 
 def save(folder, vocab=VOCAB):
     encoder = BertEncoder(tiny_config())
-    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(encoder.weights))
     (folder / "bert_config.json").write_text(tiny_config().to_json_string())
     if vocab:
         (folder / "vocab.txt").write_text(vocab)
@@ -83,7 +83,7 @@ def save_run(folder, step):
     folder.mkdir(parents=True, exist_ok=True)
     encoder = save(folder)
     (folder / "bert_model.ckpt.index").unlink()
-    tensors = checkpoints.named_variables(encoder.variables) | {"global_step": np.int64(step)}
+    tensors = checkpoints.named_variables(encoder.weights) | {"global_step": np.int64(step)}
     saver.CheckpointSaver(str(folder), keep_checkpoint_max=1).save(step, tensors)
     return encoder
 
@@ -100,7 +100,7 @@ def test_the_checkpoint_that_the_run_evaluates_is_loaded(tmp_path):
     newest = save_run(tmp_path / "run", 9)
     assert_loads(tmp_path / "run", newest)
     best = BertEncoder(tiny_config())
-    kept = checkpoints.named_variables(best.variables) | {"global_step": np.int64(3)}
+    kept = checkpoints.named_variables(best.weights) | {"global_step": np.int64(3)}
     saver.CheckpointSaver(str(tmp_path / "run" / "best"), keep_checkpoint_max=1).save(3, kept)
     assert_loads(tmp_path / "run", best)
 

@@ -251,7 +251,7 @@ def fine_tuned_tagger(tokenizer, bilstm):
 def feature_tagger(tokenizer, folder, combination):
     encoder = tiny_model(BertEncoder, tokenizer)
     checkpoint = str(folder / "bert_model.ckpt")
-    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.weights))
     frozen = FrozenEncoder(encoder.config, checkpoint, "-1,embeddings", "--feature_layers")
     model = tiny_model(FeatureTagger, tokenizer, 2, 5, BILSTM, combination=combination)
     if combination == "weighted_sum":
