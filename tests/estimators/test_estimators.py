@@ -31,7 +31,7 @@ def pretrained(tmp_path_factory):
     config = tiny_config(vocab_size=len(pieces))
     (folder / "bert_config.json").write_text(config.to_json_string())
     keras.utils.set_random_seed(1)
-    weights = {variable.path: variable.numpy() for variable in BertEncoder(config).variables}
+    weights = {variable.path: variable.numpy() for variable in BertEncoder(config).weights}
     checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), weights)
     return str(folder)
 
