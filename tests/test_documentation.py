@@ -1,0 +1,118 @@
+"""Every command and every Python block of the documentation runs, on small data; see `documentation.small_data`."""
+
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from tests.documentation import command_server, pages, small_data
+from tests.documentation.command_server import CommandServer
+from tests.documentation.pages import PAGES, Block
+
+# Blocks that aren't run: the page, a text that only this block of it has, and the reason. The programs and flags in
+# them must exist all the same.
+NOT_RUN: list[tuple[str, str, str]] = [
+]
+
+
+def not_run(block: Block) -> str | None:
+    """Why a block isn't run; None if it is."""
+    return next((why for page, text, why in NOT_RUN if page == block.page and text in block.code), None)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with CommandServer(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def small_files(server, tmp_path_factory):
+    """A folder with all files that the documentation's commands read."""
+    folder = tmp_path_factory.mktemp("files")
+    small_data.write_files(folder)
+    run_script(server, folder, small_data.commands())
+    return folder
+
+
+def run_script(server, folder: pathlib.Path, script: str, **variables: str) -> None:
+    """Runs a shell script; its first command that fails, fails the test."""
+    environment = {**server.environment, "SMALLER_FLAGS": "1", **variables}
+    finished = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=600,
+    )
+    assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-6000:]
+
+
+def script_of(block: Block, number: int, folder: pathlib.Path) -> str:
+    """A block as a part of its page's script, which says first where it stands."""
+    heading = f"echo '>>> {block.page}, line {block.line}'\n"
+    if block.language == "bash":
+        return heading + block.code
+    (folder / f"block_{number}.py").write_text(block.code, encoding="utf-8")
+    return f"{heading}python block_{number}.py\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
+def test_blocks_run(page, server, small_files, tmp_path):
+    """The blocks of a page, in their order, in one folder."""
+    folder = tmp_path / "work"
+    shutil.copytree(small_files, folder, symlinks=True)
+    blocks = [block for block in pages.blocks(page) if block.language in pages.RUN and not not_run(block)]
+    run_script(server, folder, "".join(script_of(block, i, folder) for i, block in enumerate(blocks)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
+def test_programs_and_flags_of_other_blocks_exist(page, server, tmp_path):
+    targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE))
+    parsed = []
+    for block in filter(not_run, pages.blocks(page)):
+        if block.language == "python":
+            compile(block.code, block.page, "exec")
+            continue
+        for command in pages.commands(block.code):
+            words = shlex.split(command, comments=True)
+            if words[0] == "make":
+                assert set(words[1:]) <= targets, command
+            parsed += [shlex.join(program) for program in programs_in(words)]
+    run_script(server, pages.ROOT, "\n".join(parsed), PARSE_ONLY="1", SMALLER_FLAGS="")
+
+
+def programs_in(words: list[str]) -> list[list[str]]:
+    """The programs of this project in a command, with their arguments; variables before them are left out."""
+    for start, word in enumerate(words):
+        name = pathlib.Path(word).name
+        if name == "python" or name in command_server.CONSOLE_SCRIPTS:
+            arguments = words[start + 1 :]
+            end = next((i for i, argument in enumerate(arguments) if argument in ("|", ";", "&&", "<", ">", "&")), None)
+            if arguments[:2] in (["-m", "pytest"], ["-m", "venv"], ["-m", "pip"]) or arguments[:1] == ["-c"]:
+                return []
+            return [[name, *arguments[:end]], *(programs_in(arguments[end + 1 :]) if end is not None else [])]
+    return []
+
+
+def test_every_block_is_of_a_language_that_is_known():
+    for page in PAGES:
+        for block in pages.blocks(page):
+            assert block.language in (*pages.RUN, *pages.SHOWN), f"{block.page}, line {block.line}: {block.language!r}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
+def test_a_page_has_commands_that_run(page):
+    if pages.name_of(page) not in WITHOUT_COMMANDS:
+        assert any(block.language in pages.RUN and not not_run(block) for block in pages.blocks(page))
+
+
+@pytest.mark.parametrize(("page", "text", "reason"), NOT_RUN)
+def test_exceptions_are_those_of_one_block(page, text, reason):
+    matching = [block for block in pages.blocks(pages.ROOT / page) if text in block.code]
+    assert len(matching) == 1, f"{page}: {text!r} is in {len(matching)} blocks"
