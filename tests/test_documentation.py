@@ -15,7 +15,21 @@ from tests.documentation.pages import PAGES, Block
 # Blocks that aren't run: the page, a text that only this block of it has, and the reason. The programs and flags in
 # them must exist all the same.
 NOT_RUN: list[tuple[str, str, str]] = [
+    ("README.md", "make quickstart", "takes minutes, and installs"),
+    ("README.md", "examples.quickstart", "is what `make quickstart` runs, step by step"),
+    ("README.md", "pip install", "installs"),
+    ("CONTRIBUTING.md", "make quickstart", "installs, and runs all tests"),
+    ("CONTRIBUTING.md", "pytest", "runs other tests"),
+    ("CONTRIBUTING.md", "benchmarks.train_step", "takes minutes"),
+    ("docs/index.md", "make quickstart", "takes minutes, and installs"),
+    ("docs/data.md", "--runner=FlinkRunner", "needs a Flink cluster"),
+    ("docs/pretraining.md", "--use_tpu", "needs a TPU"),
+    ("docs/serving.md", "prediction_service_pb2_grpc", "needs a running server, and tensorflow-serving-api"),
+    ("docs/measurements.md", "--init_checkpoint=$M", "is what was measured, in 50 minutes each"),
+    ("docs/measurements.md", "still.json", "is what was measured, in hours"),
 ]
+# Pages that only list what the code says of itself.
+WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswith("docs/reference/")]
 
 
 def not_run(block: Block) -> str | None:

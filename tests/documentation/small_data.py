@@ -27,6 +27,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
         ("--reinit_layers", ["--reinit_layers=1"]),
     ],
     "run_squad": [("", ["--num_train_epochs=1", "--train_batch_size=4", "--num_workers=1"])],
+    "benchmarks.input_pipeline": [("", ["--records=600", "--rounds=1", "--batch_size=64"])],
     "extract_features": [("", ["--layers=-1"])],
     "data_prep.build_vocab": [("", ["--vocab_size=600", "--num_workers=1"])],
     "data_prep.create_pretraining_data": [("--dupe_factor", ["--dupe_factor=1"])],
