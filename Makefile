@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 BENCHMARKS := $(filter-out benchmarks/next_sentence.py,$(wildcard benchmarks/*.py))
 INSTALLED := $(VENV)/.installed
 WITH_BEAM := $(VENV)/.installed-with-beam
+WITH_DOCS := $(VENV)/.installed-with-docs
 
-.PHONY: quickstart test lint format bench clean
+.PHONY: quickstart test lint format bench docs clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
@@ -28,6 +29,10 @@ format: $(INSTALLED)
 bench: $(INSTALLED)
 	for script in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; done
 
+# A link to nowhere, or a docstring that names a parameter that isn't there, ends the build.
+docs: $(WITH_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 clean:
 	rm -rf build .pytest_cache .ruff_cache
 
@@ -42,4 +47,8 @@ $(INSTALLED): requirements.txt
 
 $(WITH_BEAM): requirements-beam.txt $(INSTALLED)
 	$(INSTALL) -r requirements-beam.txt
+	touch $@
+
+$(WITH_DOCS): requirements-docs.txt $(INSTALLED)
+	$(INSTALL) -r requirements-docs.txt
 	touch $@

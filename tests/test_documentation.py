@@ -1,10 +1,12 @@
 """Every command and every Python block of the documentation runs, on small data; see `documentation.small_data`."""
 
+import json
 import pathlib
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -32,6 +34,12 @@ NOT_RUN: list[tuple[str, str, str]] = [
 WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswith("docs/reference/")]
 
 
+# What the documentation gives to pip, Beam and other programs.
+OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_def", "input_exprs", "logdir", "help"}
+# Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
+OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python"}
+
+
 def not_run(block: Block) -> str | None:
     """Why a block isn't run; None if it is."""
     return next((why for page, text, why in NOT_RUN if page == block.page and text in block.code), None)
@@ -41,6 +49,14 @@ def not_run(block: Block) -> str | None:
 def server(tmp_path_factory):
     with CommandServer(tmp_path_factory.mktemp("server")) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """All programs with their flags."""
+    script = str(pages.ROOT / "docs" / "hooks" / "flag_reference.py")
+    listed = subprocess.run([sys.executable, script], cwd=pages.ROOT, stdout=subprocess.PIPE, check=True).stdout
+    return json.loads(listed)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +104,9 @@ def test_blocks_run(page, server, small_files, tmp_path):
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
 def test_programs_and_flags_of_other_blocks_exist(page, server, tmp_path):
     targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE))
-    parsed = []
+    # Commands of benchmarks stand in tables, beside what was measured with them.
+    inline = re.findall(r"`([^`\n]*python -m benchmarks\.[^`\n]*)`", page.read_text(encoding="utf-8"))
+    parsed = [shlex.join(program) for command in inline for program in programs_in(shlex.split(command))]
     for block in filter(not_run, pages.blocks(page)):
         if block.language == "python":
             compile(block.code, block.page, "exec")
@@ -130,3 +148,30 @@ def test_a_page_has_commands_that_run(page):
 def test_exceptions_are_those_of_one_block(page, text, reason):
     matching = [block for block in pages.blocks(pages.ROOT / page) if text in block.code]
     assert len(matching) == 1, f"{page}: {text!r} is in {len(matching)} blocks"
+
+
+def test_flags_in_the_text_exist(programs):
+    """Flags in tables and sentences are flags of a program, with a value that it takes."""
+    values: dict[str, list[set[str]]] = {}
+    for program in programs:
+        for flag in program["flags"]:
+            values.setdefault(flag["name"], []).append(set(flag["values"] or ()))
+            if flag["type"] == "bool":
+                values.setdefault(f"no{flag['name']}", []).append(set())
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name, value in re.findall(r"--([a-z][a-z0-9_]*)(?:=([a-z0-9_]+))?(?![-\w])", text):
+            if name not in OTHER_PROGRAMS_FLAGS:
+                where = f"{pages.name_of(page)}: --{name}"
+                assert name in values, where
+                assert not value or any(not enum or value in enum for enum in values[name]), f"{where}={value}"
+
+
+def test_files_in_the_text_exist():
+    for page in PAGES:
+        for path in re.findall(r"(?<![\w/.])((?:bert_tf|data_prep|tests|docs)/[\w/]+\.(?:py|md))", page.read_text()):
+            assert (pages.ROOT / path).exists() or path == "docs/flags.md", f"{pages.name_of(page)}: {path}"
+
+
+def test_the_list_of_programs_is_that_of_the_flag_reference(programs):
+    assert {program["program"] for program in programs} == set(command_server.CONSOLE_SCRIPTS.values())

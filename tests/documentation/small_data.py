@@ -30,7 +30,10 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
     "benchmarks.input_pipeline": [("", ["--records=600", "--rounds=1", "--batch_size=64"])],
     "extract_features": [("", ["--layers=-1"])],
     "data_prep.build_vocab": [("", ["--vocab_size=600", "--num_workers=1"])],
-    "data_prep.create_pretraining_data": [("--dupe_factor", ["--dupe_factor=1"])],
+    "data_prep.create_pretraining_data": [
+        ("--dupe_factor", ["--dupe_factor=1"]),
+        ("--num_shards", ["--num_shards=4"]),
+    ],
     "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
 }
 RELEASED = "uncased_L-12_H-768_A-12"
@@ -126,25 +129,27 @@ def _write_texts(folder: pathlib.Path) -> None:
             "id,subject,body,topics,stars",
             *(f'{i},s{i},{row["text"]},"{"sea|dance" if i % 3 else "sea"}",{i % 5}' for i, row in enumerate(rows)),
         )
-        lines = [json.dumps({"prompt": "He sat", "endings": ["down.", "blue.", "up."], "label": i % 3}) for i in range(8)]
+        lines = [
+            json.dumps({"prompt": "He sat", "endings": ["down.", "blue.", "up."], "label": i % 3}) for i in range(8)
+        ]
         _write(folder / "choices" / f"{split}.jsonl", *lines)
 
 
 def _write_glue(folder: pathlib.Path) -> None:
     pairs = [(f"the cat {i}", f"a dog {i // 2}") for i in range(16)]
+    numbered = [f"{i}\t{a}" for i, (a, _) in enumerate(pairs)]
+    columns = {"RTE": ("sentence1", "sentence2"), "WNLI": ("sentence1", "sentence2"), "QNLI": ("question", "sentence")}
+    for name in ("CoLA", "SST-2"):
+        _write(folder / name / "test.tsv", "index\tsentence", *numbered)
+    for split in ("train", "dev"):
+        _write(folder / "CoLA" / f"{split}.tsv", *(f"gj\t{i % 2}\t\t{a}" for i, (a, _) in enumerate(pairs)))
+        single = (f"{a}\t{i % 2}" for i, (a, _) in enumerate(pairs))
+        _write(folder / "SST-2" / f"{split}.tsv", "sentence\tlabel", *single)
     for split in ("train", "dev", "test"):
         is_test = split == "test"
-        single = [a for a, _ in pairs]
-        if is_test:
-            _write(folder / "CoLA" / "test.tsv", "index\tsentence", *(f"{i}\t{a}" for i, a in enumerate(single)))
-            _write(folder / "SST-2" / "test.tsv", "index\tsentence", *(f"{i}\t{a}" for i, a in enumerate(single)))
-        else:
-            _write(folder / "CoLA" / f"{split}.tsv", *(f"gj\t{i % 2}\t\t{a}" for i, a in enumerate(single)))
-            _write(folder / "SST-2" / f"{split}.tsv", "sentence\tlabel", *(f"{a}\t{i % 2}" for i, a in enumerate(single)))
-        first = "index" if is_test else "Quality"
-        header = f"{first}\t#1 ID\t#2 ID\t#1 String\t#2 String"
-        _write(folder / "MRPC" / f"{split}.tsv", header, *(f"{i % 2}\t1\t2\t{a}\t{b}" for i, (a, b) in enumerate(pairs)))
-        columns = {"RTE": ("sentence1", "sentence2"), "WNLI": ("sentence1", "sentence2"), "QNLI": ("question", "sentence")}
+        header = f"{'index' if is_test else 'Quality'}\t#1 ID\t#2 ID\t#1 String\t#2 String"
+        rows = [f"{i if is_test else i % 2}\t1\t2\t{a}\t{b}" for i, (a, b) in enumerate(pairs)]
+        _write(folder / "MRPC" / f"{split}.tsv", header, *rows)
         for task, names in columns.items():
             labels = ("0", "1") if task == "WNLI" else ("entailment", "not_entailment")
             header = "\t".join(("index", *names)) + ("" if is_test else "\tlabel")
@@ -168,20 +173,25 @@ def _write_squad(folder: pathlib.Path) -> None:
 
 
 def _write_triviaqa(folder: pathlib.Path) -> None:
-    entry = {
-        "Answer": {"Aliases": ["1945"], "Value": "1945"},
-        "EntityPages": [{"Filename": "War.txt"}],
-        "Question": "When did the war end?",
-        "QuestionId": "tc_1",
-    }
-    _write_json(folder / "qa" / "wikipedia-train.json", {"Data": [entry]})
+    entries = [
+        {
+            "Answer": {"Aliases": ["1945"], "Value": "1945"},
+            "EntityPages": [{"Filename": "War.txt"}],
+            "Question": "When did the war end?",
+            "QuestionId": f"tc_{i}",
+        }
+        for i in range(8)
+    ]
+    _write_json(folder / "qa" / "wikipedia-train.json", {"Data": entries})
     _write(folder / "evidence" / "wikipedia" / "War.txt", _CONTEXT)
 
 
 def _write_choices(folder: pathlib.Path) -> None:
     header = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
     for split in ("train", "val", "test"):
-        _write(folder / "swag" / f"{split}.csv", header, *(f"{i},v,1,s,He sat,He,gold,a,b,c,d,{i % 4}" for i in range(16)))
+        _write(
+            folder / "swag" / f"{split}.csv", header, *(f"{i},v,1,s,He sat,He,gold,a,b,c,d,{i % 4}" for i in range(16))
+        )
 
 
 def _write_tags(folder: pathlib.Path) -> None:
