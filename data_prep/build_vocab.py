@@ -95,6 +95,10 @@ def _count(inputs: list[InputFile], folder: str) -> BoundedCounter:
     return stage.add_up(ordered)
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["input_file", "output_file"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file"])
-    program.run(main)
+    cli()

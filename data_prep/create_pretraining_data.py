@@ -18,6 +18,7 @@ from data_prep.examples.reference_order import write_reference_examples
 from data_prep.jobs.preparation import Resources, prepare
 from data_prep.jobs.workers import available_cores
 
+flags.adopt_module_key_flags(preparation_flags)
 _REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "The original program's examples, in its order.")
 # How it is made; nothing of this changes the output but for the number of files.
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes; 0 takes one a core.")
@@ -80,6 +81,10 @@ def _refuse_in_reference_order() -> None:
             raise InputError(f"--{name} is new, so it can't be given with --reference_order, which does as released.")
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["input_file", "output_file", "vocab_file"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
-    program.run(main)
+    cli()

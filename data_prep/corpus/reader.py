@@ -257,11 +257,6 @@ def _own_lines(piece: FileRange, advance: Callable[[int], None] | None) -> Itera
 
 
 def _sentence_splitter(language: str) -> Callable[[str], list[str]]:
-    try:
-        import sentencex
-    except ModuleNotFoundError:
-        raise InputError(
-            "--split_sentences needs the package sentencex, which is not installed. "
-            "Install it with `pip install -r requirements.txt`, or give one sentence a line."
-        ) from None
+    import sentencex
+
     return lambda text: sentencex.segment(language, text)

@@ -14,16 +14,14 @@ import pathlib
 import runpy
 import subprocess
 import sys
+import tomllib
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = "flags.md"
-# Scripts in the root, and modules, in the order of their sections.
-PROGRAMS = (
-    *("data_prep.build_vocab", "data_prep.create_pretraining_data", "data_prep.beam_pipeline", "data_prep.inspect"),
-    *("data_prep.triviaqa_to_squad", "run_pretraining", "run_classifier", "run_squad", "extract_features"),
-    *("bert_tf.export", "bert_tf.predict", "bert_tf.fill_mask", "bert_tf.convert_checkpoint"),
-)
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Module of each program -> the command that `pip install` makes of it.
+COMMANDS = {target.partition(":")[0]: name for name, target in _PROJECT["scripts"].items()}
 
 
 class _FlagsAreDefined(Exception):
@@ -60,7 +58,7 @@ def describe_all() -> list[dict[str, Any]]:
     import bert_tf.tasks.table  # noqa: F401
 
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
-        return pool.map(describe, PROGRAMS, chunksize=1)
+        return pool.map(describe, sorted(COMMANDS, key=lambda name: name.rpartition(".")[2]), chunksize=1)
 
 
 def page(programs: list[dict[str, Any]]) -> str:
@@ -71,7 +69,8 @@ def page(programs: list[dict[str, Any]]) -> str:
         module = description["program"]
         name = module.rpartition(".")[2]
         command = f"python -m {module}" if "." in module else f"python {module}.py"
-        text.write(f"\n## {name}\n\n`{command}`\n\n| flag | default | meaning |\n|---|---|---|\n")
+        text.write(f"\n## {name}\n\n`{command}`, or `{COMMANDS[module]}` after `pip install`.\n")
+        text.write("\n| flag | default | meaning |\n|---|---|---|\n")
         for flag in description["flags"]:
             meaning = " ".join(flag["help"].split()).replace("|", "\\|")
             if flag["values"]:

@@ -17,27 +17,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tomllib
 import traceback
 
 from tests.documentation import small_data
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-# Installed console scripts, by the module that each of them runs.
-CONSOLE_SCRIPTS = {
-    "bert-pretrain": "run_pretraining",
-    "bert-classify": "run_classifier",
-    "bert-squad": "run_squad",
-    "bert-extract-features": "extract_features",
-    "bert-data": "data_prep.create_pretraining_data",
-    "bert-vocab": "data_prep.build_vocab",
-    "bert-inspect": "data_prep.inspect",
-    "bert-beam-data": "data_prep.beam_pipeline",
-    "bert-triviaqa": "data_prep.triviaqa_to_squad",
-    "bert-export": "bert_tf.export",
-    "bert-predict": "bert_tf.predict",
-    "bert-fill-mask": "bert_tf.fill_mask",
-    "bert-convert": "bert_tf.convert_checkpoint",
-}
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Installed commands, by the module that each of them runs.
+CONSOLE_SCRIPTS = {name: target.partition(":")[0] for name, target in _PROJECT["scripts"].items()}
 _READY = "ready"
 _CLIENT = f"""#!{sys.executable} -SE
 import json, os, socket, sys
