@@ -24,6 +24,7 @@ LAYERS = [
         "tasks",
         "program_flags",
         "export predict fill_mask convert_checkpoint",
+        "estimators",
     )
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

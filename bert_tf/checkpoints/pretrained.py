@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import NamedTuple
 
 import numpy as np
 
@@ -96,19 +97,48 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
     Raises:
       InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
     """
-    checkpoint = checkpoints.find_checkpoint(path, "load()")
-    folder = run_directory.folder_of_checkpoint(checkpoint)
-    config = BertConfig.from_json_file(find_config(folder, "load()"), "load()")
+    checkpoint, config, tokenizer = find_model(path, "load()", do_lower_case)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
     encoder, _ = restored_encoder(config, source, "load()", dtype=dtype)
-    vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
-    tokenizer = None
-    if files.exists(vocab_file):
-        if do_lower_case is None:
-            do_lower_case = _recorded_casing(folder, vocab_file)
-        tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint)
-        config.check_vocabulary(len(tokenizer.vocab), vocab_file)
     return LoadedBert(encoder, tokenizer, config, source)
+
+
+class ModelFiles(NamedTuple):
+    """The parts of a pre-trained model.
+
+    Attributes:
+      checkpoint: the prefix or the file of the checkpoint.
+      config: the config of the encoder.
+      tokenizer: None if there is no vocabulary in the folder of the checkpoint.
+    """
+
+    checkpoint: str
+    config: BertConfig
+    tokenizer: FullTokenizer | None
+
+
+def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> ModelFiles:
+    """Finds a model's checkpoint, config and vocabulary; the arguments are those of `load`.
+
+    Args:
+      path: a folder or a checkpoint prefix.
+      flag_name: the flag or function that got the path, for messages.
+      do_lower_case: the tokenizer's casing.
+
+    Raises:
+      InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
+    """
+    checkpoint = checkpoints.find_checkpoint(path, flag_name)
+    folder = run_directory.folder_of_checkpoint(checkpoint)
+    config = BertConfig.from_json_file(find_config(folder, flag_name), flag_name)
+    vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
+    if not files.exists(vocab_file):
+        return ModelFiles(checkpoint, config, None)
+    if do_lower_case is None:
+        do_lower_case = _recorded_casing(folder, vocab_file)
+    tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint)
+    config.check_vocabulary(len(tokenizer.vocab), vocab_file)
+    return ModelFiles(checkpoint, config, tokenizer)
 
 
 def restored_encoder(
