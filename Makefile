@@ -7,10 +7,11 @@ BIN := $(VENV)/bin
 BENCHMARKS := $(filter-out benchmarks/next_sentence.py,$(wildcard benchmarks/*.py))
 INSTALLED := $(VENV)/.installed
 WITH_TESTS := $(VENV)/.installed-with-tests
+WITH_DOCS := $(VENV)/.installed-with-docs
 # Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
 TEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: quickstart test coverage lint format bench wheel clean
+.PHONY: quickstart test coverage lint format bench docs wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
@@ -32,6 +33,10 @@ format: $(WITH_TESTS)
 
 bench: $(WITH_TESTS)
 	for script in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; done
+
+# A link to nowhere, or a docstring that names a parameter that isn't there, ends the build.
+docs: $(WITH_DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # Modules that an earlier build left in build/lib would be packed too.
 wheel: $(INSTALLED)
@@ -56,4 +61,8 @@ $(INSTALLED): requirements.txt
 $(WITH_TESTS): requirements-dev.txt requirements-beam.txt $(INSTALLED)
 	$(INSTALL) -r requirements-dev.txt -r requirements-beam.txt
 	$(COMPILE) "import pytest, xdist.plugin"
+	touch $@
+
+$(WITH_DOCS): requirements-docs.txt $(INSTALLED)
+	$(INSTALL) -r requirements-docs.txt
 	touch $@

@@ -1,0 +1,99 @@
+"""Makes the page of all flags from the programs themselves, while the documentation is built (a hook of MkDocs).
+
+    python docs/hooks/flag_reference.py    # prints the flags as JSON
+
+Each program defines its flags when it is run, so each is run, in a process of its own, up to the point where its flags
+would be parsed. The processes are forks of one that has imported TensorFlow, which so is imported once.
+"""
+
+import contextlib
+import io
+import json
+import multiprocessing
+import pathlib
+import runpy
+import subprocess
+import sys
+import tomllib
+from typing import Any
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+PAGE = "flags.md"
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Module of each program -> the command that `pip install` makes of it.
+COMMANDS = {target.partition(":")[0]: name for name, target in _PROJECT["scripts"].items()}
+
+
+class _FlagsAreDefined(Exception):
+    """Raised in the place of parsing the flags."""
+
+
+def describe(program: str) -> dict[str, Any]:
+    """What a program says of itself: its documentation, and of each flag what `--help` shows."""
+    from absl import app, flags
+
+    def stop(*_: object) -> None:
+        raise _FlagsAreDefined
+
+    app.run = stop
+    sys.argv = [program]
+    with contextlib.suppress(_FlagsAreDefined):
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    # By absl, the flags of a program belong to its file; those that it shares, to modules of the project.
+    by_module = flags.FLAGS.flags_by_module_dict()
+    modules = [name for name in by_module if name.startswith((str(ROOT), "bert_tf.", "data_prep."))]
+    found = []
+    for flag in {flag.name: flag for module in modules for flag in by_module[module]}.values():
+        values = getattr(flag.parser, "enum_values", None)
+        kind = "enum" if values else flag.flag_type().removeprefix("multi ").split()[0]
+        found.append({"name": flag.name, "default": flag.default, "help": flag.help, "values": values, "type": kind})
+    return {"program": program, "flags": sorted(found, key=lambda flag: flag["name"])}
+
+
+def describe_all() -> list[dict[str, Any]]:
+    """What all programs say of themselves."""
+    sys.path.insert(0, str(ROOT))
+    import bert_tf.finetuning.run
+    import bert_tf.pretraining.run
+    import bert_tf.tasks.table  # noqa: F401
+
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        return pool.map(describe, sorted(COMMANDS, key=lambda name: name.rpartition(".")[2]), chunksize=1)
+
+
+def page(programs: list[dict[str, Any]]) -> str:
+    """The page in Markdown."""
+    text = io.StringIO()
+    text.write("# Flags\n\nWhat each program's `--help` says, made from the programs when this page was built.\n")
+    for description in programs:
+        module = description["program"]
+        name = module.rpartition(".")[2]
+        command = f"python -m {module}" if "." in module else f"python {module}.py"
+        text.write(f"\n## {name}\n\n`{command}`, or `{COMMANDS[module]}` after `pip install`.\n")
+        text.write("\n| flag | default | meaning |\n|---|---|---|\n")
+        for flag in description["flags"]:
+            meaning = " ".join(flag["help"].split()).replace("|", "\\|")
+            if flag["values"]:
+                meaning += " One of " + ", ".join(f"`{value}`" for value in flag["values"]) + "."
+            text.write(f"| `--{flag['name']}` | {_shown(flag['default'])} | {meaning} |\n")
+    return text.getvalue()
+
+
+def _shown(default: object) -> str:
+    if default is None or default in ("", []):
+        return ""
+    shown = ",".join(map(str, default)) if isinstance(default, list) else str(default)
+    return "`" + shown.lower() + "`" if isinstance(default, bool) else f"`{shown}`"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Adds the page to those that MkDocs builds."""
+    from mkdocs.structure.files import File
+
+    listed = subprocess.run([sys.executable, __file__], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True).stdout
+    files.append(File.generated(config, PAGE, content=page(json.loads(listed))))
+    return files
+
+
+if __name__ == "__main__":
+    json.dump(describe_all(), sys.stdout)

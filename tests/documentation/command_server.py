@@ -1,0 +1,186 @@
+"""Runs Python programs in forks of one process that has imported TensorFlow already, as many as a page has commands.
+
+`CommandServer.environment` puts a `python` on the PATH that sends its arguments, folder, environment and open files to
+the server. There the program runs as if `python` had started it, and the caller gets its exit status. So whole shell
+scripts can be run as they are written, and none of their commands waits for the import of TensorFlow.
+
+With SMALLER_FLAGS=1 in the environment, the flags of `small_data.SMALLER` are added behind those that were written.
+With PARSE_ONLY=1, a program parses its flags and ends.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tomllib
+import traceback
+
+from tests.documentation import small_data
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Installed commands, by the module that each of them runs.
+CONSOLE_SCRIPTS = {name: target.partition(":")[0] for name, target in _PROJECT["scripts"].items()}
+_READY = "ready"
+_CLIENT = f"""#!{sys.executable} -SE
+import json, os, socket, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect(os.environ["COMMAND_SERVER"])
+request = {{"arguments": sys.argv, "folder": os.getcwd(), "environment": dict(os.environ)}}
+socket.send_fds(server, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
+status = server.recv(16)
+sys.exit(int(status) if status else 70)
+"""
+
+
+class CommandServer:
+    """The server's process; a context manager.
+
+    Args:
+      folder: for its socket and the programs that call it.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._socket = folder / "socket"
+        self._programs = folder / "bin"
+        self._programs.mkdir()
+        for name in ("python", *CONSOLE_SCRIPTS):
+            program = self._programs / name
+            program.write_text(_CLIENT)
+            program.chmod(0o755)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of processes whose `python` is to be the server's."""
+        path = f"{self._programs}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "COMMAND_SERVER": str(self._socket)}
+
+    def __enter__(self) -> "CommandServer":
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.documentation.command_server", str(self._socket)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout.readline().strip() == _READY
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def serve(path: str) -> None:
+    """Answers requests until the process is killed."""
+    _import_what_takes_long()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who answer
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    print(_READY, flush=True)
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            _answer(connection)
+        connection.close()
+
+
+def _import_what_takes_long() -> None:
+    # Only libraries and modules without flags: each program defines its own flags when it is run.
+    import bert_tf.finetuning.run
+    import bert_tf.pretraining.run
+    import bert_tf.serving.pretrained_encoder
+    import bert_tf.tasks.table  # noqa: F401
+    from bert_tf.model import cpu_kernels
+
+    # Compiling them takes longer than all the rest of a small run, and changes only how fast a long one is.
+    cpu_kernels.apply_to = lambda x: False
+
+
+def _answer(connection: socket.socket) -> None:
+    """Runs a program in a child, and sends its exit status."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    message, open_files, *_ = socket.recv_fds(connection, 1 << 16, 3)
+    while not message.endswith(b"\n"):
+        message += connection.recv(1 << 16)
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        _become(json.loads(message), open_files)
+    for number in open_files:
+        os.close(number)
+    _, status = os.waitpid(child, 0)
+    connection.sendall(str(abs(os.waitstatus_to_exitcode(status))).encode())
+    os._exit(0)
+
+
+def _become(request: dict, open_files: list[int]) -> None:
+    for standard, number in enumerate(open_files):
+        os.dup2(number, standard)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    status: object = 1
+    try:
+        _run_program(*request["arguments"])
+        status = 0
+    except SystemExit as end:
+        status = end.code
+        if isinstance(status, str):
+            print(status, file=sys.stderr)
+            status = 1
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(status or 0))
+
+
+def _run_program(program: str, *arguments: str) -> None:
+    """As `python arguments`, or as an installed console script."""
+    name = pathlib.Path(program).name
+    if name in CONSOLE_SCRIPTS:
+        arguments = ("-m", CONSOLE_SCRIPTS[name], *arguments)
+    if arguments[0] == "-c":
+        sys.argv = ["-c", *arguments[2:]]
+        exec(arguments[1], {"__name__": "__main__"})
+        return
+    is_module = arguments[0] == "-m"
+    target, *rest = arguments[1:] if is_module else arguments
+    if os.environ.get("SMALLER_FLAGS"):
+        rest += small_data.smaller_flags(target.removesuffix(".py"), rest)
+    if os.environ.get("PARSE_ONLY"):
+        _let_programs_end_when_flags_are_parsed()
+    sys.argv = [target, *rest]
+    sys.path.insert(0, str(pathlib.Path.cwd()) if is_module else str(pathlib.Path(target).resolve().parent))
+    if is_module:
+        runpy.run_module(target, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(target, run_name="__main__")
+
+
+def _let_programs_end_when_flags_are_parsed() -> None:
+    from absl import app, flags
+
+    def parse(*_) -> None:
+        flags.FLAGS(sys.argv)
+        sys.exit(0)
+
+    app.run = parse
+    parse_arguments = argparse.ArgumentParser.parse_args
+
+    def parse_arguments_only(parser, *arguments, **options) -> None:
+        parse_arguments(parser, *arguments, **options)
+        sys.exit(0)
+
+    argparse.ArgumentParser.parse_args = parse_arguments_only
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,200 @@
+"""What stands in the place of large files and long runs when the documentation's commands are run.
+
+A command is run as it is written, in a folder with small files under the names that the documentation uses, and with
+the flags of `SMALLER` behind its own: the last value of a flag counts.
+"""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Sequence
+
+from tests.documentation.pages import ROOT
+
+# Program -> flags that make it small, each list where one of its own flags begins with the text before it.
+SMALLER: dict[str, list[tuple[str, list[str]]]] = {
+    "run_pretraining": [
+        ("", ["--num_train_steps=2", "--num_warmup_steps=1", "--train_batch_size=8"]),
+        ("", ["--eval_batch_size=2", "--max_eval_steps=1", "--log_steps=1"]),
+        ("--model_size", ["--num_hidden_layers=1", "--hidden_size=12", "--num_attention_heads=3"]),
+        ("--recipe", ["--num_hidden_layers=1", "--hidden_size=12", "--num_attention_heads=3"]),
+    ],
+    "run_classifier": [
+        ("", ["--num_train_epochs=1", "--train_batch_size=8", "--max_seq_length=24", "--num_workers=1"]),
+        ("--sweep", ["--sweep_batch_sizes=8", "--sweep_learning_rates=1e-3,5e-4", "--sweep_epochs=1"]),
+        ("--num_restarts", ["--num_restarts=2"]),
+        ("--feature_layers", ["--feature_layers=-1"]),
+        ("--reinit_layers", ["--reinit_layers=1"]),
+    ],
+    "run_squad": [("", ["--num_train_epochs=1", "--train_batch_size=4", "--num_workers=1"])],
+    "benchmarks.input_pipeline": [("", ["--records=600", "--rounds=1", "--batch_size=64"])],
+    "extract_features": [("", ["--layers=-1"])],
+    "data_prep.build_vocab": [("", ["--vocab_size=600", "--num_workers=1"])],
+    "data_prep.create_pretraining_data": [
+        ("--dupe_factor", ["--dupe_factor=1"]),
+        ("--num_shards", ["--num_shards=4"]),
+    ],
+    "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
+}
+RELEASED = "uncased_L-12_H-768_A-12"
+_LINKS = ("bert_tf", "data_prep", "benchmarks", "extract_features.py")
+_LINKS += ("run_pretraining.py", "run_classifier.py", "run_squad.py")
+_CONFIG = {
+    "vocab_size": 600,
+    "hidden_size": 12,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "type_vocab_size": 2,
+}
+_CONTEXT = "The war ended in 1945, and the city of Rome was free. Its people danced in the streets."
+
+
+def smaller_flags(program: str, arguments: Sequence[str]) -> list[str]:
+    """The flags of `SMALLER` for a command."""
+    return [
+        flag
+        for given, flags in SMALLER.get(program, ())
+        for flag in flags
+        if not given or any(argument.startswith(given) for argument in arguments)
+    ]
+
+
+def write_files(folder: pathlib.Path) -> None:
+    """Writes all that no program makes."""
+    for name in _LINKS:
+        (folder / name).symlink_to(ROOT / name)
+    _write_examples(folder / "examples")
+    shutil.copytree(folder / "examples" / "corpus", folder / "corpus")
+    _write_texts(folder)
+    _write_glue(folder / "glue")
+    _write_squad(folder / "squad")
+    _write_triviaqa(folder / "triviaqa")
+    _write_choices(folder)
+    _write_tags(folder)
+
+
+def commands() -> str:
+    """The shell commands that make the rest: what `make quickstart` leaves, and checkpoints."""
+    lengths = "--max_seq_length=64 --max_predictions_per_seq=10"
+    config = json.dumps(_CONFIG)
+    return f"""
+        quickstart=build/quickstart
+        mkdir -p $quickstart
+        python -m data_prep.build_vocab --input_file='examples/corpus/*.txt' --output_file=$quickstart/vocab.txt
+        sed "s/600/$(wc -l < $quickstart/vocab.txt)/" <<< '{config}' > config.json
+        for name in corpus heldout; do
+            python -m data_prep.create_pretraining_data --input_file=examples/$name* --dupe_factor=1 {lengths} \\
+                --vocab_file=$quickstart/vocab.txt --output_file=$quickstart/$name.tfrecord
+        done
+        python run_pretraining.py --do_train --bert_config_file=config.json --vocab_file=$quickstart/vocab.txt \\
+            --input_file=$quickstart/corpus.tfrecord --output_dir=$quickstart/pretrained {lengths}
+        python -m bert_tf.convert_checkpoint --from=$quickstart/pretrained --to={RELEASED} --format=tf1
+        cp -r {RELEASED} cased_L-12_H-768_A-12
+        sed -i 's/^the$/The/' cased_L-12_H-768_A-12/vocab.txt
+        python -m bert_tf.convert_checkpoint --from={RELEASED} --to=bert-base-uncased --format=hf
+        python run_classifier.py --task_name=custom --data_dir=examples/authors --output_dir=$quickstart/authors \\
+            --vocab_file=$quickstart/vocab.txt --bert_config_file=$quickstart/pretrained/bert_config.json \\
+            --init_checkpoint=$quickstart/pretrained --do_train --max_seq_length=24
+        """
+
+
+def _write(path: pathlib.Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _write_json(path: pathlib.Path, values: object) -> None:
+    _write(path, json.dumps(values))
+
+
+def _write_examples(folder: pathlib.Path) -> None:
+    source = ROOT / "examples"
+    for path in [*(source / "corpus").glob("*.txt"), source / "heldout.txt"]:
+        lines = path.read_text(encoding="utf-8").splitlines()[:60]
+        _write(folder / path.relative_to(source), *lines[:30], "", *lines[30:])  # two documents
+    for name in ("train.tsv", "dev.tsv"):
+        header, *rows = (source / "authors" / name).read_text(encoding="utf-8").splitlines()
+        _write(folder / "authors" / name, header, *rows[:: len(rows) // 24])
+
+
+def _write_texts(folder: pathlib.Path) -> None:
+    _write(folder / "texts.txt", "Who was Jim Henson? ||| He was a puppeteer.", "The whale was white.")
+    _write(folder / "paragraphs.txt", "The whale was white. It was large.", "", "Call me so. Some years ago, I sailed.")
+    for split, count in (("train", 24), ("dev", 8), ("test", 4)):
+        rows = [{"text": f"the {'whale' if i % 2 else 'ball'} {i}", "number": i} for i in range(count)]
+        tables = folder / "tables"
+        _write(
+            tables / f"{split}.csv",
+            "id,subject,body,topics,stars",
+            *(f'{i},s{i},{row["text"]},"{"sea|dance" if i % 3 else "sea"}",{i % 5}' for i, row in enumerate(rows)),
+        )
+        lines = [
+            json.dumps({"prompt": "He sat", "endings": ["down.", "blue.", "up."], "label": i % 3}) for i in range(8)
+        ]
+        _write(folder / "choices" / f"{split}.jsonl", *lines)
+
+
+def _write_glue(folder: pathlib.Path) -> None:
+    pairs = [(f"the cat {i}", f"a dog {i // 2}") for i in range(16)]
+    numbered = [f"{i}\t{a}" for i, (a, _) in enumerate(pairs)]
+    columns = {"RTE": ("sentence1", "sentence2"), "WNLI": ("sentence1", "sentence2"), "QNLI": ("question", "sentence")}
+    for name in ("CoLA", "SST-2"):
+        _write(folder / name / "test.tsv", "index\tsentence", *numbered)
+    for split in ("train", "dev"):
+        _write(folder / "CoLA" / f"{split}.tsv", *(f"gj\t{i % 2}\t\t{a}" for i, (a, _) in enumerate(pairs)))
+        single = (f"{a}\t{i % 2}" for i, (a, _) in enumerate(pairs))
+        _write(folder / "SST-2" / f"{split}.tsv", "sentence\tlabel", *single)
+    for split in ("train", "dev", "test"):
+        is_test = split == "test"
+        header = f"{'index' if is_test else 'Quality'}\t#1 ID\t#2 ID\t#1 String\t#2 String"
+        rows = [f"{i if is_test else i % 2}\t1\t2\t{a}\t{b}" for i, (a, b) in enumerate(pairs)]
+        _write(folder / "MRPC" / f"{split}.tsv", header, *rows)
+        for task, names in columns.items():
+            labels = ("0", "1") if task == "WNLI" else ("entailment", "not_entailment")
+            header = "\t".join(("index", *names)) + ("" if is_test else "\tlabel")
+            rows = [f"{i}\t{a}\t{b}" + ("" if is_test else f"\t{labels[i % 2]}") for i, (a, b) in enumerate(pairs)]
+            _write(folder / task / f"{split}.tsv", header, *rows)
+
+
+def _write_squad(folder: pathlib.Path) -> None:
+    for version in ("v1.1", "v2.0"):
+        for split, count in (("train", 12), ("dev", 4)):
+            questions = []
+            for i in range(count):
+                answer = {"text": "1945", "answer_start": _CONTEXT.index("1945")}
+                question = {"id": f"{split}{i}", "question": "When did the war end?", "answers": [answer]}
+                if version == "v2.0":
+                    question["is_impossible"] = i % 3 == 0
+                    question["answers"] = [] if i % 3 == 0 else [answer]
+                questions.append(question)
+            article = {"title": "War", "paragraphs": [{"context": _CONTEXT, "qas": questions}]}
+            _write_json(folder / f"{split}-{version}.json", {"version": version, "data": [article]})
+
+
+def _write_triviaqa(folder: pathlib.Path) -> None:
+    entries = [
+        {
+            "Answer": {"Aliases": ["1945"], "Value": "1945"},
+            "EntityPages": [{"Filename": "War.txt"}],
+            "Question": "When did the war end?",
+            "QuestionId": f"tc_{i}",
+        }
+        for i in range(8)
+    ]
+    _write_json(folder / "qa" / "wikipedia-train.json", {"Data": entries})
+    _write(folder / "evidence" / "wikipedia" / "War.txt", _CONTEXT)
+
+
+def _write_choices(folder: pathlib.Path) -> None:
+    header = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
+    for split in ("train", "val", "test"):
+        _write(
+            folder / "swag" / f"{split}.csv", header, *(f"{i},v,1,s,He sat,He,gold,a,b,c,d,{i % 4}" for i in range(16))
+        )
+
+
+def _write_tags(folder: pathlib.Path) -> None:
+    sentence = ["Ada NNP B-NP B-PER", "lives VBZ B-VP O", "in IN B-PP O", "Rome NNP B-NP B-LOC", ". . O O", ""]
+    for name in ("eng.train", "eng.testa", "eng.testb"):
+        _write(folder / "conll2003" / name, "-DOCSTART- -X- O O", "", *(sentence * 8))

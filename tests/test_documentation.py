@@ -1,0 +1,178 @@
+"""Every command and every Python block of the documentation runs, on small data; see `documentation.small_data`."""
+
+import json
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.documentation import command_server, pages, small_data
+from tests.documentation.command_server import CommandServer
+from tests.documentation.pages import PAGES, Block
+
+# Blocks that aren't run: the page, a text that only this block of it has, and the reason. The programs and flags in
+# them must exist all the same.
+NOT_RUN: list[tuple[str, str, str]] = [
+    ("README.md", "make quickstart", "takes minutes, and installs"),
+    ("README.md", "examples.quickstart", "is what `make quickstart` runs, step by step"),
+    ("README.md", "pip install", "installs"),
+    ("CONTRIBUTING.md", "make quickstart", "installs, and runs all tests"),
+    ("CONTRIBUTING.md", "pytest", "runs other tests"),
+    ("CONTRIBUTING.md", "benchmarks.train_step", "takes minutes"),
+    ("docs/index.md", "make quickstart", "takes minutes, and installs"),
+    ("docs/data.md", "--runner=FlinkRunner", "needs a Flink cluster"),
+    ("docs/pretraining.md", "--use_tpu", "needs a TPU"),
+    ("docs/serving.md", "prediction_service_pb2_grpc", "needs a running server, and tensorflow-serving-api"),
+    ("docs/measurements.md", "--init_checkpoint=$M", "is what was measured, in 50 minutes each"),
+    ("docs/measurements.md", "still.json", "is what was measured, in hours"),
+]
+# Pages that only list what the code says of itself.
+WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswith("docs/reference/")]
+
+
+# What the documentation gives to pip, Beam and other programs.
+OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_def", "input_exprs", "logdir", "help", "name"}
+# Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
+OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python"}
+
+
+def not_run(block: Block) -> str | None:
+    """Why a block isn't run; None if it is."""
+    return next((why for page, text, why in NOT_RUN if page == block.page and text in block.code), None)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with CommandServer(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """All programs with their flags."""
+    script = str(pages.ROOT / "docs" / "hooks" / "flag_reference.py")
+    listed = subprocess.run([sys.executable, script], cwd=pages.ROOT, stdout=subprocess.PIPE, check=True).stdout
+    return json.loads(listed)
+
+
+@pytest.fixture(scope="module")
+def small_files(server, tmp_path_factory):
+    """A folder with all files that the documentation's commands read."""
+    folder = tmp_path_factory.mktemp("files")
+    small_data.write_files(folder)
+    run_script(server, folder, small_data.commands())
+    return folder
+
+
+def run_script(server, folder: pathlib.Path, script: str, **variables: str) -> None:
+    """Runs a shell script; its first command that fails, fails the test."""
+    environment = {**server.environment, "SMALLER_FLAGS": "1", **variables}
+    finished = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=600,
+    )
+    assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-6000:]
+
+
+def script_of(block: Block, number: int, folder: pathlib.Path) -> str:
+    """A block as a part of its page's script, which says first where it stands."""
+    heading = f"echo '>>> {block.page}, line {block.line}'\n"
+    if block.language == "bash":
+        return heading + block.code
+    (folder / f"block_{number}.py").write_text(block.code, encoding="utf-8")
+    return f"{heading}python block_{number}.py\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
+def test_blocks_run(page, server, small_files, tmp_path):
+    """The blocks of a page, in their order, in one folder."""
+    folder = tmp_path / "work"
+    shutil.copytree(small_files, folder, symlinks=True)
+    blocks = [block for block in pages.blocks(page) if block.language in pages.RUN and not not_run(block)]
+    run_script(server, folder, "".join(script_of(block, i, folder) for i, block in enumerate(blocks)))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
+def test_programs_and_flags_of_other_blocks_exist(page, server, tmp_path):
+    targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE))
+    # Commands of benchmarks stand in tables, beside what was measured with them.
+    inline = re.findall(r"`([^`\n]*python -m benchmarks\.[^`\n]*)`", page.read_text(encoding="utf-8"))
+    parsed = [shlex.join(program) for command in inline for program in programs_in(shlex.split(command))]
+    for block in filter(not_run, pages.blocks(page)):
+        if block.language == "python":
+            compile(block.code, block.page, "exec")
+            continue
+        for command in pages.commands(block.code):
+            words = shlex.split(command, comments=True)
+            if words[0] == "make":
+                assert set(words[1:]) <= targets, command
+            parsed += [shlex.join(program) for program in programs_in(words)]
+    run_script(server, pages.ROOT, "\n".join(parsed), PARSE_ONLY="1", SMALLER_FLAGS="")
+
+
+def programs_in(words: list[str]) -> list[list[str]]:
+    """The programs of this project in a command, with their arguments; variables before them are left out."""
+    for start, word in enumerate(words):
+        name = pathlib.Path(word).name
+        if name == "python" or name in command_server.CONSOLE_SCRIPTS:
+            arguments = words[start + 1 :]
+            end = next((i for i, argument in enumerate(arguments) if argument in ("|", ";", "&&", "<", ">", "&")), None)
+            if arguments[:2] in (["-m", "pytest"], ["-m", "venv"], ["-m", "pip"]) or arguments[:1] == ["-c"]:
+                return []
+            return [[name, *arguments[:end]], *(programs_in(arguments[end + 1 :]) if end is not None else [])]
+    return []
+
+
+def test_every_block_is_of_a_language_that_is_known():
+    for page in PAGES:
+        for block in pages.blocks(page):
+            assert block.language in (*pages.RUN, *pages.SHOWN), f"{block.page}, line {block.line}: {block.language!r}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
+def test_a_page_has_commands_that_run(page):
+    if pages.name_of(page) not in WITHOUT_COMMANDS:
+        assert any(block.language in pages.RUN and not not_run(block) for block in pages.blocks(page))
+
+
+@pytest.mark.parametrize(("page", "text", "reason"), NOT_RUN)
+def test_exceptions_are_those_of_one_block(page, text, reason):
+    matching = [block for block in pages.blocks(pages.ROOT / page) if text in block.code]
+    assert len(matching) == 1, f"{page}: {text!r} is in {len(matching)} blocks"
+
+
+def test_flags_in_the_text_exist(programs):
+    """Flags in tables and sentences are flags of a program, with a value that it takes."""
+    values: dict[str, list[set[str]]] = {}
+    for program in programs:
+        for flag in program["flags"]:
+            values.setdefault(flag["name"], []).append(set(flag["values"] or ()))
+            if flag["type"] == "bool":
+                values.setdefault(f"no{flag['name']}", []).append(set())
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for name, value in re.findall(r"--([a-z][a-z0-9_]*)(?:=([a-z0-9_]+))?(?![-\w])", text):
+            if name not in OTHER_PROGRAMS_FLAGS:
+                where = f"{pages.name_of(page)}: --{name}"
+                assert name in values, where
+                assert not value or any(not enum or value in enum for enum in values[name]), f"{where}={value}"
+
+
+def test_files_in_the_text_exist():
+    for page in PAGES:
+        for path in re.findall(r"(?<![\w/.])((?:bert_tf|data_prep|tests|docs)/[\w/]+\.(?:py|md))", page.read_text()):
+            assert (pages.ROOT / path).exists() or path == "docs/flags.md", f"{pages.name_of(page)}: {path}"
+
+
+def test_the_start_page_names_every_installed_command():
+    text = (pages.ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"`(bert-[a-z-]+)`", text)) == set(command_server.CONSOLE_SCRIPTS)
