@@ -32,7 +32,7 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 OF_DATA_PREPARATION = [
     *("config", "tokenization"),
     *(f"runtime.{name}" for name in ("files", "program", "parallel", "reporting")),
-    *(f"tokenization.{name}" for name in ("tokenizers", "vocabulary", "traced_text")),
+    *(f"tokenization.{name}" for name in ("characters", "tokenizers", "traced_text", "vocabulary")),
     *(f"sequences.{name}" for name in ("packing", "masking", "masking_policy", "random_streams", "example_format")),
 ]
 WITHOUT_TENSORFLOW = [
