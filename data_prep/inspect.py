@@ -26,7 +26,7 @@ from bert_tf.sequences.example_format import (
     unmasked_features,
     vocabulary_hash,
 )
-from bert_tf.sequences.masking_policy import MaskingVocabulary
+from bert_tf.sequences.masking import MaskingVocabulary
 from bert_tf.tokenization.vocabulary import load_vocab
 from data_prep.examples.set_statistics import SetStatistics
 

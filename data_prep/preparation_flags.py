@@ -10,7 +10,7 @@ from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.sequences.masking_policy import MaskingPolicy
+from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
 from data_prep.corpus.files import DOCUMENTS, INPUT_FORMATS, corpus_bytes, find_input_files
 from data_prep.corpus.reader import ON_BAD_LINE, CorpusOptions

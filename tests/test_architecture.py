@@ -33,7 +33,7 @@ OF_DATA_PREPARATION = [
     *("config", "tokenization"),
     *(f"runtime.{name}" for name in ("files", "program", "parallel", "reporting")),
     *(f"tokenization.{name}" for name in ("characters", "tokenizers", "traced_text", "vocabulary")),
-    *(f"sequences.{name}" for name in ("packing", "masking", "masking_policy", "random_streams", "example_format")),
+    *(f"sequences.{name}" for name in ("packing", "masking", "random_streams", "example_format")),
 ]
 WITHOUT_TENSORFLOW = [
     *OF_DATA_PREPARATION,

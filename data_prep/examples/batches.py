@@ -10,8 +10,7 @@ import numpy as np
 
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Feature, pretraining_features, unmasked_features
-from bert_tf.sequences.masking import mask_batch
-from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary, mask_batch
 from bert_tf.sequences.packing import pack_batch
 from data_prep.corpus.token_store import CONTINUES_WORD, TokenStore
 from data_prep.examples.records import RecordEncoder

@@ -17,8 +17,7 @@ import numpy as np
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.reporting import progress_bar
-from bert_tf.sequences.masking import mask_as_released
-from bert_tf.sequences.masking_policy import MaskingVocabulary
+from bert_tf.sequences.masking import MaskingVocabulary, mask_as_released
 from bert_tf.sequences.packing import join_segments, pad, truncate_randomly
 from bert_tf.tokenization import FullTokenizer
 from data_prep.examples.batches import ExampleOptions, count_examples

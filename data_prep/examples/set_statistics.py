@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bert_tf.sequences.masking_policy import MaskingVocabulary
+from bert_tf.sequences.masking import MaskingVocabulary
 
 
 class SetStatistics:

@@ -5,7 +5,7 @@ import re
 import struct
 
 from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.sequences.masking_policy import MaskingPolicy
+from bert_tf.sequences.masking import MaskingPolicy
 from data_prep.corpus.files import find_input_files
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.examples.batches import ExampleOptions

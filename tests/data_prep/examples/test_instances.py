@@ -4,7 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus.files import FileRange, find_input_files
 from data_prep.corpus.reader import CorpusOptions

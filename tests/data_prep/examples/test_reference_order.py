@@ -7,7 +7,7 @@ import tensorflow as tf
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.sequences.masking_policy import MaskingPolicy
+from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus.files import find_input_files
 from data_prep.examples.batches import ExampleOptions

@@ -1,4 +1,5 @@
-import functools
+"""Data that is masked while it is read, in the input pipeline and in a run."""
+
 import json
 
 import numpy as np
@@ -12,14 +13,14 @@ from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features
 from bert_tf.sequences.graph_masking import BatchMasker
-from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.training.contract import TrainingConfig
 from tests.conftest import tiny_config
 
 PAD, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4
 VOCAB = {"[PAD]": PAD, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK}
 VOCAB |= {f"{'##' * (i % 3 == 2)}p{i}": i for i in range(FIRST, 90)}
-LENGTH, PREDICTIONS, ROWS = 40, 5, 600
+LENGTH, PREDICTIONS, ROWS = 40, 5, 20
 
 
 def sequences(rows, rng):
@@ -40,100 +41,9 @@ def sequences(rows, rng):
     }
 
 
-@functools.cache
-def compiled(policy, seed):
-    return tf.function(
-        BatchMasker(policy, MaskingVocabulary.of(VOCAB, policy.ordinary_replacements), PREDICTIONS, seed)
-    )
-
-
-def mask(batch, step=0, first_row=0, seed=1, **policy):
-    batch = {name: tf.constant(value) for name, value in batch.items()}
-    numbers = tf.constant(step, tf.int64), tf.constant(first_row, tf.int64)
-    masked = compiled(MaskingPolicy(**policy), seed)(batch, *numbers, ROWS)
-    return {name: value.numpy() for name, value in masked.items()}
-
-
 @pytest.fixture(scope="module")
 def batch():
     return sequences(ROWS, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("whole_word", [False, True])
-def test_masks_are_those_of_data_preparation(batch, whole_word):
-    masked = mask(batch, whole_word=whole_word)
-    lengths = batch["input_mask"].sum(axis=1)
-    limits = np.clip(np.rint(lengths * 0.15), 1, PREDICTIONS)
-    counts = masked["masked_lm_weights"].sum(axis=1)
-    assert (counts <= limits).all() if whole_word else (counts == limits).all()
-    assert counts.sum() > 0.9 * limits.sum()
-    chosen = np.zeros_like(batch["input_ids"], bool)
-    for row, (positions, labels, weights) in enumerate(
-        zip(masked["masked_lm_positions"], masked["masked_lm_ids"], masked["masked_lm_weights"], strict=True)
-    ):
-        count = int(weights.sum())
-        assert (np.diff(positions[:count]) > 0).all() and not positions[count:].any() and not labels[count:].any()
-        assert (labels[:count] == batch["input_ids"][row, positions[:count]]).all()
-        assert (labels[:count] >= FIRST).all()
-        chosen[row, positions[:count]] = True
-    assert (masked["input_ids"] == batch["input_ids"])[~chosen].all()
-    if whole_word:
-        # A piece that continues a word is chosen exactly if the piece before it is.
-        text = batch["input_ids"] >= FIRST
-        continues = (text & (batch["word_starts"] == 0))[:, 1:] & text[:, :-1]
-        assert (chosen[:, 1:] == chosen[:, :-1])[continues].all()
-    else:
-        kept = (masked["input_ids"] == batch["input_ids"])[chosen].mean()
-        became_mask = (masked["input_ids"] == MASK)[chosen].mean()
-        assert abs(became_mask - 0.8) < 0.04 and abs(kept - 0.1 - 0.1 / 90) < 0.03
-
-
-@pytest.mark.parametrize("shares", [(1, 0, 0), (0.8, 0, 0.2), (0, 0, 1), (0, 1, 0), (0.8, 0.2, 0)])
-def test_shares_are_a_value(batch, shares):
-    masked = mask(batch, **dict(zip(("mask", "same", "random"), shares, strict=True)))
-    is_chosen = masked["masked_lm_weights"] > 0
-    found = np.take_along_axis(masked["input_ids"], masked["masked_lm_positions"], axis=1)[is_chosen]
-    labels = masked["masked_lm_ids"][is_chosen]
-    shares_found = (found == MASK).mean(), ((found == labels) & (found != MASK)).mean()
-    expected = shares[0] + shares[2] / 90, shares[1] + shares[2] / 90
-    assert np.abs(np.subtract(shares_found, expected)).max() < 0.03
-
-
-def test_one_draw_decides_for_a_word_if_asked(batch):
-    masked = mask(batch, whole_word=True, draw_per_word=True, mask=0.5, same=0.5, random=0.0)
-    is_mask = masked["input_ids"] == MASK
-    text = batch["input_ids"] >= FIRST
-    continues = (text & (batch["word_starts"] == 0))[:, 1:] & text[:, :-1]
-    assert (is_mask[:, 1:] == is_mask[:, :-1])[continues].all() and is_mask.sum() > 0
-
-
-def test_random_pieces_are_ordinary_if_asked(batch):
-    for ordinary in (False, True):
-        masked = mask(batch, mask=0.0, same=0.0, random=1.0, ordinary_replacements=ordinary)
-        found = np.take_along_axis(masked["input_ids"], masked["masked_lm_positions"], axis=1)
-        assert (found[masked["masked_lm_weights"] > 0] < FIRST).any() != ordinary
-
-
-def test_masks_are_a_function_of_seed_step_and_place_in_the_global_batch(batch):
-    whole = mask(batch, step=3)
-    part = mask({name: value[200:500] for name, value in batch.items()}, step=3, first_row=200)
-    for name in ("input_ids", "masked_lm_positions"):
-        assert (part[name] == whole[name][200:500]).all()
-        assert (mask(batch, step=4)[name] != whole[name]).any()
-        assert (mask(batch, step=3, seed=2)[name] != whole[name]).any()
-
-
-def test_positions_are_evenly_chosen(batch):
-    chosen = np.zeros([ROWS, LENGTH + 1])
-    for step in range(30):
-        masked = mask(batch, step=step)
-        places = np.where(masked["masked_lm_weights"] > 0, masked["masked_lm_positions"], LENGTH)
-        np.add.at(chosen, (np.arange(ROWS)[:, None], places), 1)
-    is_text = batch["input_ids"] >= FIRST
-    limits = np.clip(np.rint(batch["input_mask"].sum(axis=1) * 0.15), 1, PREDICTIONS)
-    expected = (30 * is_text * (limits / is_text.sum(axis=1))[:, None]).sum(axis=0)
-    ratio = chosen[:, :LENGTH].sum(axis=0)[1:30] / expected[1:30]
-    assert np.abs(ratio - 1).max() < 0.12 and not chosen[:, :LENGTH][~is_text].any()
 
 
 def write_unmasked(path, batch, rows, **settings):
