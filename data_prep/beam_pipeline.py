@@ -3,10 +3,10 @@
     python -m data_prep.beam_pipeline --input_file=... --output_file=... --vocab_file=... --num_shards=64 \
         -- --runner=FlinkRunner --flink_master=...
 
-What stands behind "--" are the options of Beam. The flags are those of create_pretraining_data, and so are the files:
-the same bytes. All machines must be able to read the input and to write the output (a shared folder, or gs://...), and
-must have this package installed. A shard is put in order in the memory of one machine, so --num_shards should be large
-enough. Needs `pip install -r requirements-beam.txt`.
+The arguments after "--" are Beam's. The flags are those of create_pretraining_data, and the files are the same, byte
+for byte. All machines must have this package, and access to the input and output (a shared folder, or gs://...). One
+machine sorts a shard in its memory, so choose a sufficient --num_shards. Needs
+`pip install -r requirements-beam.txt`.
 """
 
 from absl import flags
@@ -18,7 +18,7 @@ from data_prep import preparation_flags
 
 
 def main(*beam_options: str) -> None:
-    """Flags to a pipeline that makes what they say."""
+    """Runs the pipeline that the flags describe."""
     try:
         import apache_beam
         from apache_beam.options.pipeline_options import PipelineOptions
@@ -30,12 +30,12 @@ def main(*beam_options: str) -> None:
         raise InputError(
             "Apache Beam is needed, but not installed. Install it with `pip install -r requirements-beam.txt`."
         ) from None
-    made = preparation_flags.preparation()
-    if made.outputs.are_finished():
-        say("All files are there already, made with these settings. Remove them to make them anew.")
+    config = preparation_flags.preparation_config()
+    if config.shards.are_finished():
+        say(preparation_flags.ALREADY_FINISHED)
         return
     pipeline = apache_beam.Pipeline(options=PipelineOptions(list(beam_options)))
-    pipeline | beam_stages.PreparePretrainingData(made)
+    pipeline | beam_stages.PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
     preparation_flags.say_summary(beam_stages.counts_of(result))

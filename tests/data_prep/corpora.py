@@ -8,10 +8,10 @@ from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.masking import MaskingPolicy
 from data_prep.corpus.files import find_input_files
 from data_prep.corpus.reader import CorpusOptions
-from data_prep.examples.batches import ExampleOptions
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.outputs import OutputSet, output_paths
-from data_prep.jobs.preparation import Preparation, Resources, prepare
+from data_prep.examples.records import ExampleOptions
+from data_prep.examples.shards import ShardSet, output_paths
+from data_prep.jobs.preparation import PreparationConfig, Resources, prepare
 from data_prep.jobs.stages import TokenizerOptions
 
 SYLLABLES = ["ba", "co", "di", "fu", "ga", "hi", "jo", "ku", "la", "mi"]
@@ -63,7 +63,7 @@ def write_chinese(folder, documents=20):
     return str(folder / "text.txt"), str(vocab)
 
 
-def preparation(folder, text, output="out.tfrecord", num_shards=0, corpus=None, **options):
+def preparation_config(folder, text, output="out.tfrecord", num_shards=0, corpus=None, **options):
     """What to make of a text, in a folder that holds its vocabulary."""
     settings = {"max_seq_length": 24, "short_seq_prob": 0.1, "dupe_factor": 3, "random_seed": 7}
     rules = SegmentRules(**settings | {k: v for k, v in options.items() if k in settings})
@@ -77,26 +77,26 @@ def preparation(folder, text, output="out.tfrecord", num_shards=0, corpus=None, 
         bool(segmenter),
     )
     vocab = str(folder / "vocab.txt")
-    outputs = OutputSet(
+    shards = ShardSet(
         output_paths(str(folder / output), num_shards),
         examples.features,
         vocabulary_hash(vocab),
         {"rules": repr(rules), "policy": repr(policy)},
     )
-    return Preparation(
-        find_input_files(str(text)),
-        corpus or CorpusOptions(),
-        TokenizerOptions(vocab, True, segmenter),
-        rules,
-        examples,
-        outputs,
+    return PreparationConfig(
+        inputs=find_input_files(str(text)),
+        corpus=corpus or CorpusOptions(),
+        tokenizer=TokenizerOptions(vocab, True, segmenter),
+        rules=rules,
+        examples=examples,
+        shards=shards,
     )
 
 
 def make(folder, text, num_workers=1, work_dir="work", **options):
     """Prepares a text; returns the paths of the shards and the counts."""
-    made = preparation(folder, text, **options)
-    return made.outputs.paths, prepare(made, Resources(str(folder / work_dir), num_workers, 400 * num_workers))
+    config = preparation_config(folder, text, **options)
+    return config.shards.paths, prepare(config, Resources(str(folder / work_dir), num_workers, 400 * num_workers))
 
 
 def records(path):

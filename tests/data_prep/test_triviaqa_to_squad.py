@@ -121,7 +121,7 @@ def test_other_layouts_are_refused(triviaqa, change, message):
 
 def test_bad_input_is_named(triviaqa, write):
     *inputs, output = triviaqa([ENTRIES[0], ENTRIES[0]])
-    with pytest.raises(InputError, match="question 'tc_1' stands twice"):
+    with pytest.raises(InputError, match="question 'tc_1' occurs twice"):
         triviaqa_to_squad.convert(*inputs, output)
     *inputs, output = triviaqa([entry("tc_9", "?", "x", [], "Missing.txt")])
     with pytest.raises(InputError, match=r"no document .*Missing.txt, which question 'tc_9'"):

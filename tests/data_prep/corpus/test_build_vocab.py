@@ -9,10 +9,9 @@ from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, check_vocab_file
 from data_prep.corpus import files
 from data_prep.corpus.files import cut_into_splits, find_input_files
 from data_prep.corpus.reader import CorpusOptions
-from data_prep.corpus.word_counts import BoundedCounter, CountStage
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
-from data_prep.jobs.claims import claimed
-from data_prep.jobs.workers import Workers
+from data_prep.jobs.word_counts import BoundedCounter, CountStage
+from data_prep.jobs.workers import Workers, claimed
 from tests import programs
 from tests.data_prep.corpora import write_corpus
 

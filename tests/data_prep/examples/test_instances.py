@@ -10,8 +10,8 @@ from data_prep.corpus.files import FileRange, find_input_files
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.token_store import Part, TokenStore
 from data_prep.examples import instances
-from data_prep.examples.batches import ExampleMaker, ExampleOptions
-from data_prep.examples.instances import SegmentRules, plan_part
+from data_prep.examples.instances import SegmentRules, plan_examples
+from data_prep.examples.records import ExampleMaker, ExampleOptions
 from data_prep.examples.reference_order import make_examples, read_documents
 from data_prep.jobs.stages import TokenizerOptions, TokenizeStage
 from tests.data_prep.corpora import write_corpus, write_vocab
@@ -31,9 +31,9 @@ def corpus(tmp_path_factory):
     stage = TokenizeStage(str(folder / "tokens"), splits, CorpusOptions(), TokenizerOptions(vocab, True))
     (folder / "tokens").mkdir()
     parts = []
-    for job, name in enumerate(stage.names):
+    for job in range(len(splits)):
         counts = stage.run(job, lambda amount: None)
-        parts.append(Part(f"{stage.folder}/{name}", counts["documents"], counts["sentences"], counts["tokens"]))
+        parts.append(Part(stage.path(job), counts["documents"], counts["sentences"], counts["tokens"]))
     return text, FullTokenizer(vocab), TokenStore(parts, np.uint16)
 
 
@@ -41,7 +41,7 @@ def plan(store, **changes):
     rules = SegmentRules(
         **{"max_seq_length": LENGTH, "short_seq_prob": SHORT, "dupe_factor": 2, "random_seed": 1} | changes
     )
-    plans = [p for part in range(len(store.parts)) for p in plan_part(store, part, rules)]
+    plans = [p for part in range(len(store.parts)) for p in plan_examples(store, part, rules)]
     return np.concatenate([p.keys for p in plans]), np.concatenate([p.examples for p in plans])
 
 

@@ -10,10 +10,10 @@ from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus.files import find_input_files
-from data_prep.examples.batches import ExampleOptions
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.outputs import OutputSet
+from data_prep.examples.records import ExampleOptions
 from data_prep.examples.reference_order import read_documents, write_reference_examples
+from data_prep.examples.shards import ShardSet
 from tests.conftest import GOLDEN, golden_json, golden_path
 from tests.data_prep.corpora import records
 from tests.programs import run
@@ -34,7 +34,7 @@ def make(folder, case):
         FullTokenizer(vocab, flags["do_lower_case"]),
         rules,
         options,
-        OutputSet(paths, options.features, vocabulary_hash(vocab), {}),
+        ShardSet(paths, options.features, vocabulary_hash(vocab), {}),
     )
     return paths, counts
 

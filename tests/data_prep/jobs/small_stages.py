@@ -5,9 +5,11 @@ import os
 import signal
 import time
 
+from data_prep.jobs import workers
+
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class Stage(workers.Stage):
     """Jobs that add up what they are told, each some seconds long where `seconds` says so."""
 
     folder: str
@@ -25,9 +27,6 @@ class Stage:
             advance(0)
             time.sleep(0.01)
         return {"amount": self.amounts[job]}
-
-    def close(self):
-        pass
 
 
 class StageOfTheDying(Stage):

@@ -11,12 +11,12 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
 from data_prep.examples import instances
+from data_prep.examples import shards as joining
 from data_prep.jobs import preparation as preparing
-from data_prep.jobs import shards as joining
 from data_prep.jobs import stages, workers
 from data_prep.jobs.preparation import Resources, prepare
 from tests import programs
-from tests.data_prep.corpora import PIECES, features, make, preparation, records, write_corpus, write_vocab
+from tests.data_prep.corpora import PIECES, features, make, preparation_config, records, write_corpus, write_vocab
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_corpus_of_one_document_is_refused(tmp_path):
 
 def test_work_is_taken_up_where_a_crash_left_it(text, tmp_path, small_pieces, monkeypatch):
     expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
-    made = preparation(tmp_path, text, num_shards=3)
+    config = preparation_config(tmp_path, text, num_shards=3)
     resources = Resources(str(tmp_path / "crashed"), 1, 400)
     done = collections.Counter()
     run_job = workers._run_job
@@ -129,19 +129,19 @@ def test_work_is_taken_up_where_a_crash_left_it(text, tmp_path, small_pieces, mo
     monkeypatch.setattr(workers, "_run_job", crash_after_limit)
     while True:
         try:
-            prepare(made, resources)
+            prepare(config, resources)
             break
         except KeyboardInterrupt:
-            assert not any(os.path.exists(path) for path in made.outputs.paths)
+            assert not any(os.path.exists(path) for path in config.shards.paths)
             limit += 7
-    assert contents(made.outputs.paths) == expected
+    assert contents(config.shards.paths) == expected
     assert set(done.values()) == {1} and limit > 30
-    assert made.outputs.are_finished()
+    assert config.shards.are_finished()
 
 
 def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
     expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
-    made = preparation(tmp_path, text, num_shards=3)
+    config = preparation_config(tmp_path, text, num_shards=3)
     resources = Resources(str(tmp_path / "crashed"), 1, 400)
     publish = joining._publish
 
@@ -152,35 +152,35 @@ def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
 
     monkeypatch.setattr(joining, "_publish", crash_at_second)
     with pytest.raises(KeyboardInterrupt):
-        prepare(made, resources)
-    assert not made.outputs.are_finished()
+        prepare(config, resources)
+    assert not config.shards.are_finished()
     monkeypatch.undo()
     monkeypatch.setattr(stages.WriteStage, "run", None)
-    prepare(made, resources)
-    assert contents(made.outputs.paths) == expected
+    prepare(config, resources)
+    assert contents(config.shards.paths) == expected
 
 
 def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
-    made = preparation(tmp_path, text)
+    config = preparation_config(tmp_path, text)
     resources = Resources(str(tmp_path / "work"), 1, 400)
 
     def begin_again(*_):
-        prepare(made, resources)
+        prepare(config, resources)
 
     monkeypatch.setattr(stages.WriteStage, "run", begin_again)
     with pytest.raises(InputError, match=r"another process does the same work in .*work/examples-.* --task_index"):
-        prepare(made, resources)
+        prepare(config, resources)
     monkeypatch.undo()
-    prepare(made, resources)
-    assert made.outputs.are_finished()
+    prepare(config, resources)
+    assert config.shards.are_finished()
 
 
 def test_shards_are_put_where_a_url_says(text, tmp_path):
-    made = preparation(tmp_path, text, num_shards=2)
+    config = preparation_config(tmp_path, text, num_shards=2)
     urls = tuple(f"ram://{tmp_path.name}/shard-{i}" for i in range(2))
-    made = dataclasses.replace(made, outputs=dataclasses.replace(made.outputs, paths=urls))
-    prepare(made, Resources(str(tmp_path / "work"), 1, 400))
-    assert made.outputs.are_finished()
+    config = dataclasses.replace(config, shards=dataclasses.replace(config.shards, paths=urls))
+    prepare(config, Resources(str(tmp_path / "work"), 1, 400))
+    assert config.shards.are_finished()
     expected = contents(make(tmp_path, text, output="local", num_shards=2)[0])
     assert [files.open_file(url, "rb").read() for url in urls] == expected
 
@@ -226,7 +226,7 @@ def test_odd_documents_are_counted(tmp_path):
 )
 def test_numbers_out_of_range_are_named(text, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
-        preparation(tmp_path, text, **options)
+        preparation_config(tmp_path, text, **options)
 
 
 def test_resources_are_checked():
@@ -240,6 +240,8 @@ def test_resources_are_checked():
 
 def test_shards_are_those_of_the_buckets():
     for num_shards in (1, 3, 7):
-        for bucket in stages.cut_into_buckets(1000, num_shards, 50):
-            assert stages.shard_of(bucket.first_key, num_shards) == bucket.shard
-            assert stages.shard_of(bucket.end_key - 1, num_shards) == bucket.shard
+        buckets = stages.cut_into_buckets(1000, num_shards, 50)
+        for number, (first_key, end_key) in enumerate(buckets):
+            assert {stages.shard_of(key, num_shards) for key in (first_key, end_key - 1)} == {
+                number // (len(buckets) // num_shards)
+            }

@@ -2,7 +2,7 @@ import pytest
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from data_prep.jobs.shards import GrowingShard
+from data_prep.examples.shards import PartialShard
 
 CONTENTS = [b"first", b"", b"the third", b"4"]
 
@@ -16,7 +16,7 @@ def buckets(tmp_path):
 
 
 def grow(tmp_path, buckets, order):
-    shard = GrowingShard(str(tmp_path / "shard"), list(map(str, buckets)))
+    shard = PartialShard(str(tmp_path / "shard"), list(map(str, buckets)))
     for number in order:
         shard.add(number, len(CONTENTS[number]))
     return shard
