@@ -23,23 +23,15 @@ from data_prep.jobs.workers import Workers, available_cores, claimed
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece per line.")
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30522, "Number of pieces, including special ones.")
-_DO_LOWER_CASE = flags.DEFINE_bool(
-    "do_lower_case", True, "Convert to lower case and remove accents, for uncased models."
-)
+_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "For uncased models: convert to lower case, remove accents.")
 _RESERVED_TOKENS = flags.DEFINE_list("reserved_tokens", [], "Additional pieces behind the special tokens.")
-_NUM_UNUSED = flags.DEFINE_integer(
-    "num_unused", 0, "Number of [unusedN] pieces, which can be replaced by other words later.", lower_bound=0
-)
+_NUM_UNUSED = flags.DEFINE_integer("num_unused", 0, "Number of [unusedN] pieces to replace later.", lower_bound=0)
 _MAX_ALPHABET = flags.DEFINE_integer(
-    "max_alphabet", 1000, "Largest number of characters; words with rarer characters are left out.", lower_bound=1
+    "max_alphabet", 1000, "Most characters; words with rarer characters are left out.", lower_bound=1
 )
-_MAX_WORDS = flags.DEFINE_integer(
-    "max_words", 1_000_000, "Largest number of words that a process counts at a time.", lower_bound=1
-)
-_INPUT_FORMAT = flags.DEFINE_enum(
-    "input_format", "auto", INPUT_FORMATS, 'jsonl is one JSON object with a "text" per line.'
-)
-_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do with lines that are not plain text.")
+_MAX_WORDS = flags.DEFINE_integer("max_words", 1_000_000, "Most words in the memory of a process.", lower_bound=1)
+_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has one JSON object per line.")
+_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do if a line is not plain text.")
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.", lower_bound=0)
 
 

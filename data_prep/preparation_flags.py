@@ -27,34 +27,20 @@ ALREADY_FINISHED = "All files are there already, made with these settings. Remov
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "TFRecord file, or files separated by commas.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocabulary, a file with one piece per line.")
-_DO_LOWER_CASE = flags.DEFINE_bool(
-    "do_lower_case", True, "Convert to lower case and remove accents, for uncased models."
-)
+_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "For uncased models: convert to lower case, remove accents.")
 _DO_WHOLE_WORD_MASK = flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word together.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
-_MAX_PREDICTIONS = flags.DEFINE_integer(
-    "max_predictions_per_seq", 20, "Largest number of masked positions in a sequence."
-)
+_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked positions in a sequence.")
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of all random choices.")
 _DUPE_FACTOR = flags.DEFINE_integer(
-    "dupe_factor",
-    None,
-    "Number of times that each document is used, with other random choices each time. The default is 10, or 1 if "
-    "sequences are not masked here.",
+    "dupe_factor", None, "Passes over the documents, each with new random choices; by default 10, or 1 if unmasked."
 )
-_MASKED_LM_PROB = flags.DEFINE_float(
-    "masked_lm_prob", MaskingPolicy.masked_lm_prob, "Share of the tokens that are masked."
-)
+_MASKED_LM_PROB = flags.DEFINE_float("masked_lm_prob", MaskingPolicy.masked_lm_prob, "Share of masked tokens.")
 _SHORT_SEQ_PROB = flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents that make shorter sequences.")
 # New flags: the content of the records.
-_OBJECTIVE = flags.DEFINE_enum(
-    "objective", "mlm_nsp", ["mlm_nsp", "ltr"], "ltr makes sequences without masks (paper, Table 5)."
-)
+_OBJECTIVE = flags.DEFINE_enum("objective", "mlm_nsp", ["mlm_nsp", "ltr"], "ltr makes unmasked sequences (Table 5).")
 _MASKING = flags.DEFINE_enum(
-    "masking",
-    "static",
-    ["static", "dynamic"],
-    "dynamic makes unmasked sequences; run_pretraining.py masks them anew in each step.",
+    "masking", "static", ["static", "dynamic"], "dynamic: run_pretraining.py masks sequences, anew in each step."
 )
 _MASKING_POLICY = flags.DEFINE_list(
     "masking_policy",
@@ -62,27 +48,19 @@ _MASKING_POLICY = flags.DEFINE_list(
     "Shares of the masked tokens that become [MASK], stay the same, and become a random piece (Table 8).",
 )
 _DRAW_PER_WORD = flags.DEFINE_bool("draw_per_word", False, "Replace all pieces of a masked word in the same way.")
-_ORDINARY = flags.DEFINE_bool(
-    "ordinary_replacements", False, "Don't use special and [unusedN] tokens as random pieces."
-)
+_ORDINARY = flags.DEFINE_bool("ordinary_replacements", False, "No special or unused tokens as random pieces.")
 _WORD_SEGMENTER = flags.DEFINE_string(
-    "word_segmenter",
-    "",
-    "module:function that splits a text into words for --do_whole_word_mask, such as jieba:lcut.",
+    "word_segmenter", "", "module:function that splits a text into words, for --do_whole_word_mask, such as jieba:lcut."
 )
 # New flags: the form of the text.
-_INPUT_FORMAT = flags.DEFINE_enum(
-    "input_format", "auto", INPUT_FORMATS, 'jsonl is one JSON object with a "text" per line.'
-)
+_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has one JSON object per line.")
 _DOCUMENTS = flags.DEFINE_enum(
-    "documents", "auto", DOCUMENTS, "What a document is; auto is a record in JSON lines, and blank_line otherwise."
+    "documents", "auto", DOCUMENTS, "What a document is; auto: a JSON record, or blank lines."
 )
 _SPLIT_SENTENCES = flags.DEFINE_bool("split_sentences", False, "Lines are paragraphs: split them into sentences.")
 _LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) of the rules that split sentences.")
-_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do with lines that are not plain text.")
-_NUM_SHARDS = flags.DEFINE_integer(
-    "num_shards", 0, "Number of files NAME-00000-of-... to make from the one name in --output_file."
-)
+_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do if a line is not plain text.")
+_NUM_SHARDS = flags.DEFINE_integer("num_shards", 0, "Number of files NAME-00000-of-... to make from --output_file.")
 
 _SUMMARY = {
     "documents": "documents",

@@ -33,12 +33,14 @@ class Feature:
     is_float: bool = False
 
 
+def _sequence(max_seq_length: int) -> tuple[Feature, ...]:
+    return tuple(Feature(name, max_seq_length) for name in ("input_ids", "input_mask", "segment_ids"))
+
+
 def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> tuple[Feature, ...]:
     """Returns the features of a pre-training example, as the release's create_pretraining_data.py writes them."""
     return (
-        Feature("input_ids", max_seq_length),
-        Feature("input_mask", max_seq_length),
-        Feature("segment_ids", max_seq_length),
+        *_sequence(max_seq_length),
         Feature("masked_lm_positions", max_predictions_per_seq),
         Feature("masked_lm_ids", max_predictions_per_seq),
         Feature("masked_lm_weights", max_predictions_per_seq, is_float=True),
@@ -53,20 +55,13 @@ def unmasked_features(max_seq_length: int, word_starts: bool = False) -> tuple[F
       max_seq_length: length of the sequences.
       word_starts: whether records mark the pieces that begin a word, for whole-word masking.
     """
-    masked = {"masked_lm_positions", "masked_lm_ids", "masked_lm_weights"}
-    features = tuple(f for f in pretraining_features(max_seq_length, 1) if f.name not in masked)
+    features = (*_sequence(max_seq_length), Feature("next_sentence_labels", 1))
     return (*features, Feature("word_starts", max_seq_length)) if word_starts else features
 
 
 def classification_features(max_seq_length: int) -> tuple[Feature, ...]:
     """Returns the features of a classification example, as the release's run_classifier.py writes them."""
-    return (
-        Feature("input_ids", max_seq_length),
-        Feature("input_mask", max_seq_length),
-        Feature("segment_ids", max_seq_length),
-        Feature("label_ids", 1),
-        Feature("is_real_example", 1),
-    )
+    return (*_sequence(max_seq_length), Feature("label_ids", 1), Feature("is_real_example", 1))
 
 
 def names(features: Sequence[Feature]) -> tuple[str, ...]:
@@ -76,12 +71,7 @@ def names(features: Sequence[Feature]) -> tuple[str, ...]:
 
 def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
     """Returns the features of a SQuAD window, as the release's run_squad.py writes them; answers only for training."""
-    window = (
-        Feature("unique_ids", 1),
-        Feature("input_ids", max_seq_length),
-        Feature("input_mask", max_seq_length),
-        Feature("segment_ids", max_seq_length),
-    )
+    window = (Feature("unique_ids", 1), *_sequence(max_seq_length))
     answer = (Feature("start_positions", 1), Feature("end_positions", 1), Feature("is_impossible", 1))
     return window + answer if is_training else window
 

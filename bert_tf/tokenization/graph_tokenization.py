@@ -15,23 +15,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization.graph_characters import (
-    ACCENT,
-    CASE_IGNORABLE,
-    CASED,
-    COMBINING,
-    COMBINING_CLASS,
-    DELETED,
-    LITERAL,
-    PAGE_BITS,
-    SHIFT,
-    SIGMA,
-    SPELLED_OUT,
-    TOKEN_ENDS,
-    WORD_BEFORE,
-    WORD_BEHIND,
-    character_rules,
-)
+from bert_tf.tokenization import graph_characters as tables
 from bert_tf.tokenization.vocabulary import MAX_CHARS_PER_WORD, UNK
 
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
@@ -102,8 +86,9 @@ class GraphTokenizer(tf.Module):
             unknown_token=UNK,
             no_pretokenization=True,
         )
-        tables = character_rules(do_lower_case)
-        self._pages, self._rules, self._contexts, self._spellings = map(tf.constant, tables)
+        self._pages, self._rules, self._contexts, self._spellings = map(
+            tf.constant, tables.character_rules(do_lower_case)
+        )
         self._special = None
         if kept_tokens:  # [tokens, longest], padded with -1
             self._special = tf.ragged.constant([[*map(ord, token)] for token in kept_tokens], tf.int32).to_tensor(-1)
@@ -143,8 +128,8 @@ class GraphTokenizer(tf.Module):
         return _Characters(codes, rules, tf.range(tf.size(codes, out_type=tf.int64)))
 
     def _places(self, codes: tf.Tensor) -> tf.Tensor:
-        page = tf.gather(self._pages, tf.bitwise.right_shift(codes, PAGE_BITS))
-        return page + tf.bitwise.bitwise_and(codes, (1 << PAGE_BITS) - 1)
+        page = tf.gather(self._pages, tf.bitwise.right_shift(codes, tables.PAGE_BITS))
+        return page + tf.bitwise.bitwise_and(codes, (1 << tables.PAGE_BITS) - 1)
 
     def _keep_special_tokens(self, codes: tf.Tensor, rules: tf.Tensor) -> tf.Tensor:
         """Makes each special token one word and leaves its characters unchanged."""
@@ -160,11 +145,11 @@ class GraphTokenizer(tf.Module):
             first = tf.boolean_mask(brackets[:, 0], length > 0)
             behind = first + tf.boolean_mask(length, length > 0)
             inside = tf.ragged.range(first, behind).flat_values
-            literal = tf.fill(tf.shape(inside), LITERAL)
+            literal = tf.fill(tf.shape(inside), tables.LITERAL)
             kept = tf.tensor_scatter_nd_update(rules, inside[:, tf.newaxis], literal)
-            ends = tf.fill(tf.shape(first), WORD_BEHIND | TOKEN_ENDS)
+            ends = tf.fill(tf.shape(first), tables.WORD_BEHIND | tables.TOKEN_ENDS)
             kept = tf.tensor_scatter_nd_add(kept, behind[:, tf.newaxis] - 1, ends)
-            return tf.tensor_scatter_nd_add(kept, first[:, tf.newaxis], tf.fill(tf.shape(first), WORD_BEFORE))
+            return tf.tensor_scatter_nd_add(kept, first[:, tf.newaxis], tf.fill(tf.shape(first), tables.WORD_BEFORE))
 
         return tf.cond(tf.reduce_any(codes == ord("[")), keep, lambda: rules)
 
@@ -175,43 +160,47 @@ class GraphTokenizer(tf.Module):
 
         def rewrite() -> _Characters:
             expanded = self._expand(self._settle_sigmas(characters))
-            moving = tf.reduce_any(_has(expanded.rules, COMBINING))
+            moving = tf.reduce_any(_has(expanded.rules, tables.COMBINING))
             return tf.cond(moving, lambda: self._put_in_canonical_order(expanded), lambda: expanded)
 
         return tf.cond(
-            tf.reduce_any(_has(characters.rules, SIGMA | SPELLED_OUT | COMBINING)), rewrite, lambda: characters
+            tf.reduce_any(_has(characters.rules, tables.SIGMA | tables.SPELLED_OUT | tables.COMBINING)),
+            rewrite,
+            lambda: characters,
         )
 
     def _settle_sigmas(self, characters: _Characters) -> _Characters:
         """Makes a capital sigma at the end of a word a final sigma, as `str.lower` does."""
         contexts = tf.gather(self._contexts, self._places(characters.codes))
-        ignored = _has(contexts, CASE_IGNORABLE) | _has(characters.rules, DELETED)
+        ignored = _has(contexts, tables.CASE_IGNORABLE) | _has(characters.rules, tables.DELETED)
         seen = tf.where(~ignored)[:, 0]
-        cased = tf.pad(_has(tf.gather(contexts, seen), CASED), [[1, 1]])
-        sigma = _has(tf.gather(characters.rules, seen), SIGMA)
+        cased = tf.pad(_has(tf.gather(contexts, seen), tables.CASED), [[1, 1]])
+        sigma = _has(tf.gather(characters.rules, seen), tables.SIGMA)
         final = tf.boolean_mask(seen, sigma & cased[:-2] & ~cased[2:])
         settled = tf.fill(tf.shape(final), _FINAL_SIGMA)
         return characters._replace(codes=tf.tensor_scatter_nd_update(characters.codes, final[:, tf.newaxis], settled))
 
     def _expand(self, characters: _Characters) -> _Characters:
         """Replaces characters that become several, and removes deleted ones."""
-        several = _has(characters.rules, SPELLED_OUT)
-        row = tf.where(several, tf.bitwise.right_shift(characters.rules, SHIFT), 0)
-        only = tf.where(_has(characters.rules, DELETED), -1, characters.codes)
+        several = _has(characters.rules, tables.SPELLED_OUT)
+        row = tf.where(several, tf.bitwise.right_shift(characters.rules, tables.SHIFT), 0)
+        only = tf.where(_has(characters.rules, tables.DELETED), -1, characters.codes)
         single = tf.pad(only[:, tf.newaxis], [[0, 0], [0, self._spellings.shape[1] - 1]], constant_values=-1)
         spelled = tf.where(several[:, tf.newaxis], tf.gather(self._spellings, row), single)
         present = tf.where(spelled >= 0)
         expanded = characters.take(present[:, 0])
         codes = tf.gather_nd(spelled, present)
         rules = tf.gather(self._rules, self._places(codes))
-        return _Characters(codes, tf.where(_has(expanded.rules, LITERAL), expanded.rules, rules), expanded.sources)
+        return _Characters(
+            codes, tf.where(_has(expanded.rules, tables.LITERAL), expanded.rules, rules), expanded.sources
+        )
 
     def _put_in_canonical_order(self, characters: _Characters) -> _Characters:
         """Sorts each run of combining characters by combining class; the order of equal ones stays."""
         contexts = tf.gather(self._contexts, self._places(characters.codes))
-        classes = tf.cast(tf.bitwise.bitwise_and(contexts, COMBINING_CLASS), tf.int64)
+        classes = tf.cast(tf.bitwise.bitwise_and(contexts, tables.COMBINING_CLASS), tf.int64)
         run = tf.cumsum(tf.cast(classes == 0, tf.int64))
-        return characters.take(tf.argsort(run * (COMBINING_CLASS + 1) + classes, stable=True))
+        return characters.take(tf.argsort(run * (tables.COMBINING_CLASS + 1) + classes, stable=True))
 
 
 def _pieces_by_id(vocab: Mapping[str, int]) -> list[str]:
@@ -250,9 +239,9 @@ def _words(characters: _Characters) -> tuple[tf.Tensor, tf.Tensor]:
 
     Words may be empty.
     """
-    begins = tf.bitwise.bitwise_and(characters.rules, WORD_BEFORE)
-    behind = tf.bitwise.bitwise_and(characters.rules, WORD_BEHIND)
-    begins |= tf.concat([[WORD_BEHIND], behind], axis=0)[:-1]
+    begins = tf.bitwise.bitwise_and(characters.rules, tables.WORD_BEFORE)
+    behind = tf.bitwise.bitwise_and(characters.rules, tables.WORD_BEHIND)
+    begins |= tf.concat([[tables.WORD_BEHIND], behind], axis=0)[:-1]
     splits = tf.concat([tf.where(begins)[:, 0], tf.shape(begins, out_type=tf.int64)], axis=0)
     codes = tf.RaggedTensor.from_row_splits(_normalized(characters), splits, validate=False)
     # Deleted characters have negative codes, which are ignored.
@@ -260,7 +249,7 @@ def _words(characters: _Characters) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _normalized(characters: _Characters) -> tf.Tensor:
-    return characters.codes + tf.bitwise.right_shift(characters.rules, SHIFT)
+    return characters.codes + tf.bitwise.right_shift(characters.rules, tables.SHIFT)
 
 
 def _without_long(words: tf.Tensor) -> tf.Tensor:
@@ -297,7 +286,7 @@ def _spans(
     if not with_accents:
         return starts, ends
     return tf.cond(
-        tf.reduce_any(_has(characters.rules, ACCENT | COMBINING)),
+        tf.reduce_any(_has(characters.rules, tables.ACCENT | tables.COMBINING)),
         lambda: _widened(starts, ends, first_bytes, characters, behind),
         lambda: (starts, ends),
     )
@@ -307,15 +296,15 @@ def _widened(
     starts: tf.Tensor, ends: tf.Tensor, first_bytes: tf.Tensor, characters: _Characters, behind: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Extends spans to removed accents and to combining characters that canonical ordering moved."""
-    places = tf.where(_has(characters.rules, ACCENT | COMBINING))[:, 0]
+    places = tf.where(_has(characters.rules, tables.ACCENT | tables.COMBINING))[:, 0]
     # An accent belongs to the character before it in the same token, if there is one.
-    closing = tf.where(_has(characters.rules, TOKEN_ENDS))[:, 0]
+    closing = tf.where(_has(characters.rules, tables.TOKEN_ENDS))[:, 0]
     token_bytes = tf.gather(tf.concat([[0], tf.gather(behind, closing)], axis=0), tf.searchsorted(closing, places))
     places = tf.boolean_mask(places, tf.gather(behind, places) > token_bytes)
     piece = tf.searchsorted(first_bytes, tf.gather(behind, places) - 1, side="right")[:, tf.newaxis] - 1
     sources = tf.gather(characters.sources, places)
     ends = tf.tensor_scatter_nd_max(ends, piece, sources + 1)
     # Only a character that is kept can be the first of its piece.
-    kept = _has(tf.gather(characters.rules, places), COMBINING)
+    kept = _has(tf.gather(characters.rules, places), tables.COMBINING)
     starts = tf.tensor_scatter_nd_min(starts, tf.boolean_mask(piece, kept), tf.boolean_mask(sources, kept))
     return starts, ends

@@ -196,12 +196,7 @@ def read_lines(
 
 
 def _chunks(
-    path: str,
-    reader: BinaryIO,
-    raw: BinaryIO,
-    start: int,
-    end: int | None,
-    advance: Callable[[int], None] | None,
+    path: str, reader: BinaryIO, raw: BinaryIO, start: int, end: int | None, advance: Callable[[int], None] | None
 ) -> Iterator[bytes]:
     done = start
     try:

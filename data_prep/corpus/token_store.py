@@ -215,9 +215,7 @@ class TokenStore:
     def sentence_offsets(self, part: int, first: int, count: int) -> np.ndarray:
         """Returns the token offsets [count + 1] in the store of a part's sentences, from its sentence `first`."""
         data = os.pread(
-            self._descriptors[part],
-            (count + 1) * _OFFSET_BYTES,
-            self._sentence_column[part] + first * _OFFSET_BYTES,
+            self._descriptors[part], (count + 1) * _OFFSET_BYTES, self._sentence_column[part] + first * _OFFSET_BYTES
         )
         return np.frombuffer(data, np.int64) + self._first_token[part]
 

@@ -50,11 +50,7 @@ class Example(NamedTuple):
 
 
 def write_reference_examples(
-    inputs: Sequence[str],
-    tokenizer: FullTokenizer,
-    rules: SegmentRules,
-    options: ExampleOptions,
-    shards: ShardSet,
+    inputs: Sequence[str], tokenizer: FullTokenizer, rules: SegmentRules, options: ExampleOptions, shards: ShardSet
 ) -> dict[str, int]:
     """Makes the release's files; example i goes into file i modulo the number of files.
 

@@ -58,9 +58,7 @@ def pack_tensors(pairs, max_seq_length):
     assert kept.truncated.numpy().tolist() == ((kept.first + kept.second).numpy() < total).tolist()
     batch = packer.pack(*texts, kept)
     assert tf.reduce_all(batch.visible == 1)
-    return list(
-        zip(batch.ragged(batch.ids).to_list(), batch.ragged(batch.segments).to_list(), strict=True),
-    )
+    return list(zip(batch.ragged(batch.ids).to_list(), batch.ragged(batch.segments).to_list(), strict=True))
 
 
 @pytest.mark.parametrize("pack", [pack_lists, pack_arrays, pack_tensors])

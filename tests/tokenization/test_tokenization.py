@@ -52,10 +52,7 @@ def test_offsets_of_changed_characters(write):
         ["c", "##e", "##a", "e", "?"],
         [(0, 1), (1, 3), (3, 4), (6, 7), (7, 8)],
     )
-    assert tokenizer.tokenize_with_offsets("a\x00b İz") == (
-        ["a", "##b", "i", "##z"],
-        [(0, 1), (2, 3), (4, 5), (5, 6)],
-    )
+    assert tokenizer.tokenize_with_offsets("a\x00b İz") == (["a", "##b", "i", "##z"], [(0, 1), (2, 3), (4, 5), (5, 6)])
     assert tokenizer.tokenize_with_offsets("a\u200db\u200d qq")[1] == [(0, 1), (2, 3), (5, 7)]
 
 

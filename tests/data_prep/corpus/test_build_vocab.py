@@ -33,16 +33,8 @@ def counts(tmp_path):
 
 def test_words_are_those_of_the_tokenizer(tmp_path, write):
     text = write("text.txt", "The café's CAFÉ, 北京\nthe\u00a0the\x0c 'tis\n".replace("\x0c", ""))
-    assert count(tmp_path / "lower", text).counts == {
-        "the": 3,
-        "cafe": 2,
-        "'": 2,
-        "s": 1,
-        ",": 1,
-        "北": 1,
-        "京": 1,
-        "tis": 1,
-    }
+    expected = {"the": 3, "cafe": 2, "'": 2, "s": 1, ",": 1, "北": 1, "京": 1, "tis": 1}
+    assert count(tmp_path / "lower", text).counts == expected
     assert count(tmp_path / "cased", text, do_lower_case=False).counts["CAFÉ"] == 1
 
 
