@@ -40,7 +40,7 @@ _SHORT_SEQ_PROB = flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents 
 # New flags: the content of the records.
 _OBJECTIVE = flags.DEFINE_enum("objective", "mlm_nsp", ["mlm_nsp", "ltr"], "ltr makes unmasked sequences (Table 5).")
 _MASKING = flags.DEFINE_enum(
-    "masking", "static", ["static", "dynamic"], "dynamic: run_pretraining.py masks sequences, anew in each step."
+    "masking", "static", ["static", "dynamic"], "dynamic: run_pretraining.py masks sequences, differently in each step."
 )
 _MASKING_POLICY = flags.DEFINE_list(
     "masking_policy",
@@ -138,7 +138,7 @@ def _examples() -> ExampleOptions:
         mask, same, random = map(float, _MASKING_POLICY.value)
     except ValueError:
         raise InputError(
-            f"--masking_policy is {','.join(_MASKING_POLICY.value)}, but three numbers are expected, as 0.8,0.1,0.1."
+            f"--masking_policy is {','.join(_MASKING_POLICY.value)}, but three numbers are expected: 0.8,0.1,0.1."
         ) from None
     if _WORD_SEGMENTER.value and not _DO_WHOLE_WORD_MASK.value:
         raise InputError("--word_segmenter needs --do_whole_word_mask: nothing else depends on words.")

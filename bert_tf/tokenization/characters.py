@@ -74,7 +74,7 @@ SEPARATE_PUNCTUATION = _CharacterTable(separate_punctuation)
 
 
 def strip_accents(text: str) -> str:
-    """A text in NFD without accents."""
+    """Returns a text in NFD without accents."""
     if text.isascii():
         return text
     return "".join(char for char in unicodedata.normalize("NFD", text) if not is_accent(char))

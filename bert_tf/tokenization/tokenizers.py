@@ -26,8 +26,8 @@ from bert_tf.tokenization.vocabulary import (
 
 Text = TypeVar("Text", str, TracedText)
 
-# The memory of a tokenizer is emptied when it holds this many words. Longer words (addresses, base64) hardly ever come
-# again, so they are not kept.
+# A memory is emptied when it holds this many words. Very long words (addresses, base64) rarely occur again and are not
+# remembered.
 _MEMO_WORDS = 1 << 18
 _MEMO_WORD_LENGTH = 64
 

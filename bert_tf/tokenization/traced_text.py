@@ -1,4 +1,4 @@
-"""A text whose characters know their place in the original text, whatever is done to it."""
+"""A text in which every character keeps its place in the original text."""
 
 import unicodedata
 from collections.abc import Mapping

@@ -92,8 +92,8 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
 def validate_case_matches_vocab(do_lower_case: bool, vocab: Iterable[str]) -> None:
     """Checks the casing flag against the letters in a vocabulary.
 
-    A lower-casing tokenizer never produces a piece with an upper-case letter, and a vocabulary of cased text has many
-    of them. Only ASCII letters outside of brackets are checked.
+    A lower-casing tokenizer never produces a piece with an upper-case letter, and a vocabulary of cased text has many.
+    Only ASCII letters outside of brackets are checked.
 
     Raises:
       InputError: if the flag doesn't match the vocabulary.

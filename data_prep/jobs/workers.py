@@ -26,7 +26,7 @@ from bert_tf.runtime.files import InputError
 _POLL_SECONDS = 0.5
 _JOBS_AHEAD = 4
 # The modules that worker processes need are imported once, before the first one starts. None of them may define flags:
-# a worker also imports the main module of its program, whose flags could have the same names.
+# a worker also imports the main module of its program, and its flags could have the same names.
 _PRELOADED = ("data_prep.jobs.preparation", "data_prep.examples.reference_order", "data_prep.jobs.word_counts")
 
 Advance = Callable[[int], None]

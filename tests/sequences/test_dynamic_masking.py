@@ -1,4 +1,4 @@
-"""Data that is masked while it is read, in the input pipeline and in a run."""
+"""Data that the input pipeline masks while it is read."""
 
 import json
 
@@ -24,7 +24,7 @@ LENGTH, PREDICTIONS, ROWS = 40, 5, 20
 
 
 def sequences(rows, rng):
-    """Random unmasked sequences of random lengths, as batches read them."""
+    """Returns unmasked sequences of random lengths, as the features of a batch."""
     ids = rng.integers(FIRST, len(VOCAB), (rows, LENGTH))
     ends = rng.integers(8, LENGTH, (rows, 1))
     places = np.arange(LENGTH)
@@ -73,7 +73,7 @@ def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
     parts = [batches(2, 4, context) for context in contexts]  # two steps, of two replicas each
     for name, value in whole[3].items():
         np.testing.assert_array_equal(value, np.concatenate([p[name] for part in parts for p in part[2:4]]))
-    # Epoch after epoch, the same sequences get other masks.
+    # The same sequences get different masks in each epoch.
     assert len({tuple(b["masked_lm_positions"].ravel()) for b in whole}) == 8
     evaluation = [
         [b["input_ids"].numpy() for b in input_pipeline.evaluation_batches(shards, features, 4, None, masker).take(3)]

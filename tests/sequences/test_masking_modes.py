@@ -1,4 +1,4 @@
-"""One table of cases for masking; the release's order, NumPy batches and tensors run over all of them."""
+"""One table of cases for masking; the release's order, NumPy batches and tensors all run over it."""
 
 import dataclasses
 import functools
@@ -108,7 +108,7 @@ def test_cases_with_one_result(mask_ids, tokens, most, policy, positions):
 
 @every_mode
 def test_a_rest_of_a_word_in_segment_b(mask_ids):
-    """Only the release adds it to the last word of A, which is too long then."""
+    """Only the release adds it to the last word of A, which becomes too long."""
     policy = {"masked_lm_prob": 0.99, "whole_word": True}
     masked = mask(mask_ids, np.array([[CLS, 9, SEP, 8, SEP]]), 1, **policy)
     assert masked.weights.sum() == (mask_ids is not mask_in_the_releases_order)

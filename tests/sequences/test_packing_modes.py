@@ -1,4 +1,4 @@
-"""One table of cases for truncation and packing; lists, NumPy batches and tensors run over all of them."""
+"""One table of cases for truncation and packing; lists, NumPy batches and tensors all run over it."""
 
 import itertools
 import random

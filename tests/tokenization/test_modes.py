@@ -60,13 +60,13 @@ def make_pair(vocab_file, do_lower_case, keep_special_tokens=False):
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_pieces_and_spans_are_those_of_python(do_lower_case):
     pair = make_pair(golden_path("tokenization/vocab.txt"), do_lower_case)
-    inputs = golden_lines("tokenization/inputs.jsonl")[::4]  # all of them, and more, in the slow test
+    inputs = golden_lines("tokenization/inputs.jsonl")[::4]  # the slow tests use many more texts
     assert_same(*pair, [text.encode() for text in inputs + TRAPS] + BYTES)
 
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory):
-    """A vocabulary in which the traps' characters are pieces, so that nothing hides behind [UNK]."""
+    """A vocabulary in which the traps' characters are pieces, because [UNK] would hide differences."""
     found = {char for text in TRAPS for form in (text, text.lower()) for char in form if not char.isspace()}
     found |= set("αςσδυε\u0323\u0302\u0316\u1100\u11a8ᆫiıɉss") - {"\0"}
     path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
@@ -130,7 +130,7 @@ def test_all_real_texts(do_lower_case):
 @pytest.mark.slow  # five minutes
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_every_code_point(tmp_path, do_lower_case):
-    """Each alone and between others, with a vocabulary in which every letter is a piece."""
+    """Tests each code point alone and between others, with a vocabulary in which every letter is a piece."""
     characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     letters = [char for char in characters if char.isprintable() and not char.isspace()]
     vocab = tmp_path / "vocab.txt"

@@ -39,7 +39,7 @@ def test_offsets_point_at_the_text_of_each_piece(inputs, casing):
             assert 0 <= start < end <= len(text)
             covered = "".join(tokenizer.basic_tokenizer.tokenize(text[start:end]))
             if piece != "[UNK]":
-                # Sigma's lower case depends on what stands beside it; a Hangul syllable can be several pieces.
+                # The lower case of sigma depends on its neighbours; a Hangul syllable can be several pieces.
                 bare = piece.removeprefix("##").replace("ς", "σ")
                 assert bare in covered.replace("ς", "σ") or piece in covered
         assert [s for s, _ in spans] == sorted(s for s, _ in spans)

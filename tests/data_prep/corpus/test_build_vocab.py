@@ -105,7 +105,7 @@ def test_one_process_at_a_time_counts_for_a_vocabulary(tmp_path):
 
 def test_program_writes_a_vocabulary_that_the_tokenizer_takes(tmp_path):
     text = write_corpus(tmp_path / "text.txt", documents=40)
-    long_text = tmp_path / "long.txt"  # more than one piece, so that there is work for two processes
+    long_text = tmp_path / "long.txt"  # more than one split, for two processes
     long_text.write_text(open(text).read() * 150)  # noqa: SIM115
     vocab = str(tmp_path / "vocab.txt")
     output = programs.run(

@@ -40,7 +40,7 @@ def make(folder, case):
 
 
 def canonical(serialized):
-    """A record as the golden README prescribes it for the digest."""
+    """Returns a record in the form that the golden README defines for the digest."""
     values = {}
     for name, entry in tf.train.Example.FromString(serialized).features.feature.items():
         kind = entry.WhichOneof("kind")

@@ -39,7 +39,7 @@ def test_buckets_are_joined_as_soon_as_those_before_are_there(tmp_path, buckets)
 @pytest.mark.parametrize("joined", [0, 1, 2, 3])
 @pytest.mark.parametrize("half_copied", [False, True])
 def test_takes_up_what_a_crash_left(tmp_path, buckets, joined, half_copied, monkeypatch):
-    """It ends before a bucket is removed that is in the shard already; or behind some bytes of it."""
+    """The crash is before the removal of a bucket that is in the shard already, or in the middle of its copy."""
 
     def crash(path):
         raise KeyboardInterrupt

@@ -27,7 +27,7 @@ def text(tmp_path):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Cuts a small corpus into many pieces of work, and looks at few sentences at a time."""
+    """Divides a small corpus into many pieces of work, and reads few sentences at a time."""
     from data_prep.corpus import files
 
     monkeypatch.setattr(files, "_SPLIT_BYTES", (300, 300))
@@ -62,7 +62,7 @@ def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small
 
 
 def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
-    """Where a chunk of sentences covers them, so that there may be nothing to sort when a part ends."""
+    """A chunk may cover whole windows, and there may be nothing to sort at the end of a part."""
     expected = contents(make(tmp_path, text, output="expected", dupe_factor=1)[0])
     monkeypatch.setattr(instances, "_SENTENCES_AT_A_TIME", 1)
     monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (1, 1))
@@ -91,7 +91,7 @@ def test_random_segments_come_from_other_documents(tmp_path):
     for record in records(paths[0]):
         example = features(record)
         separator = example["input_ids"].index(PIECES.index("[SEP]"))
-        # Sentences end with a full stop and begin with their document's mark; a segment may be cut at its front.
+        # Sentences begin with the mark of their document and end with a full stop. The front of a segment may be cut.
         sides = example["input_ids"][1:separator], example["input_ids"][separator + 1 :]
         stop = PIECES.index(".")
         marks = [{b for a, b in itertools.pairwise(side) if a == stop and b >= 6} for side in sides]
@@ -198,7 +198,7 @@ def test_tasks_share_the_work(text, tmp_path, small_pieces):
     assert [task.returncode for task in tasks] == [0, 0], outputs
     assert contents(sorted(map(str, tmp_path.glob("out-*-of-00003")))) == expected
     assert "examples" in outputs[0]
-    # A second run finds everything done.
+    # A second run has nothing to do.
     assert "already" in programs.run(*flags)
 
 
