@@ -1,4 +1,4 @@
-# `make quickstart` and `make test` need nothing but Python 3.11 with pip, and make.
+# Every target needs nothing but Python 3.11 with pip, and make.
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -6,40 +6,54 @@ BIN := $(VENV)/bin
 # All but the one that looks at a trained model.
 BENCHMARKS := $(filter-out benchmarks/next_sentence.py,$(wildcard benchmarks/*.py))
 INSTALLED := $(VENV)/.installed
-WITH_BEAM := $(VENV)/.installed-with-beam
+WITH_TESTS := $(VENV)/.installed-with-tests
+# Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
+TEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: quickstart test lint format bench clean
+.PHONY: quickstart test coverage lint format bench wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
 
-# Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
-test: $(WITH_BEAM)
-	$(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
+test: $(WITH_TESTS)
+	$(TEST)
 
-lint: $(INSTALLED)
+coverage: $(WITH_TESTS)
+	mkdir -p build/coverage
+	$(TEST) --cov --cov-report=term --cov-report=html
+
+lint: $(WITH_TESTS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(INSTALLED)
+format: $(WITH_TESTS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED)
+bench: $(WITH_TESTS)
 	for script in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; done
 
-clean:
-	rm -rf build .pytest_cache .ruff_cache
+# Modules that an earlier build left in build/lib would be packed too.
+wheel: $(INSTALLED)
+	rm -rf build/lib
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
-# The stamps make the second run quick: pip is asked again only when the pins change. Compiling what is installed would
-# take half of pip's time, and Python compiles what it imports anyway, which is a small part of it.
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
+
+# The stamps make the second run quick: pip is asked again only when the pins change. Compiling all of the packages would
+# take half of pip's time. Instead each install imports, and so compiles, the modules that the programs need, even where
+# PYTHONDONTWRITEBYTECODE is set; otherwise every process would compile them again.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -c
 
 $(INSTALLED): requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) -r requirements.txt
+	$(COMPILE) "import run_classifier, google_crc32c, matplotlib.figure, sentencex"
 	touch $@
 
-$(WITH_BEAM): requirements-beam.txt $(INSTALLED)
-	$(INSTALL) -r requirements-beam.txt
+$(WITH_TESTS): requirements-dev.txt requirements-beam.txt $(INSTALLED)
+	$(INSTALL) -r requirements-dev.txt -r requirements-beam.txt
+	$(COMPILE) "import pytest, xdist.plugin"
 	touch $@

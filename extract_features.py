@@ -1,4 +1,4 @@
-"""Writes the activations of a pre-trained model for the texts of a file, as JSON lines."""
+"""Writes the activations of a pre-trained model for each text in a file, as JSON lines."""
 
 from absl import flags
 
@@ -11,23 +11,33 @@ from bert_tf.sequences import packing
 from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
-_INPUT_FILE = flags.DEFINE_string("input_file", None, "A text, or a pair with ' ||| ' between, on each line.")
-_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "Where the JSON lines are written.")
-_LAYERS = flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers, counted from the first (0) or from the last (-1).")
+_INPUT_FILE = flags.DEFINE_string(
+    "input_file", None, "A file with one text per line, or a pair of texts with ' ||| ' between them."
+)
+_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The file for the JSON lines.")
+_LAYERS = flags.DEFINE_string(
+    "layers", "-1,-2,-3,-4", "Layers, separated by commas; 0 is the first layer, -1 the last."
+)
 _BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut.")
-_INIT_CHECKPOINT = flags.DEFINE_string("init_checkpoint", None, "The pre-trained model, in any format.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut to this length.")
+_INIT_CHECKPOINT = flags.DEFINE_string(
+    "init_checkpoint", None, "The pre-trained model: a checkpoint or a folder of any known format."
+)
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "True for uncased models, False for cased ones.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Lines that are computed together.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines that are computed together.", lower_bound=1)
 _USE_TPU = flags.DEFINE_bool("use_tpu", False, "Run on a TPU.")
-_MASTER = flags.DEFINE_string("master", None, "Name or grpc:// address of the TPU.")
-_NUM_TPU_CORES = flags.DEFINE_integer("num_tpu_cores", 8, "Cores that the TPU must have; 0 for any number.")
-_USE_ONE_HOT = flags.DEFINE_bool("use_one_hot_embeddings", False, "Look words up by products; faster on TPU.")
+_MASTER = flags.DEFINE_string("master", None, "The name or the grpc:// address of the TPU.")
+_NUM_TPU_CORES = flags.DEFINE_integer(
+    "num_tpu_cores", 8, "The number of cores that the TPU must have; 0 for any number."
+)
+_USE_ONE_HOT = flags.DEFINE_bool(
+    "use_one_hot_embeddings", False, "Look up embeddings with matrix products; faster on a TPU."
+)
 
 
 def main() -> None:
-    """Flags to an encoder, texts to activations."""
+    """Loads the encoder, computes the activations and writes them."""
     packing.check_max_seq_length(_MAX_SEQ_LENGTH.value)
     config = BertConfig.from_json_file(_BERT_CONFIG_FILE.value)
     config.check_sequence_length(_MAX_SEQ_LENGTH.value)
@@ -44,11 +54,23 @@ def main() -> None:
         source = checkpoints.open_checkpoint(_INIT_CHECKPOINT.value)
         encoder, summary = pretrained.restored_encoder(config, source, use_one_hot_embeddings=_USE_ONE_HOT.value)
     program.say(str(summary))
-    lines = features.extract(encoder, tokenizer, examples, layers, _MAX_SEQ_LENGTH.value, _BATCH_SIZE.value, strategy)
+    lines = features.extract(
+        encoder,
+        tokenizer,
+        examples,
+        layers=layers,
+        max_seq_length=_MAX_SEQ_LENGTH.value,
+        batch_size=_BATCH_SIZE.value,
+        strategy=strategy,
+    )
     features.write_features(_OUTPUT_FILE.value, lines, len(examples))
     program.say(f"Wrote {len(examples)} lines to {_OUTPUT_FILE.value}.")
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["input_file", "vocab_file", "bert_config_file", "init_checkpoint", "output_file"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "vocab_file", "bert_config_file", "init_checkpoint", "output_file"])
-    program.run(main)
+    cli()

@@ -1,4 +1,4 @@
-"""Fine-tunes BERT on classification, regression, multiple choice and tagging: trains, evaluates, predicts, exports."""
+"""Fine-tunes BERT for classification, regression, multiple choice and tagging: trains, evaluates, predicts, exports."""
 
 from collections.abc import Sequence
 
@@ -29,85 +29,95 @@ from bert_tf.tokenization import load_tokenizer
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the task's files; for several tasks, GLUE's root.")
 _BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
 _TASK_NAME = flags.DEFINE_string(
-    "task_name", None, f"One of {', '.join(TASK_NAMES)}; several of GLUE's with commas between; or 'all' of GLUE."
+    "task_name", None, f"One of {', '.join(TASK_NAMES)}; or several GLUE tasks, separated by commas; or 'all'."
 )
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where checkpoints, logs and results are written.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and results.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint", None, "The pre-trained model: a TensorFlow checkpoint, a training folder, a Hugging Face folder."
+    "init_checkpoint",
+    None,
+    "The pre-trained model: a TensorFlow checkpoint, or a training or Hugging Face folder.",
 )
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "True for uncased models, False for cased ones.")
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut, or windowed for tagging.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut; for tagging, into windows.")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
 _DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.")
 _DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Predict the test set.")
 _EVAL_BATCH_SIZE = flags.DEFINE_integer(
-    "eval_batch_size", 8, "Examples in an evaluation batch, on each device.", lower_bound=1
+    "eval_batch_size", 8, "Number of examples in an evaluation batch on each device.", lower_bound=1
 )
 _PREDICT_BATCH_SIZE = flags.DEFINE_integer(
-    "predict_batch_size", 8, "Examples in a prediction batch, on each device.", lower_bound=1
+    "predict_batch_size", 8, "Number of examples in a prediction batch on each device.", lower_bound=1
 )
-_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "How often the training set is gone through.")
-_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of the steps in which the rate rises.")
+_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over the training set.")
+_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of steps with rising learning rate.")
 _TRAINING = program_flags.TrainingFlags()
 _DISTRIBUTION = program_flags.DistributionFlags()
-# New ones: data.
-_TRAIN_FILE = flags.DEFINE_string("train_file", None, "Instead of the one in --data_dir; not for GLUE.")
-_DEV_FILE = flags.DEFINE_string("dev_file", None, "Instead of the one in --data_dir; not for GLUE.")
-_TEST_FILE = flags.DEFINE_string("test_file", None, "Instead of the one in --data_dir; not for GLUE.")
-_ON_BAD_ROW = flags.DEFINE_enum("on_bad_row", "error", ON_BAD_ROW, "What to do with a row that can't be used.")
+# New flags for data.
+_TRAIN_FILE = flags.DEFINE_string("train_file", None, "The training file, if not in --data_dir; not for GLUE.")
+_DEV_FILE = flags.DEFINE_string("dev_file", None, "The dev file, if not in --data_dir; not for GLUE.")
+_TEST_FILE = flags.DEFINE_string("test_file", None, "The test file, if not in --data_dir; not for GLUE.")
+_ON_BAD_ROW = flags.DEFINE_enum("on_bad_row", "error", ON_BAD_ROW, "What to do if a row can't be used.")
 _XNLI_LANGUAGE = flags.DEFINE_string("xnli_language", "zh", "The language of XNLI.")
 _TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Your own data: the column of the text.")
 _TEXT_B_COLUMN = flags.DEFINE_string("text_b_column", "", "Your own data: the column of a second text.")
 _LABEL_COLUMN = flags.DEFINE_string("label_column", "label", "Your own data: the column of the label.")
-_ID_COLUMN = flags.DEFINE_string("id_column", "", "Your own data: the column of a unique id; by default the line.")
-_PROBLEM = flags.DEFINE_enum("problem", "classification", PROBLEMS, "Your own data: what the labels are.")
-_LABELS = flags.DEFINE_list("labels", None, "The classes, or types of entities; by default those of the training file.")
-_LABEL_SEPARATOR = flags.DEFINE_string("label_separator", ",", "Your own data: between several labels of a row.")
+_ID_COLUMN = flags.DEFINE_string("id_column", "", "Your own data: the column of a unique id; by default line numbers.")
+_PROBLEM = flags.DEFINE_enum("problem", "classification", PROBLEMS, "Your own data: the type of the labels.")
+_LABELS = flags.DEFINE_list("labels", None, "The classes or entity types; by default those of the training file.")
+_LABEL_SEPARATOR = flags.DEFINE_string("label_separator", ",", "Your own data: the separator of several labels.")
 _CLASS_WEIGHTS = flags.DEFINE_string(
-    "class_weights", "", "Your own data: 'balanced', or 'class=weight,...': how much each counts in training."
+    "class_weights", "", "Your own data: the classes' weights in the training loss: 'balanced' or 'class=weight,...'."
 )
 _DOCUMENT_CONTEXT = flags.DEFINE_bool(
-    "document_context", True, "Tagging: see a sentence within its document, where the file has -DOCSTART-."
+    "document_context", True, "Tagging: add text of the document to a sentence, if the file has -DOCSTART-."
 )
 _FEATURE_LAYERS = flags.DEFINE_string(
     "feature_layers",
     None,
-    "Tagging by features (paper, Table 7): leave the model as it is, and train a BiLSTM on these layers, such as "
-    "'-1,-2,-3,-4' (the last is -1) or 'embeddings'.",
+    "Feature-based tagging (paper, Table 7): freeze the model, and train a BiLSTM on the activations of these layers, "
+    "such as '-1,-2,-3,-4' (the last layer is -1) or 'embeddings'.",
 )
 _FEATURE_COMBINATION = flags.DEFINE_enum(
-    "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are put together."
+    "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are combined."
 )
 _BILSTM = program_flags.BiLstmFlags()
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes that tokenize; 0 for one on each core.")
-# New ones: choosing.
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
+# New flags for model selection.
 _SWEEP = flags.DEFINE_bool("sweep", False, "Try every batch size, learning rate and number of epochs below.")
-_SWEEP_BATCH_SIZES = flags.DEFINE_list("sweep_batch_sizes", ["16", "32"], "The paper's, for --sweep.")
-_SWEEP_RATES = flags.DEFINE_list("sweep_learning_rates", ["5e-5", "4e-5", "3e-5", "2e-5"], "The paper's, for --sweep.")
-_SWEEP_EPOCHS = flags.DEFINE_list("sweep_epochs", ["2", "3", "4"], "The paper's, for --sweep.")
+_SWEEP_BATCH_SIZES = flags.DEFINE_list("sweep_batch_sizes", ["16", "32"], "Batch sizes for --sweep, as in the paper.")
+_SWEEP_RATES = flags.DEFINE_list(
+    "sweep_learning_rates", ["5e-5", "4e-5", "3e-5", "2e-5"], "Learning rates for --sweep, as the paper uses for GLUE."
+)
+_SWEEP_EPOCHS = flags.DEFINE_list("sweep_epochs", ["2", "3", "4"], "Numbers of epochs for --sweep, as in the paper.")
 _NUM_RESTARTS = flags.DEFINE_integer(
-    "num_restarts", 1, "Seeds to try, from --random_seed on; the best is used.", lower_bound=1
+    "num_restarts", 1, "Number of seeds to try, starting with --random_seed; the best is used.", lower_bound=1
 )
 _EVALUATE_EVERY = flags.DEFINE_string(
-    "evaluate_every", "epoch", "How often training with --do_eval looks at the dev set: 'epoch', 'end', or steps."
+    "evaluate_every",
+    "epoch",
+    "When the dev set is evaluated in training with --do_eval: every 'epoch', at the 'end', or a number of steps.",
 )
 _PATIENCE = flags.DEFINE_integer(
-    "early_stopping_patience", 0, "Evaluations without a better score after which training stops; 0 for never."
+    "early_stopping_patience",
+    0,
+    "Training stops after so many successive evaluations without a better score; 0 for no early stopping.",
 )
-_KEEP_BEST = flags.DEFINE_bool("keep_best", False, "Use the weights that did best on the dev set, not the last ones.")
+_KEEP_BEST = flags.DEFINE_bool("keep_best", False, "Use the weights with the best score on the dev set, not the last.")
 _REINIT_LAYERS = flags.DEFINE_integer(
-    "reinit_layers", 0, "Top layers that start afresh, with the pooler (Zhang et al., 2021); for small data sets."
+    "reinit_layers",
+    0,
+    "Number of top layers that are initialised anew, with the pooler (Zhang et al., 2021); helps on small data sets.",
 )
-_RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without its header.")
-_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings, into --export_dir.")
+_RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
-_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
+_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run although its settings have changed.")
 
 
 def main() -> None:
-    """What was asked for, in turn."""
+    """Carries out the steps that the flags ask for."""
     names = glue_benchmark.parse_names(_TASK_NAME.value)
     export_config = make_export_config() if _DO_EXPORT.value else None
     if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:
@@ -117,7 +127,7 @@ def main() -> None:
 
 
 def fine_tune(names: Sequence[str]) -> None:
-    """Turns the flags into a run, and several of GLUE's tasks into a run for each."""
+    """Trains, evaluates and predicts; several GLUE tasks have a run each."""
     workflow_config = make_workflow_config()
     config = BertConfig.from_json_file(_BERT_CONFIG_FILE.value)
     feature_based = make_feature_based(config)
@@ -130,11 +140,11 @@ def fine_tune(names: Sequence[str]) -> None:
         config,
         load_tokenizer(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value),
         _MAX_SEQ_LENGTH.value,
-        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # the candidates count them
-        _DISTRIBUTION.config(),
-        None if feature_based else _INIT_CHECKPOINT.value,
-        _NUM_WORKERS.value,
-        fresh_top_layers(config, _REINIT_LAYERS.value),
+        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # every candidate sets them
+        distribution_config=_DISTRIBUTION.config(),
+        init_checkpoint=None if feature_based else _INIT_CHECKPOINT.value,
+        num_workers=_NUM_WORKERS.value,
+        fresh_variables=fresh_top_layers(config, _REINIT_LAYERS.value),
         bilstm=_BILSTM.config(),
         group_by_length=_GROUP_BY_LENGTH.value,
     )
@@ -145,7 +155,7 @@ def fine_tune(names: Sequence[str]) -> None:
 
 
 def export(names: Sequence[str], config: ExportConfig) -> None:
-    """Exports what was fine-tuned, now or before; of several tasks each into a folder of its own."""
+    """Exports the fine-tuned model; the models of several tasks are exported into one folder each."""
     if len(names) == 1:
         export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, config)
         return
@@ -155,7 +165,7 @@ def export(names: Sequence[str], config: ExportConfig) -> None:
 
 
 def make_export_config() -> ExportConfig:
-    """How the model is exported; what can't be exported so is refused before it is trained."""
+    """Returns the settings of the export, and refuses impossible ones before training."""
     config = _EXPORT.config()
     if _FEATURE_LAYERS.value or _BILSTM.config():
         config.check_bilstm()
@@ -163,7 +173,7 @@ def make_export_config() -> ExportConfig:
 
 
 def make_workflow_config() -> WorkflowConfig:
-    """What to do, and with which settings."""
+    """Returns the steps to carry out and their settings."""
     batch_sizes, rates, epochs = [_TRAINING.train_batch_size], [_TRAINING.learning_rate], [_NUM_TRAIN_EPOCHS.value]
     if _SWEEP.value:
         batch_sizes = program_flags.numbers(_SWEEP_BATCH_SIZES, int)
@@ -185,38 +195,46 @@ def make_workflow_config() -> WorkflowConfig:
 
 
 def make_feature_based(config: BertConfig) -> FeatureBased | None:
-    """How to tag by features; None to fine-tune."""
+    """Returns the settings of feature-based tagging; None to fine-tune."""
     if not _FEATURE_LAYERS.value:
         return None
     if _REINIT_LAYERS.value:
-        raise InputError("--reinit_layers is for fine-tuning, but --feature_layers leaves the model as it is.")
+        raise InputError("--reinit_layers is for fine-tuning, but --feature_layers freezes the model.")
     if _BILSTM.config():
-        raise InputError("--bilstm_layers is for fine-tuning, but --feature_layers has a BiLSTM of two layers anyway.")
+        raise InputError("--bilstm_layers is for fine-tuning, but --feature_layers always has a BiLSTM of two layers.")
     encoder = FrozenEncoder(config, _INIT_CHECKPOINT.value, _FEATURE_LAYERS.value, "--feature_layers")
     return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM.units)
 
 
 def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:
-    """Which task, and where its rows are."""
+    """Returns the task and its data."""
     data_dir = _DATA_DIR.value
     return DataConfig(
         task_name,
         glue_benchmark.task_folder(data_dir, task_name) if in_glue_root else data_dir,
-        _TRAIN_FILE.value,
-        _DEV_FILE.value,
-        _TEST_FILE.value,
-        _ON_BAD_ROW.value,
-        _XNLI_LANGUAGE.value,
-        Columns(
-            _TEXT_COLUMN.value, _TEXT_B_COLUMN.value, _LABEL_COLUMN.value, _ID_COLUMN.value, _LABEL_SEPARATOR.value
+        train_file=_TRAIN_FILE.value,
+        dev_file=_DEV_FILE.value,
+        test_file=_TEST_FILE.value,
+        on_bad_row=_ON_BAD_ROW.value,
+        xnli_language=_XNLI_LANGUAGE.value,
+        columns=Columns(
+            text=_TEXT_COLUMN.value,
+            text_b=_TEXT_B_COLUMN.value,
+            label=_LABEL_COLUMN.value,
+            id=_ID_COLUMN.value,
+            label_separator=_LABEL_SEPARATOR.value,
         ),
-        _PROBLEM.value,
-        _LABELS.value,
-        _CLASS_WEIGHTS.value,
-        _DOCUMENT_CONTEXT.value,
+        problem=_PROBLEM.value,
+        labels=_LABELS.value,
+        class_weights=_CLASS_WEIGHTS.value,
+        document_context=_DOCUMENT_CONTEXT.value,
     )
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["bert_config_file", "task_name", "vocab_file", "output_dir"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["bert_config_file", "task_name", "vocab_file", "output_dir"])
-    program.run(main)
+    cli()

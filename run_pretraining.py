@@ -1,6 +1,6 @@
-"""Pre-trains BERT (masked LM and next sentence prediction), evaluates and exports a pre-trained model.
+"""Pre-trains BERT with masked LM and next sentence prediction; evaluates and exports the model.
 
-Reads the TFRecords of `data_prep.create_pretraining_data`, or of the original program.
+The input is the TFRecord files of `data_prep.create_pretraining_data` or of the original program.
 """
 
 import os
@@ -17,49 +17,65 @@ from bert_tf.runtime.files import InputError
 
 # The release's flags.
 _BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
-_INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecord files: names and globs, separated by commas.")
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where checkpoints, logs and results are written.")
+_INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecord files: names and glob patterns, separated by commas.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and results.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint", None, "Where to start: a TensorFlow checkpoint, a training folder, a Hugging Face folder."
+    "init_checkpoint",
+    None,
+    "The checkpoint to start from: a TensorFlow checkpoint, or a folder of a training run or of Hugging Face.",
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences, as in the data.")
-_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions, as in the data.")
+_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions per sequence, as in the data.")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
-_DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on --input_file, after training if there is any.")
-_EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples in an evaluation batch.", lower_bound=1)
-_NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 100000, "Steps at the end of training.")
+_DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on --input_file, after training if --do_train is given.")
+_EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation batch.", lower_bound=1)
+_NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 100000, "The step at which training ends.")
 _NUM_WARMUP_STEPS = flags.DEFINE_integer("num_warmup_steps", 10000, "Steps over which the learning rate rises.")
-_MAX_EVAL_STEPS = flags.DEFINE_integer("max_eval_steps", 100, "Most batches of an evaluation.", lower_bound=1)
+_MAX_EVAL_STEPS = flags.DEFINE_integer(
+    "max_eval_steps", 100, "The largest number of batches per evaluation.", lower_bound=1
+)
 _TRAINING = program_flags.TrainingFlags()
 _DISTRIBUTION = program_flags.DistributionFlags()
-# New ones.
+# Flags that the release does not have.
 _RECIPE = flags.DEFINE_enum(
-    "recipe", None, list(program_flags.RECIPES), "The paper's settings (appendix A.2) for all flags that aren't given."
+    "recipe",
+    None,
+    list(program_flags.RECIPES),
+    "Use the paper's settings (appendix A.2) for all flags that are not given.",
 )
 _MODEL = program_flags.ModelSizeFlags()
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The data's vocabulary, to be checked and kept with the run.")
-_OBJECTIVE = flags.DEFINE_enum("objective", "mlm_nsp", OBJECTIVES, "What is learned (paper, Table 5).")
+_VOCAB_FILE = flags.DEFINE_string(
+    "vocab_file", None, "The vocabulary of the data. It is checked, and copied to --output_dir."
+)
+_OBJECTIVE = flags.DEFINE_enum(
+    "objective",
+    "mlm_nsp",
+    OBJECTIVES,
+    "mlm_nsp: masked LM and next sentence prediction; mlm: only masked LM; ltr: left-to-right LM (paper, Table 5).",
+)
 _SECOND_INPUT_FILE = flags.DEFINE_string(
-    "second_input_file", None, "The data of a second phase with longer sequences (paper: 10% of the steps)."
+    "second_input_file", None, "TFRecord files of a second phase with longer sequences (10% of the steps in the paper)."
 )
 _SECOND_MAX_SEQ_LENGTH = flags.DEFINE_integer("second_max_seq_length", 512, "Length of the second phase's sequences.")
 _SECOND_MAX_PREDICTIONS = flags.DEFINE_integer(
-    "second_max_predictions_per_seq", 77, "Masked positions of the second phase's sequences."
+    "second_max_predictions_per_seq", 77, "Masked positions per sequence in the second phase."
 )
 _SECOND_PROPORTION = flags.DEFINE_float(
     "second_phase_proportion", 0.1, "Share of the steps in the second phase.", lower_bound=0.0, upper_bound=1.0
 )
-_EVAL_INPUT_FILE = flags.DEFINE_string("eval_input_file", None, "Held-out TFRecord files, evaluated while training.")
+_EVAL_INPUT_FILE = flags.DEFINE_string(
+    "eval_input_file", None, "Held-out TFRecord files, which are evaluated during training."
+)
 _EVAL_STEPS = flags.DEFINE_integer(
     "eval_steps", 1000, "Training steps between evaluations on --eval_input_file.", lower_bound=1
 )
-_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings, into --export_dir.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
-_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
+_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run even if its settings have changed.")
 
 
 def main() -> None:
-    """Flags to a run; the run does the rest."""
+    """Trains, evaluates and exports as the flags say."""
     if not (_DO_TRAIN.value or _DO_EVAL.value or _DO_EXPORT.value):
         raise InputError("At least one of --do_train, --do_eval and --do_export must be given.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
@@ -69,18 +85,18 @@ def main() -> None:
     lengths = (_MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value)
     data, phase_ends = [PretrainingData(_INPUT_FILE.value, *lengths)], [_NUM_TRAIN_STEPS.value]
     if _SECOND_INPUT_FILE.value:
-        lengths_2 = (_SECOND_MAX_SEQ_LENGTH.value, _SECOND_MAX_PREDICTIONS.value)
-        data.append(PretrainingData(_SECOND_INPUT_FILE.value, *lengths_2, "--second_input_file"))
+        second_lengths = (_SECOND_MAX_SEQ_LENGTH.value, _SECOND_MAX_PREDICTIONS.value)
+        data.append(PretrainingData(_SECOND_INPUT_FILE.value, *second_lengths, "--second_input_file"))
         phase_ends.insert(0, round(_NUM_TRAIN_STEPS.value * (1 - _SECOND_PROPORTION.value)))
     run = PretrainingRun(
-        _MODEL.config(_BERT_CONFIG_FILE.value, _VOCAB_FILE.value),
-        _OBJECTIVE.value,
-        data,
-        phase_ends,
-        _TRAINING.config(_OUTPUT_DIR.value, _NUM_TRAIN_STEPS.value, _NUM_WARMUP_STEPS.value),
-        _DISTRIBUTION.config(),
-        _VOCAB_FILE.value or "",
-        _INIT_CHECKPOINT.value,
+        config=_MODEL.config(_BERT_CONFIG_FILE.value, _VOCAB_FILE.value),
+        objective=_OBJECTIVE.value,
+        data=data,
+        phase_ends=phase_ends,
+        training_config=_TRAINING.config(_OUTPUT_DIR.value, _NUM_TRAIN_STEPS.value, _NUM_WARMUP_STEPS.value),
+        distribution_config=_DISTRIBUTION.config(),
+        vocab_file=_VOCAB_FILE.value or "",
+        init_checkpoint=_INIT_CHECKPOINT.value,
     )
     if _DO_EVAL.value:
         distribution.per_replica_batch_size(_EVAL_BATCH_SIZE.value, run.strategy, "--eval_batch_size")
@@ -101,6 +117,10 @@ def main() -> None:
         export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["input_file", "output_dir"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_dir"])
-    program.run(main)
+    cli()

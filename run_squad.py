@@ -1,21 +1,23 @@
-"""Fine-tunes BERT on SQuAD 1.1 and 2.0: trains, predicts, evaluates, answers what is typed, exports.
+"""Fine-tunes BERT on SQuAD 1.1 and 2.0: trains, predicts, evaluates, answers typed questions, exports.
 
-The folder of a finished run (--output_dir) holds:
+The folder of a finished run (--output_dir) contains:
 
-    model.ckpt-STEP.*          the last checkpoints: released variable names, `cls/squad/output_weights` and `_bias`
-    checkpoint                 which of them is the newest
-    bert_config.json           of the model
-    vocab.txt                  of the tokenizer
+    model.ckpt-STEP.*          the last checkpoints, with the released variable names and `cls/squad/output_weights` and
+                               `cls/squad/output_bias`
+    checkpoint                 the name of the newest checkpoint
+    bert_config.json           the model's config
+    vocab.txt                  the tokenizer's vocabulary
     run.json                   flags, versions, and under "resume_settings" do_lower_case, max_seq_length, doc_stride,
-                               max_query_length, version_2_with_negative, answer_text, bilstm_layers and _units if any
-    null_threshold.json        SQuAD 2.0: {"null_score_diff_threshold", "best_f1", "model"}; tuned when the first file
-                               with right answers was predicted, used from then on
+                               max_query_length, version_2_with_negative, answer_text, and bilstm_layers and
+                               bilstm_units if there is a BiLSTM
+    null_threshold.json        SQuAD 2.0: {"null_score_diff_threshold", "best_f1", "model"}; tuned on the first
+                               predicted file that has correct answers, and used for later files
     predictions.json           id -> answer
     nbest_predictions.json     id -> answers, best first, with probabilities and logits
-    null_odds.json             SQuAD 2.0: id -> score of no answer minus that of the best answer
+    null_odds.json             SQuAD 2.0: id -> score of no answer minus the score of the best answer
     eval_results.txt, .json    the scores of these predictions
-    metrics.jsonl              of training
-    stage_1, stage_2...        the same of training files before the last, if there were several
+    metrics.jsonl              the metrics of training
+    stage_1, stage_2...        the same files for all training files except the last one, if there are several
 """
 
 import os
@@ -40,68 +42,82 @@ from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
 _BERT_CONFIG_FILE = flags.DEFINE_string(
-    "bert_config_file", None, "The bert_config.json of the model; by default the finished run's."
+    "bert_config_file", None, "The model's bert_config.json; by default that of the finished run."
 )
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model; by default the finished run's.")
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Where checkpoints, logs and answers are written.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The model's vocab.txt; by default that of the finished run.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and answers.")
 _TRAIN_FILE = flags.DEFINE_list(
-    "train_file", [], "SQuAD JSON to train on; several, with commas between, are trained on in turn."
+    "train_file",
+    [],
+    "The SQuAD JSON file for training; several files (with commas) are used one after the other.",
 )
-_PREDICT_FILE = flags.DEFINE_string("predict_file", None, "SQuAD JSON to be answered.")
+_PREDICT_FILE = flags.DEFINE_string("predict_file", None, "The SQuAD JSON file with the questions to answer.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint", None, "The pre-trained model: a TensorFlow checkpoint, a training folder, a Hugging Face folder."
+    "init_checkpoint",
+    None,
+    "The pre-trained model: a TensorFlow checkpoint, or a training or Hugging Face folder.",
 )
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "True for uncased models, False for cased ones.")
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Longest window: question, text and special tokens.")
-_DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Pieces between the starts of two windows of a long text.")
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Length of a window: question, text and special tokens.")
+_DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Number of pieces between the starts of two windows of a text.")
 _MAX_QUERY_LENGTH = flags.DEFINE_integer("max_query_length", 64, "Longer questions are cut.")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
-_DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Answer, and evaluate if the right answers are known.")
-_PREDICT_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 8, "Windows in a prediction batch, on each device.")
-_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "How often each training file is gone through.")
-_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of the steps in which the rate rises.")
-_N_BEST_SIZE = flags.DEFINE_integer("n_best_size", 20, "Answers that are listed for each question.")
-_MAX_ANSWER_LENGTH = flags.DEFINE_integer("max_answer_length", 30, "Longest answer, in pieces.")
-_VERBOSE_LOGGING = flags.DEFINE_bool("verbose_logging", False, "Name answers that can't be aligned with the text.")
+_DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Answer, and evaluate if the file has correct answers.")
+_PREDICT_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 8, "Number of windows in a batch on each device.")
+_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over each training file.")
+_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of steps with rising learning rate.")
+_N_BEST_SIZE = flags.DEFINE_integer("n_best_size", 20, "Number of answers in the n-best list of each question.")
+_MAX_ANSWER_LENGTH = flags.DEFINE_integer("max_answer_length", 30, "Greatest length of an answer in pieces.")
+_VERBOSE_LOGGING = flags.DEFINE_bool("verbose_logging", False, "Report answers that can't be aligned with the text.")
 _VERSION_2 = flags.DEFINE_bool("version_2_with_negative", False, "SQuAD 2.0: some questions have no answer.")
 _NULL_THRESHOLD = flags.DEFINE_float(
     "null_score_diff_threshold",
     None,
-    "SQuAD 2.0: there is no answer where its odds are above this; by default the one tuned for the model, or else 0.",
+    "SQuAD 2.0: a question has no answer if the score of no answer minus the best answer's is above this; by default "
+    "the threshold that was tuned for the model, or else 0.",
 )
 _TRAINING = program_flags.TrainingFlags()
 _DISTRIBUTION = program_flags.DistributionFlags()
-# New ones.
+# New flags.
 _ANSWER_TEXT = flags.DEFINE_enum(
-    "answer_text", "release", ANSWER_TEXTS, "Answers as the release aligns them, or by their characters' offsets."
+    "answer_text", "release", ANSWER_TEXTS, "Find the text of answers by the release's alignment, or by offsets."
 )
 _FIX_ANSWER_OFFSETS = flags.DEFINE_bool(
-    "fix_answer_offsets", False, "Use training answers that stand elsewhere than their file says, at the nearest place."
+    "fix_answer_offsets",
+    False,
+    "If a training answer is not at the position that its file gives, use its nearest occurrence in the text.",
 )
 _PAD_TO_MAX = flags.DEFINE_bool(
-    "pad_to_max_seq_length", False, "Pad all windows alike, as the release does; slower, with the same n-best lists."
+    "pad_to_max_seq_length",
+    False,
+    "Pad all windows to --max_seq_length, as the release does; this is slower and gives the same n-best lists.",
 )
 _TUNE_NULL_THRESHOLD = flags.DEFINE_bool(
-    "tune_null_threshold", None, "SQuAD 2.0: store the best threshold; by default if none was tuned for the model yet."
+    "tune_null_threshold",
+    None,
+    "SQuAD 2.0: tune the threshold for no answer, and store it; by default if none was tuned for the model yet.",
 )
-_ENSEMBLE_DIRS = flags.DEFINE_list("ensemble_dirs", [], "Folders of finished runs, which answer together.")
+_ENSEMBLE_DIRS = flags.DEFINE_list("ensemble_dirs", [], "Folders of finished runs, which are used as an ensemble.")
 _ENSEMBLE_METHOD = flags.DEFINE_enum(
-    "ensemble_method", "distributions", ENSEMBLE_METHODS, "Average what models say, or merge n-best lists they made."
+    "ensemble_method",
+    "distributions",
+    ENSEMBLE_METHODS,
+    "Average the models' distributions, or merge n-best lists that they have written.",
 )
 _BILSTM = program_flags.BiLstmFlags()
-_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer paragraphs and questions from the terminal.")
+_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer typed questions about typed paragraphs.")
 _EVALUATE_FILE = flags.DEFINE_string(
-    "evaluate_file", None, "Only evaluate these answers to --predict_file: a predictions.json of any system."
+    "evaluate_file", None, "Only evaluate these answers to --predict_file, in the format of predictions.json."
 )
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes that tokenize; 0 for one on each core.")
-_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings, into --export_dir.")
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
+_DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
-_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run though its settings have changed.")
+_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run although its settings have changed.")
 
 
 def main() -> None:
-    """Flags to a task and a run; then what was asked for, in turn."""
+    """Carries out the steps that the flags ask for."""
     if _VERBOSE_LOGGING.value:
         logging.set_verbosity(logging.INFO)
     task = SquadTask(make_config(), _TRAIN_FILE.value, _PREDICT_FILE.value)
@@ -111,6 +127,8 @@ def main() -> None:
     if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value or _DO_EXPORT.value):
         raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
     export_config = make_export_config() if _DO_EXPORT.value else None
+    if _DO_PREDICT.value:
+        squad_run.check_evaluator(task)
     run = make_run(task)
     plan = AnswerPlan(
         _PREDICT_BATCH_SIZE.value,
@@ -134,23 +152,23 @@ def main() -> None:
 
 
 def make_config() -> SquadConfig:
-    """How questions are read, cut into windows and answered."""
+    """Returns the settings for reading questions, splitting texts into windows, and decoding answers."""
     return SquadConfig(
-        _VERSION_2.value,
-        _MAX_SEQ_LENGTH.value,
-        _DOC_STRIDE.value,
-        _MAX_QUERY_LENGTH.value,
-        _N_BEST_SIZE.value,
-        _MAX_ANSWER_LENGTH.value,
-        _ANSWER_TEXT.value,
-        _FIX_ANSWER_OFFSETS.value,
-        _PAD_TO_MAX.value,
-        _VERBOSE_LOGGING.value,
+        version_2_with_negative=_VERSION_2.value,
+        max_seq_length=_MAX_SEQ_LENGTH.value,
+        doc_stride=_DOC_STRIDE.value,
+        max_query_length=_MAX_QUERY_LENGTH.value,
+        n_best_size=_N_BEST_SIZE.value,
+        max_answer_length=_MAX_ANSWER_LENGTH.value,
+        answer_text=_ANSWER_TEXT.value,
+        fix_answer_offsets=_FIX_ANSWER_OFFSETS.value,
+        pad_to_max_seq_length=_PAD_TO_MAX.value,
+        verbose_logging=_VERBOSE_LOGGING.value,
     )
 
 
 def make_export_config() -> ExportConfig:
-    """How the model is exported: to answer as --do_predict does with the same flags, and --answer_text=offsets."""
+    """Returns the settings of the export; the model answers as --do_predict with these flags and offsets does."""
     answers = {flag.name: flag.value for flag in (_DOC_STRIDE, _MAX_QUERY_LENGTH, _N_BEST_SIZE, _MAX_ANSWER_LENGTH)}
     config = _EXPORT.config(
         max_seq_length=_MAX_SEQ_LENGTH.value, null_score_diff_threshold=_NULL_THRESHOLD.value, answers=answers
@@ -161,7 +179,7 @@ def make_export_config() -> ExportConfig:
 
 
 def make_run(task: SquadTask) -> FinetuningRun:
-    """The run, whose model may be one that was trained before."""
+    """Returns the run; without training, it has the model of a finished run."""
     finished = (_ENSEMBLE_DIRS.value or [_OUTPUT_DIR.value])[0]
     config_file = _BERT_CONFIG_FILE.value or os.path.join(finished, run_directory.CONFIG_FILE)
     vocab_file = _VOCAB_FILE.value or os.path.join(finished, run_directory.VOCAB_FILE)
@@ -170,16 +188,20 @@ def make_run(task: SquadTask) -> FinetuningRun:
         BertConfig.from_json_file(config_file),
         load_tokenizer(vocab_file, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value),
         _MAX_SEQ_LENGTH.value,
-        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # counted for each training file
-        _DISTRIBUTION.config(),
-        _INIT_CHECKPOINT.value,
-        _NUM_WORKERS.value,
+        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # every training file sets them
+        distribution_config=_DISTRIBUTION.config(),
+        init_checkpoint=_INIT_CHECKPOINT.value,
+        num_workers=_NUM_WORKERS.value,
         pad_to_max_seq_length=_PAD_TO_MAX.value,
         bilstm=_BILSTM.config(),
         group_by_length=_GROUP_BY_LENGTH.value,
     )
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["output_dir"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["output_dir"])
-    program.run(main)
+    cli()

@@ -1,19 +1,21 @@
-"""How fast data preparation is against the released algorithm, and what memory it takes.
+"""Measures the speed of data preparation in comparison with the released algorithm, and its memory.
 
     python -m benchmarks.data_prep [--parts=tokenization,program,workers,memory,masking] [--text=FOLDER] [--rounds=3]
 
-- tokenization: text to ids on one core, in CPU seconds, against the release's rules applied character by character
-  (`released_tokenizer`); "warm" is the second time over the same text. Goals: 5 times, warm 10 times.
-- program: the whole program with one worker at --dupe_factor=10, in CPU seconds of its processes, against the released
-  algorithm (`released_preparation`, whose time doesn't count the import of TensorFlow; ours counts everything).
-  Goal: 10 times, better 20.
-- workers: seconds of four workers against one; needs four quiet cores. Goal: 3.3 times.
-- memory: peak memory of all processes together for 100 MB and 500 MB of text (the same documents, in other orders), at
-  --dupe_factor=1. Goal: under 2 GB, and flat. Memory that processes share counts once (proportional set size).
-- masking: CPU milliseconds of the input pipeline with --masking=dynamic and with static data, a batch, beside those of
-  a tiny model's training step that reads static data. Goal: 5% of a step.
+- tokenization: the CPU seconds from text to ids on one core, in comparison with the release's rules applied to one
+  character after the other (`released_tokenizer`). "warm" is a second pass over the same text. Goal: 5 times as fast,
+  warm 10 times.
+- program: the CPU seconds of the whole program with one worker at --dupe_factor=10, in comparison with the released
+  algorithm (`released_preparation`). Its time does not include the import of TensorFlow; ours includes everything.
+  Goal: 10 times as fast, or better 20 times.
+- workers: the seconds of four workers in comparison with one; this needs four idle cores. Goal: 3.3 times as fast.
+- memory: the peak memory of all processes together for 100 MB and 500 MB of text (the same documents in different
+  orders) at --dupe_factor=1. Goal: under 2 GB, and the same for both. Memory that several processes share is counted
+  once (proportional set size).
+- masking: the CPU milliseconds of the input pipeline per batch with --masking=dynamic and with static data, in
+  comparison with a tiny model's training step on static data. Goal: 5% of a step.
 
-Takes a while: choose --parts. The memory part needs 3 GB of disk.
+All parts together take long; choose some with --parts. The memory part needs 3 GB of disk space.
 """
 
 import os
@@ -32,21 +34,21 @@ from absl import app, flags
 from benchmarks.shared_data import BOOKS_FOLDER, VOCAB_FILE
 from bert_tf.runtime import reporting
 
-_PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memory", "masking"], "What to measure.")
-_TEXT = flags.DEFINE_string("text", BOOKS_FOLDER, "Folder of books, one paragraph a line.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "Turns of each contender; medians count.")
-_MEGABYTES = flags.DEFINE_integer("megabytes", 4, "Text of the program part.")
-_WORKERS_MEGABYTES = flags.DEFINE_integer("workers_megabytes", 100, "Text of the workers part.")
-_MEMORY_MEGABYTES = flags.DEFINE_list("memory_megabytes", ["100", "500"], "Texts of the memory part.")
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 4, "Of the workers and memory parts.")
+_PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memory", "masking"], "Parts to measure.")
+_TEXT = flags.DEFINE_string("text", BOOKS_FOLDER, "Folder of books with one paragraph per line.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of measurements of each contender; the tables give medians.")
+_MEGABYTES = flags.DEFINE_integer("megabytes", 4, "Size of the text for the program part.")
+_WORKERS_MEGABYTES = flags.DEFINE_integer("workers_megabytes", 100, "Size of the text for the workers part.")
+_MEMORY_MEGABYTES = flags.DEFINE_list("memory_megabytes", ["100", "500"], "Sizes of the texts for the memory part.")
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 4, "Number of workers in the workers and memory parts.")
 
-PARAGRAPHS_A_DOCUMENT = 20
+PARAGRAPHS_PER_DOCUMENT = 20
 LENGTH, PREDICTIONS, BATCH = 128, 20, 64
 
 
 def documents_of_books():
-    """Lists of sentences, one a document of the text."""
+    """Returns the documents of the text, each a list of sentences."""
     import sentencex
 
     paragraphs = []
@@ -54,12 +56,12 @@ def documents_of_books():
         with open(os.path.join(_TEXT.value, name), encoding="utf-8") as reader:
             paragraphs += [line.strip() for line in reader if line.strip()]
     sentences = [[s for s in map(str.strip, sentencex.segment("en", p)) if s] for p in paragraphs]
-    documents = [sentences[i : i + PARAGRAPHS_A_DOCUMENT] for i in range(0, len(sentences), PARAGRAPHS_A_DOCUMENT)]
+    documents = [sentences[i : i + PARAGRAPHS_PER_DOCUMENT] for i in range(0, len(sentences), PARAGRAPHS_PER_DOCUMENT)]
     return [[sentence for paragraph in document for sentence in paragraph] for document in documents]
 
 
 def write_text(documents, megabytes, path):
-    """The documents in random orders until there is enough: sentences a line, and blank lines between documents."""
+    """Writes the documents repeatedly in random order, with one sentence per line and blank lines between documents."""
     rng = random.Random(0)
     size = 0
     with open(path, "w", encoding="utf-8") as writer:
@@ -72,7 +74,7 @@ def write_text(documents, megabytes, path):
 
 
 def preparation(text, output, **options):
-    """The command that prepares a text."""
+    """Returns the command that prepares a text."""
     options = {
         "input_file": text,
         "output_file": output,
@@ -85,20 +87,20 @@ def preparation(text, output, **options):
 
 
 def run(command):
-    """Runs a command; returns its seconds, and the CPU seconds of it and the processes that it waited for."""
+    """Runs a command; returns its seconds, and the CPU seconds of its process and the processes that it waited for."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.perf_counter() - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def compared(rows, column, baseline):
-    """Rows with how many times as fast as one of them each is."""
+def add_speedup(rows, column, baseline):
+    """Returns the rows with an additional column: how many times as fast as the baseline each one is."""
     return [row | {"times as fast": baseline / row[column]} for row in rows]
 
 
 def measure_tokenization(documents, folder):
-    """Rows: the two tokenizers."""
+    """Returns rows for the two tokenizers."""
     from benchmarks.released_tokenizer import ForgetfulTokenizer
     from bert_tf.tokenization import FullTokenizer
 
@@ -123,11 +125,11 @@ def measure_tokenization(documents, folder):
         times["ours, warm"].append(seconds(tokenizer.encode_to_bytes))
     medians = {name: statistics.median(values) for name, values in times.items()}
     rows = [{"tokenizer": name, "CPU seconds": s, "MB/s": megabytes / s} for name, s in medians.items()]
-    return compared(rows, "CPU seconds", rows[0]["CPU seconds"])
+    return add_speedup(rows, "CPU seconds", rows[0]["CPU seconds"])
 
 
 def measure_program(documents, folder):
-    """Rows: the released algorithm, and ours in both orders."""
+    """Returns rows for the released algorithm, and for ours in both orders."""
     text = write_text(documents, _MEGABYTES.value, f"{folder}/program.txt")
     released = [sys.executable, "-m", "benchmarks.released_preparation", text, _VOCAB_FILE.value, f"{folder}/released"]
     times = {"released algorithm": [], "ours": [], "ours, --reference_order": []}
@@ -139,11 +141,11 @@ def measure_program(documents, folder):
         reference = preparation(text, f"{folder}/reference", dupe_factor=10, reference_order=True)
         times["ours, --reference_order"].append(run(reference)[1])
     rows = [{"program": name, "CPU seconds": statistics.median(values)} for name, values in times.items()]
-    return compared(rows, "CPU seconds", rows[0]["CPU seconds"])
+    return add_speedup(rows, "CPU seconds", rows[0]["CPU seconds"])
 
 
 def measure_workers(documents, folder):
-    """Rows: one worker, and several."""
+    """Returns rows for one worker and for several."""
     text = write_text(documents, _WORKERS_MEGABYTES.value, f"{folder}/workers.txt")
     times = {1: [], _NUM_WORKERS.value: []}
     for number in range(_ROUNDS.value):
@@ -152,15 +154,15 @@ def measure_workers(documents, folder):
             values.append(run(preparation(text, output, dupe_factor=10, num_workers=workers))[0])
             os.remove(output)
     rows = [{"workers": workers, "seconds": statistics.median(values)} for workers, values in times.items()]
-    return compared(rows, "seconds", rows[0]["seconds"])
+    return add_speedup(rows, "seconds", rows[0]["seconds"])
 
 
 class PeakMemory:
-    """Watches what a process and all below it hold together.
+    """Measures the memory of a process and all its descendants together.
 
     Attributes:
-      peak: most bytes so far.
-      processes: most processes so far.
+      peak: the greatest number of bytes so far.
+      processes: the greatest number of processes so far.
     """
 
     def __init__(self, pid):
@@ -176,7 +178,7 @@ class PeakMemory:
                 try:
                     total += process.memory_full_info().pss
                     count += 1
-                except psutil.Error:  # it has ended meanwhile
+                except psutil.Error:  # it has ended in the meantime
                     continue
             self.peak, self.processes = max(self.peak, total), max(self.processes, count)
             time.sleep(0.2)
@@ -187,7 +189,7 @@ class PeakMemory:
 
 
 def measure_memory(documents, folder):
-    """Rows: small and large text."""
+    """Returns rows for the small and the large text."""
     rows = []
     for megabytes in map(int, _MEMORY_MEGABYTES.value):
         text = write_text(documents, megabytes, f"{folder}/memory.txt")
@@ -214,7 +216,7 @@ def measure_memory(documents, folder):
 
 
 def measure_masking(documents, folder):
-    """Rows: static and dynamic data, read and trained on."""
+    """Returns rows for static and dynamic data: the time to read a batch, and the time of a step."""
     from benchmarks.pretraining_step import step_on
     from bert_tf.config import BertConfig
     from bert_tf.pretraining import input_pipeline, record_shards
@@ -254,7 +256,7 @@ def measure_masking(documents, folder):
 
 
 def _cpu_milliseconds(contenders, count):
-    """Median CPU milliseconds, all threads counted, of a call of each contender; they take turns."""
+    """Returns the median CPU milliseconds of all threads for a call of each contender; the contenders alternate."""
     times = {name: [] for name in contenders}
     for _ in range(2 * _ROUNDS.value + 1):
         for name, contender in contenders.items():
@@ -279,7 +281,7 @@ def main(_):
     documents = documents_of_books()
     for part in _PARTS.value:
         if part not in PARTS:
-            raise app.UsageError(f"--parts: there is no part {part!r}; there are {', '.join(PARTS)}")
+            raise app.UsageError(f"--parts: {part!r} is unknown; {', '.join(PARTS)} are expected")
         with tempfile.TemporaryDirectory() as folder:
             rows = PARTS[part](documents, folder)
         print(f"\n{part} (load of the machine: {os.getloadavg()[0]:.1f})\n{reporting.table(rows)}", flush=True)

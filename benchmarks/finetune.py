@@ -1,13 +1,13 @@
-"""How many sequences a second fine-tuning trains on, with sequences of real lengths.
+"""Measures how many sequences per second fine-tuning processes, with sequences of realistic lengths.
 
     taskset -c 0,1 python -m benchmarks.finetune [--dtypes=float32,bfloat16] [--rounds=3] [--compare_python=PATH]
 
-A model of the size of the 6-layer checkpoint (hidden 384, initial weights: speed doesn't depend on them) learns QNLI;
-padding is dynamic, and making the batches is part of the step. With --compare_python, the interpreter of an environment
-with torch and transformers, these fine-tune the same model on the same sequences in processes of their own. The
-contenders take turns, so that whatever else the machine does falls on all of them; the table gives each one's median.
-Where a processor can't compute in bfloat16 (no AVX512-BF16 or AMX), a last line says so.
-Takes about a minute for each contender on two cores.
+A model of the size of the 6-layer checkpoint (hidden size 384) is trained on QNLI. It has initial weights, because the
+speed does not depend on them. Padding is dynamic, and the time of a step includes the preparation of its batch. If
+--compare_python names the interpreter of an environment with torch and transformers, transformers trains the same model
+on the same sequences in a separate process. The contenders alternate, so that other load on the machine affects all of
+them equally; the table gives the median of each. If the processor has no instructions for bfloat16 (AVX512-BF16 or
+AMX), the last line says so. On two cores each contender takes about a minute.
 """
 
 import json
@@ -31,15 +31,15 @@ from bert_tf.training.contract import TrainingConfig
 from bert_tf.training.loop import Trainer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WINDOW_STEPS = 16  # batches of all lengths come in so many steps
+WINDOW_STEPS = 16  # so many steps contain batches of all lengths
 
 _DATA_DIR = flags.DEFINE_string("data_dir", QNLI_FOLDER, "QNLI's folder.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
-_CONFIG_FILE = flags.DEFINE_string("bert_config_file", "", "Another model's size.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
+_CONFIG_FILE = flags.DEFINE_string("bert_config_file", "", "The config of a model of another size.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut.")
-_BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Sequences in a step.")
-_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "What products are computed in.")
-_ROUNDS = flags.DEFINE_integer("rounds", 3, f"Turns of each contender, of {WINDOW_STEPS} steps each.")
+_BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Number of sequences in a step.")
+_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "The types of our matrix products.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, f"Measurements of each contender, of {WINDOW_STEPS} steps each.")
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", "", "An interpreter with torch and transformers.")
 _JIT = flags.DEFINE_bool("jit_compile", False, "Compile our step with XLA.")
 
@@ -47,7 +47,7 @@ MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
 
 
 def make_run(config, dtype):
-    """Our run, as run_classifier.py makes it."""
+    """Returns the same run as run_classifier.py."""
     settings = TrainingConfig(
         tempfile.gettempdir(),
         OptimizerConfig(5e-5, 10000, 100),
@@ -57,11 +57,11 @@ def make_run(config, dtype):
     )
     tokenizer = FullTokenizer(_VOCAB_FILE.value, do_lower_case=True)
     task = GlueTask("qnli", _DATA_DIR.value)
-    return FinetuningRun(task, config, tokenizer, _LENGTH.value, settings, DistributionConfig())
+    return FinetuningRun(task, config, tokenizer, _LENGTH.value, settings, distribution_config=DistributionConfig())
 
 
 def our_steps(run):
-    """A function that trains for some steps and gives the seconds."""
+    """Returns a function that trains for a number of steps and returns the seconds."""
     with run.strategy.scope():
         trainer = Trainer(run.model, run.training_config, run.strategy)
     data = run.training_data(run.features("train"))
@@ -77,13 +77,13 @@ def our_steps(run):
 
 
 def their_steps(config_dir, examples_file, dtype):
-    """The same with transformers, in a process of its own."""
+    """Returns the same function for transformers in a separate process."""
     threads = len(os.sched_getaffinity(0))
     script = os.path.join(HERE, "peers", "transformers_training.py")
     command = [_COMPARE_PYTHON.value, script, config_dir, examples_file, dtype, _BATCH_SIZE.value, threads]
     process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     if process.stdout.readline().strip() != "ready":
-        raise SystemExit(f"{_COMPARE_PYTHON.value} could not run {script}; see above.")
+        raise SystemExit(f"{_COMPARE_PYTHON.value} could not run {script}; see the messages above.")
 
     def train(steps):
         process.stdin.write(f"{steps}\n")
@@ -94,7 +94,7 @@ def their_steps(config_dir, examples_file, dtype):
 
 
 def write_for_peer(folder, config, run):
-    """Writes the model's size and the training sequences where another process finds them."""
+    """Writes the model's config and the training sequences into files for another process."""
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as writer:
         json.dump({**config.to_dict(), "model_type": "bert", "hidden_act": "gelu_new"}, writer)
     features, start = run.features("train"), 0
@@ -114,7 +114,7 @@ def write_for_peer(folder, config, run):
 
 
 def measure(contenders):
-    """Median sequences a second of each contender, which take turns."""
+    """Returns the median number of sequences per second of each contender; the contenders alternate."""
     rates = {name: [] for name in contenders}
     for train in contenders.values():
         train(2)
@@ -138,13 +138,13 @@ def main(_):
         rates = measure(contenders)
     rows = []
     for name, rate in rates.items():
-        row = {"contender": name, "sequences a second": rate}
+        row = {"contender": name, "sequences per second": rate}
         if _COMPARE_PYTHON.value:
             row["times transformers"] = rate / rates[f"transformers, {name.split(', ')[1]}"]
         rows.append(row)
     print(reporting.table(rows))
     if distribution.emulates_bfloat16():
-        print("This processor has no instructions for bfloat16: neither side gains by it.")
+        print("This processor has no instructions for bfloat16, so bfloat16 makes neither side faster.")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""How fast TFRecords of pre-training examples become batches, against the released input_fn's way in the same run.
+"""Measures how fast batches of pre-training examples are read, in comparison with the released input_fn.
 
     taskset -c 0,1 python -m benchmarks.input_pipeline [--records=40000] [--rounds=5]
 
-No training goes on meanwhile. The goal is 20,000 sequences of 128 a second on two cores. Takes about a minute.
+The batches are not used for training. The goal is 20,000 sequences of 128 tokens per second on two cores. The program
+takes about a minute.
 """
 
 import os
@@ -18,15 +19,15 @@ from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import reporting
 from bert_tf.sequences import example_format
 
-_RECORDS = flags.DEFINE_integer("records", 40000, "Examples that are written first, in four files.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "How often each way is timed; the median counts.")
-_BATCH = flags.DEFINE_integer("batch_size", 256, "Examples in a batch.")
+_RECORDS = flags.DEFINE_integer("records", 40000, "Number of examples in the four files that are written first.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each pipeline; the table gives the median.")
+_BATCH = flags.DEFINE_integer("batch_size", 256, "Number of examples in a batch.")
 
 LENGTH, PREDICTIONS, VOCAB_SIZE = 128, 20, 30522
 
 
 def write_files(folder, features):
-    """Random examples as the release writes them, in four files."""
+    """Writes random examples in the release's format into four files."""
     rng = np.random.default_rng(0)
     values = {
         feature.name: rng.integers(0, 2 if feature.length == LENGTH else VOCAB_SIZE, feature.length)
@@ -43,8 +44,8 @@ def write_files(folder, features):
     return paths
 
 
-def released_way(paths, features):
-    """What the release's input_fn does: each record is parsed alone, then batched."""
+def released_pipeline(paths, features):
+    """Returns the pipeline of the release's input_fn, which parses each record alone before it makes batches."""
     spec = {
         f.name: tf.io.FixedLenFeature([f.length], tf.float32 if f.name == "masked_lm_weights" else tf.int64)
         for f in features
@@ -60,7 +61,7 @@ def released_way(paths, features):
 
 
 def sequences_per_second(dataset):
-    """Over as many batches as there are records, after a few to warm up."""
+    """Measures a pass over as many records as there are, after five batches for warming up."""
     batches = iter(dataset)
     for _ in range(5):
         next(batches)
@@ -76,19 +77,19 @@ def main(_):
     with tempfile.TemporaryDirectory() as folder:
         paths = write_files(folder, features)
         shards = record_shards.find_shards(",".join(paths), LENGTH, PREDICTIONS, VOCAB_SIZE)
-        ways = {
-            "released input_fn": released_way(paths, features),
+        pipelines = {
+            "released input_fn": released_pipeline(paths, features),
             "ours": input_pipeline.training_batches(shards, features, _BATCH.value, seed=1, start_step=0),
         }
-        speeds = {name: [] for name in ways}
+        speeds = {name: [] for name in pipelines}
         for _ in range(_ROUNDS.value):
-            for name, dataset in ways.items():
+            for name, dataset in pipelines.items():
                 speeds[name].append(sequences_per_second(dataset))
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     print(
         reporting.table(
             [
-                {"way": name, "sequences a second": speed, "times as fast": speed / medians["released input_fn"]}
+                {"pipeline": name, "sequences per second": speed, "times as fast": speed / medians["released input_fn"]}
                 for name, speed in medians.items()
             ]
         )

@@ -1,9 +1,10 @@
-"""Peak memory of a pre-training step, with and without --recompute_gradients.
+"""Measures the peak memory of a pre-training step with and without --recompute_gradients.
 
     python -m benchmarks.memory [--size=large] [--max_seq_length=512] [--batches=1,2,4]
 
-Each row is a process of its own, which makes two steps; its peak is what the system saw of it (resident set), and
-"idle" what it held when the model and the optimizer were built. BERT_LARGE takes about ten minutes on 4 quiet cores.
+For each row a separate process runs two steps. Its peak is the greatest resident set that the system has recorded. The
+memory for activations and gradients is the peak minus the memory after the model and the optimizer were built.
+BERT_LARGE takes about ten minutes on 4 idle cores.
 """
 
 import resource
@@ -15,16 +16,16 @@ from absl import app, flags
 
 from bert_tf.runtime import reporting
 
-_SIZE = flags.DEFINE_string("size", "large", "Released size to measure.")
+_SIZE = flags.DEFINE_string("size", "large", "The released size to measure.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Length of the sequences.")
 _BATCHES = flags.DEFINE_list("batches", ["1", "2", "4"], "Batch sizes.")
 _ONE = flags.DEFINE_integer("one", 0, "Measure this batch size only, in this process.")
-_RECOMPUTE = flags.DEFINE_bool("recompute_gradients", False, "With --one: compute activations again.")
+_RECOMPUTE = flags.DEFINE_bool("recompute_gradients", False, "With --one: compute activations twice.")
 
 
 def measure() -> None:
     """Prints idle and peak memory in GB, and the seconds of the second step."""
-    from benchmarks.pretraining_step import make_batch, our_step  # here, for the parent process needs no TensorFlow
+    from benchmarks.pretraining_step import make_batch, our_step  # the parent process needs no TensorFlow
     from bert_tf.config import BertConfig
 
     config = BertConfig.named(_SIZE.value)
@@ -38,7 +39,7 @@ def measure() -> None:
 
 
 def peak_memory() -> float:
-    """The most that this process has held so far, in GB."""
+    """Returns the peak memory of this process so far, in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
@@ -59,8 +60,8 @@ def main(_) -> None:
                     "batch": batch_size,
                     "recompute": recompute,
                     "peak GB": peak,
-                    "of it activations and gradients": peak - idle,
-                    "seconds a step": seconds,
+                    "activations and gradients GB": peak - idle,
+                    "seconds per step": seconds,
                 }
             )
             print(reporting.table(rows[-1:]), flush=True)

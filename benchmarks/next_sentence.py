@@ -1,10 +1,11 @@
-"""How well a pre-trained model tells which sentences follow each other, whatever share of the pairs does.
+"""Measures how well a pre-trained model recognises successive sentences, independently of the share of such pairs.
 
     python -m benchmarks.next_sentence --model=runs/128 --input_file=darwin128.tfrecord [--examples=5500]
 
-`run_pretraining.py --do_eval` gives the share of right decisions, which depends on how many pairs are random in the
-training data and here. This gives the mean of both classes' accuracies as well, and the area under the ROC curve, which
-doesn't depend on a threshold either; of both, 0.5 is chance. The first examples of the file are read.
+`run_pretraining.py --do_eval` gives the accuracy, which depends on the shares of random pairs in the training data and
+in the evaluated data. This program also gives the mean of both classes' accuracies, and the area under the ROC curve,
+which does not depend on a threshold either. For both, 0.5 is the result of guessing. The first examples of the file
+are used.
 """
 
 import numpy as np
@@ -19,10 +20,10 @@ from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import reporting
 
 _MODEL = flags.DEFINE_string("model", None, "A run's folder, or a checkpoint with a next-sentence head.")
-_INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecords of pre-training examples that it wasn't trained on.")
-_EXAMPLES = flags.DEFINE_integer("examples", 5500, "How many are told.", lower_bound=1)
-_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Of the examples.")
-_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Of the examples.")
+_INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecords of pre-training examples for evaluation.")
+_EXAMPLES = flags.DEFINE_integer("examples", 5500, "Number of examples to classify.", lower_bound=1)
+_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the examples.")
+_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions of the examples.")
 
 BATCH = 100
 
@@ -52,8 +53,8 @@ def main(_):
     row = {
         "examples": examples,
         "random, %": 100 * labels.mean(),
-        "called random, %": 100 * (scores > 0).mean(),
-        "right, %": 100 * accuracy_score(labels, scores > 0),
+        "predicted random, %": 100 * (scores > 0).mean(),
+        "accuracy, %": 100 * accuracy_score(labels, scores > 0),
         "mean of both classes, %": 100 * balanced_accuracy_score(labels, scores > 0),
         "area under the curve": roc_auc_score(labels, scores),
     }

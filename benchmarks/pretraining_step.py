@@ -1,4 +1,4 @@
-"""A pre-training step on random examples, for the benchmarks that time it or watch its memory."""
+"""A pre-training step on random examples, for the benchmarks of its time and its memory."""
 
 import contextlib
 import tempfile
@@ -19,7 +19,7 @@ PREDICTIONS = 20
 
 
 def make_batch(config, batch_size, length):
-    """A batch of random examples, as full as they come."""
+    """Returns a batch of random examples without padding."""
     rng = np.random.default_rng(0)
     return {
         "input_ids": tf.constant(rng.integers(0, config.vocab_size, (batch_size, length)), tf.int32),
@@ -33,13 +33,13 @@ def make_batch(config, batch_size, length):
 
 
 def our_step(config, batch, dtype, **options):
-    """A function that runs one of our training steps, always on the same batch."""
+    """Returns a function that runs one of our training steps, always on the same batch."""
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     return step_on(dataset, batch["input_ids"].shape[0], config, dtype, **options)
 
 
 def step_on(dataset, batch_size, config, dtype="float32", **options):
-    """A function that runs one of our training steps on the next batch of a dataset."""
+    """Returns a function that runs one of our training steps on the next batch of a dataset."""
     settings = TrainingConfig(
         tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
     )
@@ -58,10 +58,10 @@ def step_on(dataset, batch_size, config, dtype="float32", **options):
 
 @contextlib.contextmanager
 def without_products():
-    """Steps traced here write one number where they would multiply matrices, forward and backward.
+    """Replaces matrix products by filling the result with one number, in steps that are traced in this context.
 
-    What is left is what faster products leave. So on a CPU without instructions for bfloat16, which would emulate
-    them, it can be said what a step costs beside its products where there are some.
+    The remaining time is a lower bound of the step with faster products. On a CPU without instructions for bfloat16,
+    which emulates these products, this measures the rest of a step on a CPU that has them.
     """
     with (
         mock.patch.object(layers, "matmul", _filled_product),
@@ -73,7 +73,7 @@ def without_products():
 
 
 def _filled_product(a, b, transpose_b=False):
-    """A tensor of the product's shape and type, in no time but that of writing it; its gradients likewise."""
+    """Returns a tensor of the product's shape and type, filled with one number; its gradients are filled likewise."""
 
     def filled(shape, number, dtype):
         return tf.fill(shape, tf.cast(tf.reshape(number, [-1])[0], dtype))

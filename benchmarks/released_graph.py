@@ -1,8 +1,8 @@
-"""The yardstick of the training benchmarks: a pre-training step that does what the released graph did, op by op.
+"""The baseline of the training benchmarks: a pre-training step with the same operations as the released graph.
 
-Nothing here is fused, folded or left out: separate products for query, key and value, layer normalisation from moments,
-tanh-form gelu with a cube, TensorFlow's dropout, one-hot losses over log-softmax, slices as embedding gradients, and
-Adam as a chain of element-wise ops over every variable.
+No operations are fused, combined or omitted: there are separate products for query, key and value, layer normalisation
+from moments, gelu in its tanh form with a cube, TensorFlow's dropout, losses from one-hot labels and log-softmax,
+slices as gradients of embeddings, and Adam as a sequence of element-wise operations on every variable.
 """
 
 import math
@@ -15,12 +15,12 @@ from bert_tf.pretraining.model import PretrainingModel
 
 LEARNING_RATE = 1e-4
 
-# By a name of its own, which `without_products` gives to something else.
+# A separate name, which `without_products` can replace.
 matmul = tf.matmul
 
 
 class ReleasedGraph:
-    """One training step over the variables of a `PretrainingModel`."""
+    """One training step on the variables of a `PretrainingModel`."""
 
     def __init__(self, config: BertConfig) -> None:
         self.config = config
@@ -35,7 +35,7 @@ class ReleasedGraph:
     def _layer_norm(self, x, name):
         mean, variance = tf.nn.moments(x, [-1], keepdims=True)
         gamma, beta = self.variables[f"{name}/LayerNorm/gamma"], self.variables[f"{name}/LayerNorm/beta"]
-        return tf.nn.batch_normalization(x, mean, variance, beta, gamma, 1e-12)
+        return tf.nn.batch_normalization(x, mean, variance, offset=beta, scale=gamma, variance_epsilon=1e-12)
 
     def _gelu(self, x):
         return x * (0.5 * (1.0 + tf.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * tf.pow(x, 3)))))
@@ -59,7 +59,7 @@ class ReleasedGraph:
         return self._layer_norm(self._dropout(self._dense(inner, f"{name}/output/dense")) + attended, f"{name}/output")
 
     def loss(self, batch):
-        """The released loss of a batch."""
+        """Returns the released loss of a batch."""
         ids = batch["input_ids"]
         count, length = ids.shape
         table = self.variables["bert/embeddings/word_embeddings"]
@@ -94,7 +94,7 @@ class ReleasedGraph:
 
     @tf.function(autograph=False)
     def step(self, batch) -> tf.Tensor:
-        """Loss, gradients, clipping and update; returns the loss."""
+        """Computes the loss and the gradients, clips them, updates the variables, and returns the loss."""
         with tf.GradientTape() as tape:
             loss = self.loss(batch)
         gradients = tape.gradient(loss, list(self.variables.values()))

@@ -1,10 +1,10 @@
-"""The release's create_pretraining_data.py, written down anew: what data preparation is measured against.
+"""The algorithm of the release's create_pretraining_data.py, rewritten as the baseline for data preparation.
 
     python -m benchmarks.released_preparation INPUT VOCAB OUTPUT [--dupe_factor=10] [--whole_word] ...
 
-It works as the release does: token by token on strings, all of the text and all examples in memory, a Python object
-for every feature. The output is that of `--reference_order`. The CPU seconds that it prints leave out the start of
-Python and TensorFlow.
+Like the release, it processes tokens as strings, keeps the whole text and all examples in memory, and has a Python
+object for every feature. The output is the same as with `--reference_order`. The printed CPU seconds do not include the
+start of Python and the import of TensorFlow.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from benchmarks.released_tokenizer import ForgetfulTokenizer
 
 
 def read_documents(paths, tokenizer, rng):
-    """Shuffled documents of sentences of tokens."""
+    """Returns shuffled documents, each a list of sentences, which are lists of tokens."""
     documents = [[]]
     for path in paths:
         with tf.io.gfile.GFile(path, "rb") as reader:
@@ -34,12 +34,12 @@ def read_documents(paths, tokenizer, rng):
     return documents
 
 
-def examples_of_document(documents, index, vocab_words, how, rng):
-    """One pass over a document."""
+def examples_of_document(documents, index, vocab_words, options, rng):
+    """Returns the examples of one pass over a document."""
     document = documents[index]
-    room = how.max_seq_length - 3
+    room = options.max_seq_length - 3
     target = room
-    if rng.random() < how.short_seq_prob:
+    if rng.random() < options.short_seq_prob:
         target = rng.randint(2, room)
     examples, chunk, chunk_tokens, i = [], [], 0, 0
     while i < len(document):
@@ -53,7 +53,7 @@ def examples_of_document(documents, index, vocab_words, how, rng):
             tokens_b = []
             is_random_next = len(chunk) == 1 or rng.random() < 0.5
             if is_random_next:
-                wanted = target - len(tokens_a)
+                target_b = target - len(tokens_a)
                 for _ in range(10):
                     other = rng.randint(0, len(documents) - 1)
                     if other != index:
@@ -61,7 +61,7 @@ def examples_of_document(documents, index, vocab_words, how, rng):
                 start = rng.randint(0, len(documents[other]) - 1)
                 for sentence in documents[other][start:]:
                     tokens_b.extend(sentence)
-                    if len(tokens_b) >= wanted:
+                    if len(tokens_b) >= target_b:
                         break
                 i -= len(chunk) - cut
             else:
@@ -79,14 +79,14 @@ def examples_of_document(documents, index, vocab_words, how, rng):
                 segment_ids.append(1)
             tokens.append("[SEP]")
             segment_ids.append(1)
-            examples.append((*mask(tokens, vocab_words, how, rng), segment_ids, is_random_next))
+            examples.append((*mask(tokens, vocab_words, options, rng), segment_ids, is_random_next))
             chunk, chunk_tokens = [], 0
         i += 1
     return examples
 
 
 def shorten(tokens_a, tokens_b, room, rng):
-    """Takes tokens from the longer segment, at either end."""
+    """Removes tokens from the start or the end of the longer segment until both fit."""
     while len(tokens_a) + len(tokens_b) > room:
         longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
         if rng.random() < 0.5:
@@ -95,45 +95,45 @@ def shorten(tokens_a, tokens_b, room, rng):
             longer.pop()
 
 
-def mask(tokens, vocab_words, how, rng):
-    """Masked tokens, positions, labels."""
+def mask(tokens, vocab_words, options, rng):
+    """Returns the masked tokens, the positions, and the labels."""
     candidates = []
     for i, token in enumerate(tokens):
         if token in ("[CLS]", "[SEP]"):
             continue
-        if how.whole_word and candidates and token.startswith("##"):
+        if options.whole_word and candidates and token.startswith("##"):
             candidates[-1].append(i)
         else:
             candidates.append([i])
     rng.shuffle(candidates)
     output = list(tokens)
-    limit = min(how.max_predictions_per_seq, max(1, round(len(tokens) * how.masked_lm_prob)))
+    limit = min(options.max_predictions_per_seq, max(1, round(len(tokens) * options.masked_lm_prob)))
     predictions = []
     for group in candidates:
         if len(predictions) >= limit:
             break
         if len(predictions) + len(group) > limit:
             continue
-        for place in group:
+        for position in group:
             if rng.random() < 0.8:
                 piece = "[MASK]"
             elif rng.random() < 0.5:
-                piece = tokens[place]
+                piece = tokens[position]
             else:
                 piece = vocab_words[rng.randint(0, len(vocab_words) - 1)]
-            output[place] = piece
-            predictions.append((place, tokens[place]))
+            output[position] = piece
+            predictions.append((position, tokens[position]))
     predictions.sort()
-    return output, [place for place, _ in predictions], [label for _, label in predictions]
+    return output, [position for position, _ in predictions], [label for _, label in predictions]
 
 
-def write_examples(examples, tokenizer, how):
-    """Deals the examples out to the files."""
-    writers = [tf.io.TFRecordWriter(path) for path in how.output.split(",")]
+def write_examples(examples, tokenizer, options):
+    """Writes the examples to the files in turn."""
+    writers = [tf.io.TFRecordWriter(path) for path in options.output.split(",")]
     for number, (tokens, positions, labels, segment_ids, is_random_next) in enumerate(examples):
         features = collections.OrderedDict()
-        missing = [0] * (how.max_seq_length - len(tokens))
-        unused = how.max_predictions_per_seq - len(positions)
+        missing = [0] * (options.max_seq_length - len(tokens))
+        unused = options.max_predictions_per_seq - len(positions)
         features["input_ids"] = integers(tokenizer.convert_tokens_to_ids(tokens) + missing)
         features["input_mask"] = integers([1] * len(tokens) + missing)
         features["segment_ids"] = integers(segment_ids + missing)
@@ -168,19 +168,19 @@ def main():
     parser.add_argument("--dupe_factor", type=int, default=10)
     parser.add_argument("--masked_lm_prob", type=float, default=0.15)
     parser.add_argument("--short_seq_prob", type=float, default=0.1)
-    how = parser.parse_args()
+    options = parser.parse_args()
 
     start = time.process_time()
-    rng = random.Random(how.random_seed)
-    tokenizer = ForgetfulTokenizer(how.vocab, not how.cased)
-    documents = read_documents(how.input.split(","), tokenizer, rng)
+    rng = random.Random(options.random_seed)
+    tokenizer = ForgetfulTokenizer(options.vocab, not options.cased)
+    documents = read_documents(options.input.split(","), tokenizer, rng)
     vocab_words = list(tokenizer.vocab)
     examples = []
-    for _ in range(how.dupe_factor):
+    for _ in range(options.dupe_factor):
         for index in range(len(documents)):
-            examples.extend(examples_of_document(documents, index, vocab_words, how, rng))
+            examples.extend(examples_of_document(documents, index, vocab_words, options, rng))
     rng.shuffle(examples)
-    write_examples(examples, tokenizer, how)
+    write_examples(examples, tokenizer, options)
     print(f"{time.process_time() - start:.3f}")
 
 

@@ -1,6 +1,4 @@
-"""The released tokenizer's rules, applied to one character after the other and forgotten at once: what ours is measured
-against.
-"""
+"""The released tokenizer's rules, applied to one character after the other without a cache, as a baseline for ours."""
 
 import unicodedata
 
@@ -56,7 +54,7 @@ class CharacterTokenizer:
 
 
 class ForgetfulTokenizer(FullTokenizer):
-    """A tokenizer that works every word out anew."""
+    """A tokenizer without a cache."""
 
     def tokenize(self, text):
         """Splits a text into pieces."""

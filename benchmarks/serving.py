@@ -1,14 +1,14 @@
-"""How long a served model takes, from text to probabilities, and how much it answers when sentences differ in length.
+"""Measures the latency of a served model from text to probabilities, and its throughput on texts of mixed lengths.
 
     taskset -c 0,1 python -m benchmarks.serving [--rounds=5] [--dtype=bfloat16]
-        [--compare_python=VENV/bin/python]      (transformers and torch there; onnxruntime and onnx if it has them)
+        [--compare_python=VENV/bin/python]      (with torch and transformers, and optionally onnx and onnxruntime)
 
-A classifier of BERT-base's size with random weights is exported and loaded in a process of its own, as are its
-contenders: its `ids_int8.tflite` in LiteRT behind the Python tokenizer, Hugging Face's model and tokenizer on PyTorch
-in float32 and bfloat16, and that model in ONNX Runtime.
-They take turns, so that whatever else the machine does falls on all of them. Three tables: one text of 128 tokens at a
-time; batches of 32 QNLI pairs against the same batches padded to 128 tokens; and the way from a new process to its
-first answer. All use as many threads as `--threads`; takes about five minutes, and 2 GB of memory for each contender.
+A classifier of BERT-base's size with random weights is exported. The contenders run in separate processes: the
+exported model; its `ids_int8.tflite` in LiteRT with the Python tokenizer; Hugging Face's model and tokenizer on PyTorch
+in float32 and bfloat16; and that model in ONNX Runtime. They alternate, so that other load on the machine affects all
+of them equally. There are three tables: one text of 128 tokens at a time; batches of 32 QNLI pairs in comparison with
+the same batches padded to 128 tokens; and the time from the start of a process to its first answer. Every contender
+uses `--threads` threads. The program takes about five minutes, and 2 GB of memory for each contender.
 """
 
 import csv
@@ -25,16 +25,16 @@ from absl import app, flags
 
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
 
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
-_QNLI_FILE = flags.DEFINE_string("qnli_file", f"{QNLI_FOLDER}/dev.tsv", "Pairs of mixed length.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Turns of each contender.")
-_CALLS = flags.DEFINE_integer("calls", 20, "Texts in a turn.")
-_BATCHES = flags.DEFINE_integer("batches", 4, "Batches in a turn.")
-_THREADS = flags.DEFINE_integer("threads", 2, "Of each contender.")
-_DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "Of the exported model.")
-_MODEL_SIZE = flags.DEFINE_string("model_size", "base", "One of the release's sizes.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
+_QNLI_FILE = flags.DEFINE_string("qnli_file", f"{QNLI_FOLDER}/dev.tsv", "A file with pairs of mixed lengths.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each contender.")
+_CALLS = flags.DEFINE_integer("calls", 20, "Number of texts in a measurement.")
+_BATCHES = flags.DEFINE_integer("batches", 4, "Number of batches in a measurement.")
+_THREADS = flags.DEFINE_integer("threads", 2, "Number of threads of each contender.")
+_DTYPE = flags.DEFINE_enum("dtype", "float32", ["float32", "bfloat16"], "The type of the exported model.")
+_MODEL_SIZE = flags.DEFINE_string("model_size", "base", "A released size.")
 _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "A Python that has transformers and torch.")
-_ROLE = flags.DEFINE_enum("role", "judge", ["judge", "exporter", "worker", "litert"], "Used by the program itself.")
+_ROLE = flags.DEFINE_enum("role", "main", ["main", "exporter", "worker", "litert"], "Used by the program itself.")
 _FOLDER = flags.DEFINE_string("folder", None, "Used by the program itself: the exported model.")
 
 LENGTH = 128
@@ -42,7 +42,7 @@ BATCH = 32
 
 
 def export(folder):
-    """The classifier that is measured."""
+    """Exports the classifier that is measured."""
     import keras
 
     from bert_tf.config import BertConfig
@@ -58,13 +58,14 @@ def export(folder):
     model = ClassifierModel(BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab)), 2)
     encoder = InferenceEncoder(model.encoder, _DTYPE.value)
     texts = TextReader(tokenizer, LENGTH)
-    saved_model.write(ServedClassifier(encoder, model.head, texts, ["yes", "no"], False, True), folder)
+    options = {"labels": ["yes", "no"], "multi_label": False, "is_pair": True}
+    saved_model.write(ServedClassifier(encoder, model.head, texts, **options), folder)
     portable_models.write_lite(finished_run.plain_logits(model), os.path.join(folder, portable_models.LITE_FILE))
 
 
 def texts_of_length(pairs, tokenizer):
-    """A pair that fills the model's length exactly, in several wordings."""
-    found = []
+    """Returns variants of the pairs with exactly the model's length."""
+    result = []
     for text_a, text_b in pairs:
         words = (text_b + " ").split() * 20
         room = LENGTH - 3 - len(tokenizer.encode(text_a))
@@ -72,12 +73,12 @@ def texts_of_length(pairs, tokenizer):
         while sum(map(len, ids)) > room:
             ids.pop()
         padding = ["a"] * (room - sum(map(len, ids)))
-        found.append((text_a, " ".join(words[: len(ids)] + padding)))
-    return found
+        result.append((text_a, " ".join(words[: len(ids)] + padding)))
+    return result
 
 
 def serve(folder):
-    """A worker: loads the model, then measures what it is asked to on standard input."""
+    """Runs a worker, which loads the model and then measures the requests on standard input."""
     start = time.perf_counter()
     import tensorflow as tf
 
@@ -106,7 +107,7 @@ def serve(folder):
 
 
 def serve_litert(folder):
-    """A worker as `serve`, with the model of eight bits."""
+    """Runs a worker like `serve` with the 8-bit model."""
     start = time.perf_counter()
     from ai_edge_litert.interpreter import Interpreter
     from scipy.special import softmax
@@ -124,7 +125,7 @@ def serve_litert(folder):
     def answer(pairs):
         packed = [pack_example(InputExample("", *pair), LENGTH, tokenizer) for pair in pairs]
         length = max(len(ids) for ids, _ in packed)
-        ids, mask, segments = zip(*(packing.pad(*each, length) for each in packed), strict=True)
+        ids, mask, segments = zip(*(packing.pad(*sequence, length) for sequence in packed), strict=True)
         columns = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
         logits = model(**{name: np.array(rows, np.int32) for name, rows in columns.items()})["logits"]
         return softmax(logits, axis=-1)
@@ -136,14 +137,14 @@ def serve_litert(folder):
 
 
 def answer_requests(choose):
-    """Times the function that is chosen for each request of standard input."""
+    """Measures the function that `choose` returns for each request on standard input."""
     for line in sys.stdin:
         request = json.loads(line)
         print(json.dumps(time_batches(choose(request), request["batches"])), flush=True)
 
 
 def time_batches(function, batches):
-    """Seconds that each batch takes."""
+    """Returns the seconds of each batch."""
     seconds = []
     for batch in batches:
         start = time.perf_counter()
@@ -153,13 +154,13 @@ def time_batches(function, batches):
 
 
 def environment():
-    """Of the processes: they find this project, and use so many threads."""
+    """Returns the environment of the processes, with the path of this project and the number of threads."""
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
     return {**os.environ, "OMP_NUM_THREADS": str(_THREADS.value), "PYTHONPATH": root}
 
 
 class Contender:
-    """A process that holds a model."""
+    """A process that has loaded a model."""
 
     def __init__(self, command):
         start = time.perf_counter()
@@ -170,7 +171,7 @@ class Contender:
         self.startup["all"] = time.perf_counter() - start
 
     def seconds(self, batches, padded=False):
-        """Seconds for each batch of pairs."""
+        """Returns the seconds for each batch of pairs."""
         self._process.stdin.write(json.dumps({"batches": batches, "padded": padded}) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
@@ -181,20 +182,20 @@ class Contender:
         self._process.wait()
 
 
-def take_turns(contenders, batches, per_turn):
-    """Name -> seconds of every batch, after a round that isn't counted."""
+def alternate(contenders, batches, per_round):
+    """Returns name -> seconds of every batch; the first round is for warming up and not included."""
     seconds = {name: [] for name in contenders}
-    for turn in range(_ROUNDS.value + 1):
-        first = turn * per_turn % len(batches)
-        some = (batches + batches)[first : first + per_turn]
+    for number in range(_ROUNDS.value + 1):
+        first = number * per_round % len(batches)
+        selected = (batches + batches)[first : first + per_round]
         for name, measure in contenders.items():
-            measured = measure(some)
-            seconds[name] += measured if turn else []
+            measured = measure(selected)
+            seconds[name] += measured if number else []
     return seconds
 
 
 def main(_):
-    if _ROLE.value != "judge":
+    if _ROLE.value != "main":
         {"exporter": export, "worker": serve, "litert": serve_litert}[_ROLE.value](_FOLDER.value)
         return
     from bert_tf.config import BertConfig
@@ -223,34 +224,38 @@ def main(_):
                 command = [_COMPARE_PYTHON.value, peer, kind, settings, _VOCAB_FILE.value, str(_THREADS.value), folder]
                 contender = Contender(command)
                 if "missing" in contender.startup:
-                    print(f"{kind}: left out, because {contender.startup['missing']}")
+                    print(f"{kind}: omitted, because {contender.startup['missing']}")
                 else:
                     contenders[kind] = contender
 
         print(f"\nOne text of {LENGTH} tokens at a time, {_THREADS.value} threads, from text to probabilities:")
-        seconds = take_turns({name: each.seconds for name, each in contenders.items()}, full, _CALLS.value)
+        measures = {name: contender.seconds for name, contender in contenders.items()}
+        seconds = alternate(measures, full, _CALLS.value)
         print(latencies(reporting, seconds))
 
         print(f"\nQNLI in batches of {BATCH} (mean {statistics.mean(tokens):.0f} tokens, at most {LENGTH}):")
-        ways = {"as long as they are": ours.seconds, f"padded to {LENGTH}": lambda some: ours.seconds(some, True)}
-        seconds = take_turns(ways, mixed, _BATCHES.value)
-        throughput = {name: BATCH / statistics.median(each) for name, each in seconds.items()}
+        ways = {"without padding": ours.seconds, f"padded to {LENGTH}": lambda batches: ours.seconds(batches, True)}
+        seconds = alternate(ways, mixed, _BATCHES.value)
+        throughput = {name: BATCH / statistics.median(values) for name, values in seconds.items()}
         slowest = min(throughput.values())
         print(
             reporting.table(
-                [{"way": name, "pairs per second": each, "ratio": each / slowest} for name, each in throughput.items()]
+                [
+                    {"batches": name, "pairs per second": speed, "ratio": speed / slowest}
+                    for name, speed in throughput.items()
+                ]
             )
         )
 
-        print("\nFrom a new process to the first answer, seconds:")
-        print(reporting.table([{"contender": name, **each.startup} for name, each in contenders.items()]))
+        print("\nSeconds from the start of a process to the first answer:")
+        print(reporting.table([{"contender": name, **process.startup} for name, process in contenders.items()]))
         for contender in contenders.values():
             contender.close()
 
 
 def latencies(reporting, seconds):
-    """Milliseconds of each contender, and how many times ours."""
-    medians = {name: 1e3 * statistics.median(each) for name, each in seconds.items()}
+    """Returns a table of the milliseconds of each contender, also as multiples of ours."""
+    medians = {name: 1e3 * statistics.median(values) for name, values in seconds.items()}
     ours = next(iter(medians.values()))
     return reporting.table(
         [

@@ -1,9 +1,9 @@
-"""Where the benchmarks find their data if no flag says where: in the folder of reference data beside the checkout."""
+"""The default paths of the benchmarks' data, in the folder of reference data next to the checkout."""
 
 import os
 
 SHARED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared")
-# Of an uncased model.
+# The vocabulary of an uncased model.
 VOCAB_FILE = f"{SHARED}/golden/tokenization/vocab.txt"
 QNLI_FOLDER = f"{SHARED}/data/glue/QNLI"
 WNLI_FOLDER = f"{SHARED}/data/glue/WNLI"

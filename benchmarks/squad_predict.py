@@ -1,12 +1,12 @@
-"""Where the time of a SQuAD prediction goes, and what it saves to pad windows only to the longest of their batch.
+"""Measures the time of the parts of a SQuAD prediction, and the gain of padding only to the longest window of a batch.
 
     taskset -c 0,1 python -m benchmarks.squad_predict [--model=FOLDER] [--squad_file=dev-v1.1.json] [--questions=N]
 
-This is what `run_squad.py --do_predict` does, split into load (the questions, the model), featurise, model, and decode
-(with the files). The model then runs once more with every window padded to 384, as in the release. Each row gives the
-seconds by the clock, and those of all processors, which suffer less from what else the machine does. Without --model
-the encoder has random weights and the same size (6 layers, 384 hidden), and takes as long. All 2,080 questions take
-about 450 processor seconds in all.
+The parts of `run_squad.py --do_predict` are load (the questions and the model), featurise, model, and decode (with
+writing the files). The model is then run again with every window padded to 384, as in the release. Each row gives the
+elapsed seconds, and the seconds of all processors, which depend less on other load on the machine. Without --model the
+encoder has random weights and the same size (6 layers, hidden size 384), which takes the same time. All 2,080 questions
+take about 450 processor seconds in total.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.contract import TrainingConfig
 
-_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "Questions to answer.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
-_MODEL = flags.DEFINE_string("model", None, "Folder of a model with a config, pre-trained or fine-tuned.")
-_QUESTIONS = flags.DEFINE_integer("questions", 0, "Answer only the first ones; 0 for all.")
-_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 16, "Windows in a batch.")
+_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "The questions to answer.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
+_MODEL = flags.DEFINE_string("model", None, "The folder of a pre-trained or fine-tuned model with its config.")
+_QUESTIONS = flags.DEFINE_integer("questions", 0, "Answer only the first questions; 0 for all.")
+_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 16, "Number of windows in a batch.")
 
 SIX_LAYERS = BertConfig(
     vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536
@@ -45,29 +45,29 @@ SIX_LAYERS = BertConfig(
 
 
 class Stopwatch:
-    """Seconds of the parts of a run: by the clock, and of all processors (those of child processes included)."""
+    """The elapsed seconds of the parts of a run, and the processor seconds, including those of child processes."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, tuple[float, float]] = {}
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Adds what the block takes to a part."""
+        """Adds the time of the block to a part."""
         clock, processors = time.perf_counter(), processor_seconds()
         yield
-        before = self.seconds.get(name, (0.0, 0.0))
-        spent = time.perf_counter() - clock, processor_seconds() - processors
-        self.seconds[name] = before[0] + spent[0], before[1] + spent[1]
+        total = self.seconds.get(name, (0.0, 0.0))
+        elapsed = time.perf_counter() - clock, processor_seconds() - processors
+        self.seconds[name] = total[0] + elapsed[0], total[1] + elapsed[1]
 
 
 def processor_seconds() -> float:
-    """Of this process, and of its children that have ended."""
+    """Returns the processor seconds of this process and of its children that have ended."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def make_run(config: BertConfig, pad_to_max_seq_length: bool) -> FinetuningRun:
-    """A run that predicts with the released lengths."""
+    """Returns a run that predicts with the released lengths."""
     squad_config = SquadConfig(pad_to_max_seq_length=pad_to_max_seq_length)
     return FinetuningRun(
         SquadTask(squad_config, predict_file=_SQUAD_FILE.value),
@@ -75,21 +75,21 @@ def make_run(config: BertConfig, pad_to_max_seq_length: bool) -> FinetuningRun:
         FullTokenizer(_VOCAB_FILE.value),
         squad_config.max_seq_length,
         TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 1, 0), _BATCH_SIZE.value),
-        DistributionConfig(),
+        distribution_config=DistributionConfig(),
         num_workers=0,
         pad_to_max_seq_length=pad_to_max_seq_length,
     )
 
 
 def load_model(run: FinetuningRun) -> None:
-    """Builds the model, the same every time, with a folder's weights if there is one."""
+    """Builds the model with the weights of --model, or with random weights that are always the same."""
     variables = checkpoints.named_variables(run.model.variables)
     if _MODEL.value:
         checkpoints.restore(variables, checkpoints.open_checkpoint(_MODEL.value, "--model"), flag_name="--model")
 
 
 def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[SquadWindows, ModelOutputs]:
-    """One run, from the files to the files."""
+    """Runs all parts, from reading the file to writing the answers."""
     with stopwatch.part("load"):
         examples = run.task.examples(PREDICT_SPLIT)[: _QUESTIONS.value or None]
     with stopwatch.part("featurise"):
@@ -105,7 +105,7 @@ def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[Squa
 
 
 def largest_difference(windows: SquadWindows, shortened: ModelOutputs, padded: ModelOutputs) -> float:
-    """Between two runs' logits of the same tokens."""
+    """Returns the largest difference between two runs' logits of the same tokens."""
     is_token = windows.padded(slice(0, len(windows)), shortened["start_logits"].shape[1])[0]
     return max(
         float(np.abs(logits - padded[name][:, : logits.shape[1]])[is_token].max()) for name, logits in shortened.items()
@@ -113,7 +113,7 @@ def largest_difference(windows: SquadWindows, shortened: ModelOutputs, padded: M
 
 
 def main(_) -> None:
-    """Prints the table, and what follows from it."""
+    """Prints the table, and the largest difference of the logits."""
     config = BertConfig.from_json_file(pretrained.find_config(_MODEL.value, "--model")) if _MODEL.value else SIX_LAYERS
     shortened, padded = Stopwatch(), Stopwatch()
     with tempfile.TemporaryDirectory() as folder:

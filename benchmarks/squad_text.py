@@ -1,13 +1,16 @@
-"""How long SQuAD's text takes before and after the model: whole files at once against one question at a time.
+"""Measures the time of SQuAD's text processing before and after the model, for whole files and for single questions.
 
     taskset -c 0 python -m benchmarks.squad_text [--squad_file=dev-v1.1.json] [--vocab_file=vocab.txt] [--rounds=5]
 
-Three contenders make the same windows, and from the same logits write the same files (which is checked). "characters"
-goes the release's way: its functions, on a tokenizer that looks at one character after the other and remembers nothing,
-with tables of characters for each answer that is realigned, and with Python's own indented JSON. "functions" are the
-release's functions as they are here, and "files" is what the program does. They take turns, so that whatever else the
-machine does falls on all of them; the table gives each one's median of CPU seconds. Logits are made up: noise, or less
-noise and a peak somewhere in each window. Takes about two minutes.
+Three contenders compute the same windows, and write the same files from the same logits, which is checked:
+
+- "characters" works like the release: its functions, with a tokenizer that processes one character after the other
+  without a cache, with tables of characters for each answer that is realigned, and with Python's own indented JSON.
+- "functions" are the release's functions as they are implemented here.
+- "files" are the functions that the program uses.
+
+They alternate, so that other load on the machine affects all of them equally; the table gives the median of each one's
+CPU seconds. The logits are synthetic: noise, or less noise with a peak in each window. It takes about two minutes.
 """
 
 import contextlib
@@ -30,33 +33,33 @@ from bert_tf.tasks import squad
 from bert_tf.tasks.squad import predictions, released_decoding
 from bert_tf.tokenization import FullTokenizer
 
-_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "Questions to answer.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "Of an uncased model.")
-_ROUNDS = flags.DEFINE_integer("rounds", 5, "Turns of each contender.")
+_SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "The questions to answer.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each contender.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Length of the windows.")
-_DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Pieces between the starts of two windows.")
+_DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Number of pieces between the starts of two windows.")
 
 MAX_QUERY_LENGTH = 64
 
 
 def character_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
-    """`get_final_text` with tables of where each character that is no space stands."""
+    """Computes `get_final_text` with tables of the positions of all characters except spaces."""
     tok_text = " ".join(CharacterTokenizer(do_lower_case).tokenize(orig_text))
     start = tok_text.find(pred_text)
-    places_in_orig = [place for place, char in enumerate(orig_text) if char != " "]
-    places_in_tok = [place for place, char in enumerate(tok_text) if char != " "]
-    if start < 0 or len(places_in_orig) != len(places_in_tok):
+    orig_positions = [position for position, char in enumerate(orig_text) if char != " "]
+    tok_positions = [position for position, char in enumerate(tok_text) if char != " "]
+    if start < 0 or len(orig_positions) != len(tok_positions):
         return orig_text
-    number_at = {place: number for number, place in enumerate(places_in_tok)}
+    number_at = {position: number for number, position in enumerate(tok_positions)}
     first, last = number_at.get(start), number_at.get(start + len(pred_text) - 1)
     if first is None or last is None:
         return orig_text
-    return orig_text[places_in_orig[first] : places_in_orig[last] + 1]
+    return orig_text[orig_positions[first] : orig_positions[last] + 1]
 
 
 @contextlib.contextmanager
-def the_release_s_way():
-    """`write_predictions` as slow as the release's."""
+def slow_decoding():
+    """Makes `write_predictions` as slow as the release's."""
     with (
         mock.patch.object(released_decoding, "get_final_text", character_final_text),
         mock.patch.object(predictions, "_n_best_json", lambda n_best: json.dumps(n_best, indent=4)),
@@ -65,23 +68,29 @@ def the_release_s_way():
 
 
 def features_by_question(examples, tokenizer):
-    """The release's function."""
+    """Computes the features with the release's function."""
     features = []
     squad.convert_examples_to_features(
-        examples, tokenizer, _MAX_SEQ_LENGTH.value, _DOC_STRIDE.value, MAX_QUERY_LENGTH, False, features.append
+        examples,
+        tokenizer,
+        _MAX_SEQ_LENGTH.value,
+        _DOC_STRIDE.value,
+        MAX_QUERY_LENGTH,
+        is_training=False,
+        output_fn=features.append,
     )
     return features
 
 
 def windows_of_file(examples, tokenizer):
-    """The program's function."""
+    """Computes the features with the program's function."""
     return squad.featurize(
         examples, tokenizer, _MAX_SEQ_LENGTH.value, _DOC_STRIDE.value, MAX_QUERY_LENGTH, is_training=False
     )
 
 
-def made_up_logits(windows, peaks):
-    """Start and end logits [2, W, T]."""
+def synthetic_logits(windows, peaks):
+    """Returns start and end logits [2, W, T]."""
     rng = np.random.default_rng(0)
     logits = rng.normal(-9.0, 1.5 if peaks else 3.0, [2, len(windows), _MAX_SEQ_LENGTH.value])
     if peaks:
@@ -93,26 +102,26 @@ def made_up_logits(windows, peaks):
 
 
 def measure(contenders):
-    """Median CPU seconds of each contender, and what it made in its last turn."""
+    """Returns the median CPU seconds of each contender, and its last result."""
     seconds = {name: [] for name in contenders}
-    made = {}
+    results = {}
     for _ in range(_ROUNDS.value):
         for name, (prepare, work) in contenders.items():
             arguments = prepare()
             gc.collect()
-            gc.freeze()  # what the others have made is no burden on this one
+            gc.freeze()  # the objects of other contenders don't slow down this one's garbage collection
             start = time.process_time()
-            made[name] = work(*arguments)
+            results[name] = work(*arguments)
             seconds[name].append(time.process_time() - start)
             gc.unfreeze()
-    return {name: statistics.median(values) for name, values in seconds.items()}, made
+    return {name: statistics.median(values) for name, values in seconds.items()}, results
 
 
-def row(what, seconds):
-    """A line of the table."""
+def row(part, seconds):
+    """Returns a row of the table."""
     slow, middle, fast = (seconds[name] for name in ("characters", "functions", "files"))
     return {
-        "what": what,
+        "part": part,
         "characters": slow,
         "functions": middle,
         "files": fast,
@@ -122,27 +131,27 @@ def row(what, seconds):
 
 
 def measure_features(examples):
-    """Each turn begins with a tokenizer that has seen nothing."""
+    """Measures the time from questions to windows; each measurement begins with a new tokenizer."""
     vocab_file = _VOCAB_FILE.value
-    seconds, made = measure(
+    seconds, results = measure(
         {
             "characters": (lambda: (examples, ForgetfulTokenizer(vocab_file)), features_by_question),
             "functions": (lambda: (examples, FullTokenizer(vocab_file)), features_by_question),
             "files": (lambda: (examples, FullTokenizer(vocab_file)), windows_of_file),
         }
     )
-    windows = made["files"]
+    windows = results["files"]
     batch = windows.batch(np.arange(len(windows)), _MAX_SEQ_LENGTH.value)
     for name in ("characters", "functions"):
-        assert batch["input_ids"].tolist() == [feature.input_ids for feature in made[name]]
-        assert batch["segment_ids"].tolist() == [feature.segment_ids for feature in made[name]]
-    return row("featurise", seconds), windows, made["functions"]
+        assert batch["input_ids"].tolist() == [feature.input_ids for feature in results[name]]
+        assert batch["segment_ids"].tolist() == [feature.segment_ids for feature in results[name]]
+    return row("featurise", seconds), windows, results["functions"]
 
 
 def measure_decoding(examples, windows, features, peaks, folder):
-    """From logits to written files."""
+    """Measures the time from logits to written files."""
     tokenizer = FullTokenizer(_VOCAB_FILE.value)
-    start_logits, end_logits = made_up_logits(windows, peaks)
+    start_logits, end_logits = synthetic_logits(windows, peaks)
     columns = windows.unique_ids.tolist(), start_logits.tolist(), end_logits.tolist()
     results = [squad.RawResult(*result) for result in zip(*columns, strict=True)]
     files = {
@@ -150,9 +159,20 @@ def measure_decoding(examples, windows, features, peaks, folder):
         for name in ("characters", "functions", "files")
     }
 
-    def by_question(name, way):
-        with way:
-            squad.write_predictions(examples, features, results, 20, 30, True, *files[name], "")
+    def by_question(name, context):
+        with context:
+            predictions_file, n_best_file = files[name]
+            squad.write_predictions(
+                examples,
+                features,
+                results,
+                n_best_size=20,
+                max_answer_length=30,
+                do_lower_case=True,
+                output_prediction_file=predictions_file,
+                output_nbest_file=n_best_file,
+                output_null_log_odds_file="",
+            )
 
     def whole_file():
         predictions = squad.decode(examples, windows, start_logits, end_logits, tokenizer, rank_padding=True)
@@ -160,7 +180,7 @@ def measure_decoding(examples, windows, features, peaks, folder):
 
     seconds, _ = measure(
         {
-            "characters": (lambda: ("characters", the_release_s_way()), by_question),
+            "characters": (lambda: ("characters", slow_decoding()), by_question),
             "functions": (lambda: ("functions", contextlib.nullcontext()), by_question),
             "files": (lambda: (), whole_file),
         }

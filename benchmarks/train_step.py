@@ -1,9 +1,9 @@
-"""How long a pre-training step takes, against the released graph's on the same machine in the same run.
+"""Measures the time of a pre-training step in comparison with the released graph in the same run.
 
     python -m benchmarks.train_step [--sizes=base,small] [--dtypes=float32,bfloat16] [--rounds=5] [--without_products]
 
-The contenders take turns, one step each, so that whatever else the machine does falls on all of them; the table gives
-each one's median. The default takes about five minutes on 4 cores.
+The contenders alternate after each step, so that other load on the machine affects all of them equally; the table gives
+the median of each. With the default flags it takes about five minutes on 4 cores.
 """
 
 import contextlib
@@ -18,24 +18,26 @@ from benchmarks.released_graph import ReleasedGraph
 from bert_tf.config import BertConfig
 from bert_tf.runtime import reporting
 
-_SIZES = flags.DEFINE_list("sizes", ["base", "small"], "Released sizes to measure.")
-_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "What our products are computed in.")
-_ROUNDS = flags.DEFINE_integer("rounds", 7, "Steps of each contender.")
+_SIZES = flags.DEFINE_list("sizes", ["base", "small"], "The released sizes to measure.")
+_DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "The types of our matrix products.")
+_ROUNDS = flags.DEFINE_integer("rounds", 7, "Number of steps of each contender.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
 _WITHOUT_PRODUCTS = flags.DEFINE_bool(
-    "without_products", False, "Replace each product, of ours and the release's, by writing one number everywhere."
+    "without_products",
+    False,
+    "Replace the result of every matrix product, ours and the release's, by one number.",
 )
 _BATCHES = flags.DEFINE_list("batches", [], "Batch sizes; by default 8 and 32 for base, 32 for the others.")
 
 
 def released_step(config, batch):
-    """A function that runs one step of the released graph."""
+    """Returns a function that runs one step of the released graph."""
     graph = ReleasedGraph(config)
     return lambda: graph.step(batch).numpy()
 
 
 def measure(contenders, rounds):
-    """Median seconds of each contender, which take turns."""
+    """Returns the median seconds of each contender; the contenders alternate."""
     times = {name: [] for name in contenders}
     for step in contenders.values():
         step(), step()
@@ -60,7 +62,7 @@ def main(_):
                 seconds = measure(contenders, _ROUNDS.value)
             baseline = seconds["released graph, float32"]
             rows += [
-                {"model": size, "batch": batch_size, "step of": name, "seconds": s, "times as fast": baseline / s}
+                {"model": size, "batch": batch_size, "contender": name, "seconds": s, "times as fast": baseline / s}
                 for name, s in seconds.items()
             ]
             print(reporting.table(rows[-len(seconds) :]), flush=True)

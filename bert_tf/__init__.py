@@ -1,5 +1,6 @@
 """BERT in TensorFlow 2, with the numbers, names and file formats of the original release."""
 
+import importlib
 import os
 
 # TensorFlow's chatter would hide our own messages. Its errors stay where there is a GPU to have errors with; elsewhere
@@ -15,3 +16,19 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32"): 
     from bert_tf.checkpoints import pretrained
 
     return pretrained.load(path, do_lower_case, dtype)
+
+
+# What is imported when it is first used: TensorFlow takes seconds, and data preparation does without it.
+_IMPORTED_WHEN_USED = {
+    **dict.fromkeys(("Classifier", "Encoder", "MultipleChoice", "Regressor", "Tagger"), "bert_tf.estimators"),
+}
+
+
+def __getattr__(name: str):
+    if name in _IMPORTED_WHEN_USED:
+        return getattr(importlib.import_module(_IMPORTED_WHEN_USED[name]), name)
+    raise AttributeError(f"module 'bert_tf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_IMPORTED_WHEN_USED])

@@ -1,8 +1,8 @@
-"""The model's configuration: the released `bert_config.json`, read strictly.
+"""The model's configuration, in the format of the released `bert_config.json`. Unknown keys are errors.
 
-`hidden_act` is kept in the release's words. There "gelu" is the tanh form. Hugging Face calls the tanh form
-"gelu_new" or "gelu_pytorch_tanh" and says "gelu" for the erf form, which is "gelu_erf" here. Reading and
-writing either format keeps the function and changes the word.
+The values of `hidden_act` are the release's, where "gelu" means the tanh form. Hugging Face calls the tanh form
+"gelu_new" or "gelu_pytorch_tanh", and the erf form "gelu"; this project calls the erf form "gelu_erf". When a config is
+converted, the name changes and the function stays the same.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ _ACTIVATION_TO_HF = {
     "linear": "linear",
 }
 
-# Keys that some released bert_config.json files (Chinese, multilingual cased) carry and no released code reads.
+# Keys in some released bert_config.json files (Chinese, multilingual cased) that the released code never reads.
 _UNREAD_RELEASED_KEYS = frozenset(
     {
         "directionality",
@@ -47,7 +47,7 @@ _UNREAD_RELEASED_KEYS = frozenset(
     }
 )
 
-# Hugging Face's keys that change nothing in what an encoder computes.
+# Keys of Hugging Face that don't change the computation of an encoder.
 _UNREAD_HF_KEYS = _UNREAD_RELEASED_KEYS | {
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -79,7 +79,7 @@ _UNREAD_HF_KEYS = _UNREAD_RELEASED_KEYS | {
     "use_cache",
 }
 
-# Hugging Face's keys that would change what is computed: the values that make the model BERT.
+# Keys of Hugging Face that change the computation, and the values with which the model is BERT.
 _REQUIRED_HF_VALUES: dict[str, tuple] = {
     "model_type": ("bert",),
     "position_embedding_type": ("absolute",),
@@ -92,32 +92,31 @@ _REQUIRED_HF_VALUES: dict[str, tuple] = {
     "pruned_heads": ({},),
 }
 
-# Keys that only a config written by Hugging Face has.
-_HF_MARKS = frozenset({"model_type", "architectures", "transformers_version"})
+# Keys that occur only in the configs of Hugging Face.
+_HF_ONLY_KEYS = frozenset({"model_type", "architectures", "transformers_version"})
 
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """Configuration of a BERT encoder; names and defaults are the release's.
+    """The configuration of a BERT encoder, with the names and the defaults of the release.
 
     Attributes:
-      vocab_size: entries of the vocabulary.
+      vocab_size: number of entries in the vocabulary.
       hidden_size: width of the encoder layers and the pooler (H in the paper).
-      num_hidden_layers: encoder blocks (L).
-      num_attention_heads: attention heads in each block (A).
+      num_hidden_layers: number of encoder blocks (L in the paper).
+      num_attention_heads: number of attention heads in each block (A in the paper).
       intermediate_size: width of the feed-forward layer.
       hidden_act: "gelu" (tanh form), "gelu_erf", "relu", "tanh" or "linear".
-      hidden_dropout_prob: dropout of the embeddings and of both residual branches.
-      attention_probs_dropout_prob: dropout of the attention probabilities.
-      max_position_embeddings: longest sequence the model can read.
-      type_vocab_size: number of segment ids. The constructor's default is 16, as released; every released
-        checkpoint has 2.
+      hidden_dropout_prob: dropout rate of the embeddings and of both residual branches.
+      attention_probs_dropout_prob: dropout rate of the attention probabilities.
+      max_position_embeddings: length of the longest sequence that the model accepts.
+      type_vocab_size: number of segment ids. The default is 16, as in the release, but all released checkpoints have 2.
       initializer_range: standard deviation of the truncated normal initializer.
-      layer_norm_eps: epsilon under the square root of layer normalisation. The release has no such key (it is
-        1e-12); other values come from Hugging Face's configs, and are written only when they differ.
+      layer_norm_eps: epsilon under the square root of layer normalisation. The release has no such key and uses 1e-12;
+        Hugging Face's configs can have other values. Only these are written.
 
     Raises:
-      InputError: if a value is out of range or of the wrong type, or the heads do not divide `hidden_size`.
+      InputError: if a value is out of range or has the wrong type, or if the heads don't divide `hidden_size`.
     """
 
     vocab_size: int
@@ -141,7 +140,7 @@ class BertConfig:
                 raise InputError(f"{field.name} is {value!r}, but a whole number above 0 is expected.")
             if field.type is float and not (is_number and value >= 0):
                 raise InputError(f"{field.name} is {value!r}, but a number of at least 0 is expected.")
-        # The release takes an empty or null activation for the identity, and any case of the word.
+        # In the release an empty or null activation means the identity, and upper or lower case makes no difference.
         act = (self.hidden_act or "linear").lower() if isinstance(self.hidden_act, str | None) else self.hidden_act
         if act not in ACTIVATIONS:
             raise InputError(f"hidden_act is {self.hidden_act!r}, but one of {', '.join(ACTIVATIONS)} is expected.")
@@ -162,18 +161,18 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "config") -> "BertConfig":
-        """Reads the release's keys, or Hugging Face's if one of its marks is among them.
+        """Reads a config in the release's format, or in Hugging Face's if it has one of the keys that occur only there.
 
         Args:
           values: the parsed JSON object.
-          source: where it came from, for messages.
+          source: name of the config's source, for messages.
 
         Raises:
-          InputError: names unknown keys, a missing `vocab_size`, and values that can't be used.
+          InputError: if a key is unknown, `vocab_size` is missing, or a value can't be used; names it.
         """
         if not isinstance(values, Mapping):
             raise InputError(f"{source}: a JSON object is expected, but a {type(values).__name__} was found.")
-        from_hf = not _HF_MARKS.isdisjoint(values)
+        from_hf = not _HF_ONLY_KEYS.isdisjoint(values)
         known = {field.name for field in dataclasses.fields(cls)}
         unread = _UNREAD_HF_KEYS if from_hf else _UNREAD_RELEASED_KEYS
         fields = {key: value for key, value in values.items() if key in known}
@@ -211,19 +210,19 @@ class BertConfig:
 
         Args:
           path: the file.
-          flag_name: how the user knows it, for messages.
+          flag_name: the flag that gave the path, for messages.
 
         Raises:
-          InputError: see `from_dict`; also if the file is missing, empty or not JSON.
+          InputError: as in `from_dict`; also if the file is missing, empty or not JSON.
         """
         return cls.from_dict(files.read_json(path, flag_name), source=f"{flag_name} ({path})")
 
     @classmethod
     def named(cls, name: str, vocab_size: int = 30522) -> "BertConfig":
-        """One of the released sizes: tiny, mini, small, medium, base, large.
+        """The config of a released size: tiny, mini, small, medium, base or large.
 
         Raises:
-          InputError: if there is no such size.
+          InputError: if the size is unknown.
         """
         if name not in RELEASED_SIZES:
             raise InputError(f"there is no model size {name!r}; the released ones are {', '.join(RELEASED_SIZES)}.")
@@ -238,18 +237,18 @@ class BertConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The release's keys; `layer_norm_eps` only where it is not the release's."""
+        """The config with the release's keys, and with `layer_norm_eps` if it differs from the release's."""
         values = dataclasses.asdict(self)
         if self.layer_norm_eps == RELEASED_LAYER_NORM_EPSILON:
             del values["layer_norm_eps"]
         return values
 
     def to_json_string(self) -> str:
-        """The text of `bert_config.json`, as the release writes it."""
+        """The content of `bert_config.json` in the release's format."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_hf_dict(self, architecture: str = "BertModel") -> dict[str, Any]:
-        """The object of Hugging Face's `config.json`."""
+        """The content of `config.json` in Hugging Face's format."""
         return self.to_dict() | {
             "architectures": [architecture],
             "model_type": "bert",
@@ -260,7 +259,11 @@ class BertConfig:
         }
 
     def check_sequence_length(self, max_seq_length: int) -> None:
-        """Raises an InputError if the model has too few positions for `max_seq_length`."""
+        """Checks that the model has enough positions.
+
+        Raises:
+          InputError: if `max_seq_length` is larger than `max_position_embeddings`.
+        """
         if max_seq_length > self.max_position_embeddings:
             raise InputError(
                 f"--max_seq_length is {max_seq_length}, but the model has only {self.max_position_embeddings} "
@@ -268,9 +271,12 @@ class BertConfig:
             )
 
     def check_vocabulary(self, size: int, vocab_file: str) -> None:
-        """Raises an InputError if a vocabulary has ids that the model does not.
+        """Checks that the model has an embedding for every entry of a vocabulary.
 
-        A vocabulary smaller than the model's is fine: released models round theirs up.
+        The vocabulary may be smaller than `vocab_size`, which is rounded up in some released models.
+
+        Raises:
+          InputError: if the vocabulary is larger than `vocab_size`.
         """
         if size > self.vocab_size:
             raise InputError(
@@ -279,7 +285,7 @@ class BertConfig:
             )
 
 
-# Layers and hidden size; heads are hidden/64 and the feed-forward layer is four times as wide (paper, section 3).
+# Number of layers and hidden size H. There are H/64 heads, and the feed-forward size is 4H (paper, section 3).
 RELEASED_SIZES: dict[str, tuple[int, int]] = {
     "tiny": (2, 128),
     "mini": (4, 256),

@@ -1,4 +1,4 @@
-"""Converts a checkpoint of any format that can be read to the release's or to Hugging Face's.
+"""Converts a checkpoint of any known format to the release's or to Hugging Face's format.
 
 python -m bert_tf.convert_checkpoint --from=DIR_OR_CHECKPOINT --to=DIR --format={tf1,hf}
 """
@@ -18,30 +18,32 @@ from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 
-_FROM = flags.DEFINE_string("from", None, "The checkpoint to read: a folder, a prefix, or a safetensors file.")
+_FROM = flags.DEFINE_string("from", None, "The checkpoint to convert: a folder, a prefix, or a safetensors file.")
 _TO = flags.DEFINE_string("to", None, "The folder to write to.")
-_FORMAT = flags.DEFINE_enum("format", None, ["tf1", "hf"], "tf1: the release's; hf: Hugging Face's.")
-_BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The model's config, where it isn't beside it.")
+_FORMAT = flags.DEFINE_enum("format", None, ["tf1", "hf"], "The new format. tf1: the release's; hf: Hugging Face's.")
+_BERT_CONFIG_FILE = flags.DEFINE_string(
+    "bert_config_file", None, "The model's config; by default, the one in the folder of --from."
+)
 
 
 def convert(source_path: str, target_folder: str, target_format: str, config_file: str | None = None) -> None:
-    """Writes the model's weights, config and vocabulary; training state is left out.
+    """Writes a model's weights, config and vocabulary in another format. Training state is not written.
 
     Args:
       source_path: see `checkpoints.open_checkpoint`.
-      target_folder: made if need be. For "tf1" it gets bert_model.ckpt.*, bert_config.json and vocab.txt, for "hf"
+      target_folder: the new folder. For "tf1" the files are bert_model.ckpt.*, bert_config.json and vocab.txt, for "hf"
         model.safetensors, config.json and vocab.txt.
       target_format: "tf1" or "hf".
-      config_file: the model's config; by default the one beside the checkpoint.
+      config_file: the model's config; by default the one in the folder of the checkpoint.
 
     Raises:
-      InputError: if the checkpoint or its config can't be read, or neither format can say what the model is.
+      InputError: if the checkpoint or its config can't be read, or if the formats can't describe the model.
     """
     source = checkpoints.open_checkpoint(source_path, "--from")
     if run_directory.is_causal(source.path):
         raise InputError(
-            f"--from: {source.path} is a left-to-right model, which neither format can say: whatever reads it would "
-            "look both ways. Load it from its run's folder."
+            f"--from: {source.path} is a left-to-right model. Neither format can say so, and other programs would "
+            "use it as a bidirectional model. Load it from its run's folder."
         )
     folder = run_directory.folder_of_checkpoint(source.path)
     config = BertConfig.from_json_file(config_file or find_config(folder, "--from"), "--bert_config_file")
@@ -55,7 +57,8 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
         if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
             program.say(
                 f"note: this model has hidden_act={config.hidden_act}, layer_norm_eps={config.layer_norm_eps}, which "
-                "the original code doesn't know. This project computes it as it was; the original can't."
+                "the original code doesn't support. This project can use the converted model, but the original code "
+                "can't."
             )
     vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
     if files.exists(vocab_file):
@@ -64,18 +67,18 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
 
 
 def write_hf(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig) -> None:
-    """Writes `model.safetensors` and `config.json` for Hugging Face, each whole or not at all.
+    """Writes `model.safetensors` and `config.json` for Hugging Face. Each file is written completely or not at all.
 
     Args:
-      folder: made if need be.
+      folder: the folder; made if it doesn't exist.
       tensors: released name -> array, float32.
-      config: the model's.
+      config: the model's config.
     """
     stored = {}
     for name, array in tensors.items():
         array = array.T if foreign_names.hf_is_transposed(name) else array
         stored[foreign_names.released_to_hf(name)] = np.ascontiguousarray(array)
-    if "cls.predictions.bias" in stored:  # what Hugging Face ties, it also looks for by name
+    if "cls.predictions.bias" in stored:  # Hugging Face also expects the shared tensors under these names
         stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"].copy()
         stored["cls.predictions.decoder.weight"] = stored["bert.embeddings.word_embeddings.weight"].copy()
     architecture = next(
@@ -102,10 +105,14 @@ def write_hf(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig)
 
 
 def main() -> None:
-    """Flags to `convert`."""
+    """Converts the checkpoint that the flags name."""
     convert(_FROM.value, _TO.value, _FORMAT.value, _BERT_CONFIG_FILE.value)
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["from", "to", "format"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["from", "to", "format"])
-    program.run(main)
+    cli()

@@ -1,10 +1,10 @@
-"""Exports a finished run, or a pre-trained model, as a SavedModel that takes raw strings; and loads one.
+"""Exports a finished run, or a pre-trained model, as a SavedModel that takes raw strings, and loads such models.
 
     python -m bert_tf.export --model_dir=runs/qnli --export_dir=exported/qnli
 
-The tokenizer, the vocabulary and the labels are inside: to serve it, only tensorflow and tensorflow-text are needed.
-What it can be asked is said by the `signatures` of what its task serves (`tasks.served`, `tasks.tagging.served`,
-`tasks.squad.served`), or of `serving.pretrained_encoder` for a pre-trained model.
+The SavedModel contains the tokenizer, the vocabulary and the labels, and needs only tensorflow and tensorflow-text. Its
+inputs and outputs are described by the method `signatures` of the served model in `tasks.served`,
+`tasks.tagging.served`, `tasks.squad.served`, or, for a pre-trained model, `serving.pretrained_encoder`.
 """
 
 import os
@@ -25,15 +25,15 @@ __all__ = ["ExportConfig", "ExportedModel", "build", "export_run", "load"]
 
 
 def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = None) -> None:
-    """Exports a finished run, or any pre-trained model that `bert_tf.load` reads.
+    """Exports a finished run, or any pre-trained model that `bert_tf.load` can read.
 
     Args:
-      model_dir: the folder of the run; of several trials the best is taken.
+      model_dir: the folder of the model; if a run has several trials, the best one is exported.
       export_dir: a folder that doesn't exist yet, or is empty.
-      config: how.
+      config: the settings; None for the defaults.
 
     Raises:
-      InputError: if one of the folders is not what is expected.
+      InputError: if there is no model in `model_dir`, or `export_dir` is not empty.
     """
     config = config or ExportConfig()
     saved_model.check_export_dir(export_dir)
@@ -50,25 +50,29 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
 
 
 def build(model_dir: str, config: ExportConfig) -> Exportable:
-    """The model that `export_run` writes."""
+    """Returns the model that `export_run` writes."""
     if not files.exists(model_dir):
-        raise InputError(f"--model_dir: there is no folder {model_dir!r}. Check the path for a typing error.")
+        raise InputError(f"--model_dir: there is no folder {model_dir!r}. Check the path.")
     if "task" in run_directory.recorded(run_directory.folder_of_model(model_dir)):
         return table.exportable(FinishedRun.read(model_dir, config))
     return pretrained_encoder.exportable(model_dir, config)
 
 
 def cli() -> None:
-    """The program. Its flags are defined here, because whoever imports `load` may have flags of the same names."""
-    model_dir = flags.DEFINE_string("model_dir", None, "A run's folder, or any that holds a pre-trained model.")
+    """Runs the program. Its flags are defined here because a program that imports `load` may have the same flags."""
+    model_dir = flags.DEFINE_string("model_dir", None, "The folder of a finished run or a pre-trained model.")
     max_seq_length = flags.DEFINE_integer(
-        "max_seq_length", None, "Longer sequences are cut; by default as in training, or what the model can take."
+        "max_seq_length",
+        None,
+        "Longer sequences are cut; by default the length in training, or the most that a pre-trained model can take.",
     )
     null_threshold = flags.DEFINE_float(
-        "null_score_diff_threshold", None, "SQuAD 2.0: there is no answer where its odds are above this."
+        "null_score_diff_threshold",
+        None,
+        "SQuAD 2.0: a question has no answer if the score of no answer minus the best answer's is above this; by "
+        "default the threshold that was tuned for the model, or else 0.",
     )
     export_flags = program_flags.ExportFlags()
-    flags.mark_flags_as_required(["model_dir", "export_dir"])
 
     def main() -> None:
         config = export_flags.config(
@@ -76,7 +80,7 @@ def cli() -> None:
         )
         export_run(model_dir.value, export_flags.export_dir, config)
 
-    program.run(main)
+    program.run(main, required=["model_dir", "export_dir"])
 
 
 if __name__ == "__main__":

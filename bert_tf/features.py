@@ -1,6 +1,6 @@
-"""Frozen activations: what the encoder says of each token, without fine-tuning (paper, section 5.3).
+"""The activations of a frozen encoder for each token, as features for other models (paper, section 5.3).
 
-Reads and writes what the release's extract_features.py does.
+The formats of input and output are those of the release's extract_features.py.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
 from bert_tf.tokenization import FullTokenizer
 
-# What the first block reads, as a name among layers.
+# Name of the embedding output, the input of the first encoder block, in lists of layers.
 EMBEDDINGS = "embeddings"
 
 
@@ -31,9 +31,9 @@ class TextLine:
     """A line of the input file.
 
     Attributes:
-      unique_id: its number, from 0.
-      text_a: the text before " ||| ", or all of it.
-      text_b: the text after it; None where there is none.
+      unique_id: the number of the line, from 0.
+      text_a: the text before " ||| ", or the whole line.
+      text_b: the text after " ||| ", or None.
     """
 
     unique_id: int
@@ -42,10 +42,10 @@ class TextLine:
 
 
 def read_examples(input_file: str) -> list[TextLine]:
-    """Reads a file with a text, or a pair ("a ||| b"), on each line.
+    """Reads a file with one text or one pair of texts ("a ||| b") per line.
 
     Raises:
-      InputError: if it is missing, empty or not UTF-8.
+      InputError: if the file is missing, empty or not UTF-8.
     """
     lines = files.read_text(input_file, "--input_file").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if not lines[-1]:
@@ -58,93 +58,102 @@ def read_examples(input_file: str) -> list[TextLine]:
     return examples
 
 
-def layer_numbers(layers: str, num_hidden_layers: int, flag: str = "--layers") -> list[int]:
-    """Parses "-1,-2": layers counted from the first (0) or from the last (-1).
+def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layers") -> list[int]:
+    """Parses a list of layers such as "-1,-2". The first layer is 0, and the last one is -1.
 
     Args:
-      layers: the text.
-      num_hidden_layers: how many there are.
-      flag: where the text comes from, for messages.
+      layers: the text, with commas between the numbers.
+      num_hidden_layers: the number of layers of the model.
+      flag_name: the flag that gave the text, for messages.
 
     Raises:
-      InputError: if one is no number, or there is no such layer.
+      InputError: if a part is not a number, or if the model has no such layer.
     """
     try:
         numbers = [int(layer) for layer in layers.split(",")]
     except ValueError:
-        raise InputError(f"{flag} is {layers!r}, but whole numbers separated by commas are expected.") from None
+        raise InputError(f"{flag_name} is {layers!r}, but whole numbers separated by commas are expected.") from None
     for number in numbers:
         if not -num_hidden_layers <= number < num_hidden_layers:
-            raise InputError(f"{flag}: there is no layer {number} in a model of {num_hidden_layers} layers.")
+            raise InputError(f"{flag_name}: there is no layer {number} in a model of {num_hidden_layers} layers.")
     return numbers
 
 
 class FrozenEncoder:
-    """A pre-trained encoder that is read, and never trained. It is built when it is first read, on one device.
+    """A pre-trained encoder that is not trained further. It is built on one device when it is first used.
 
     Args:
-      config: of the encoder.
-      init_checkpoint: its weights.
-      layers: which layers are read: numbers as `layer_numbers` takes them, or "embeddings" (paper, Table 7).
-      flag: where `layers` comes from, for messages.
+      config: the config of the encoder.
+      init_checkpoint: the checkpoint with its weights.
+      layers: the layers to use, with commas between them: numbers as in `layer_numbers`, or "embeddings" (paper, Table
+        7).
+      flag_name: the flag that gave `layers`, for messages.
 
     Raises:
-      InputError: if there is no such layer, or no checkpoint is given.
+      InputError: if the model has no such layer, or if no checkpoint is given.
     """
 
-    def __init__(self, config: BertConfig, init_checkpoint: str | None, layers: str, flag: str) -> None:
+    def __init__(self, config: BertConfig, init_checkpoint: str | None, layers: str, flag_name: str) -> None:
         if not init_checkpoint:
-            raise InputError(f"{flag} needs --init_checkpoint, the model whose layers are read.")
+            raise InputError(f"{flag_name} needs --init_checkpoint, the model that computes the features.")
         self.config = config
         self.init_checkpoint = init_checkpoint
         self.layers = [
-            name if name == EMBEDDINGS else layer_numbers(name, config.num_hidden_layers, flag)[0]
+            name if name == EMBEDDINGS else layer_numbers(name, config.num_hidden_layers, flag_name)[0]
             for name in layers.split(",")
         ]
 
     def activations(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        """input_ids, input_mask, segment_ids [B, T] -> the layers' hidden states [B, T, F, H], float32."""
-        return self._read(batch)["activations"]
+        """Computes the hidden states of the chosen layers.
+
+        Args:
+          batch: input_ids, input_mask and segment_ids [B, T].
+
+        Returns:
+          [B, T, F, H] the hidden states of the F layers, float32.
+        """
+        return self._compute(batch)["activations"]
 
     @functools.cached_property
-    def _read(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    def _compute(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
         strategy = distribution.build_strategy(distribution.DistributionConfig())
         encoder, summary = pretrained.restored_encoder(self.config, checkpoints.open_checkpoint(self.init_checkpoint))
         say(str(summary))
 
-        def read(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        def compute(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             output = encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
             states = {EMBEDDINGS: output.embedding_output, **dict(enumerate(output.all_encoder_layers))}
             count = len(output.all_encoder_layers)
             names = [name if name == EMBEDDINGS else name % count for name in self.layers]
             return {"activations": tf.stack([states[name] for name in names], axis=2)}
 
-        return distribution.replicated(read, strategy)
+        return distribution.replicated(compute, strategy)
 
 
 def extract(
     encoder: BertEncoder,
     tokenizer: FullTokenizer,
     examples: Sequence[TextLine],
+    *,
     layers: Sequence[int],
     max_seq_length: int,
     batch_size: int,
     strategy: tf.distribute.Strategy,
 ) -> Iterator[dict]:
-    """The activations of each example, in order.
+    """Computes the activations of all examples.
 
     Args:
-      encoder: the model.
-      tokenizer: its tokenizer.
+      encoder: the encoder.
+      tokenizer: the tokenizer.
       examples: the texts.
-      layers: which layers, as `layer_numbers` gives them.
-      max_seq_length: longer sequences are cut.
-      batch_size: examples that are computed together.
-      strategy: where the encoder was built; its replicas share the work.
+      layers: the layers, as `layer_numbers` returns them.
+      max_seq_length: longer sequences are cut to this length.
+      batch_size: number of examples that are computed together.
+      strategy: the strategy in whose scope the encoder was built.
 
     Yields:
-      For each example the object that the release writes: "linex_index" and, for each token with its [CLS] and [SEP]s,
-      the values of each layer, rounded to six decimals.
+      For each example, in order, the object that the release writes: "linex_index", and for each token (also [CLS] and
+      [SEP]) the values of each layer, rounded to six decimals.
     """
 
     def activations(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -168,11 +177,11 @@ def extract(
                     {
                         "token": token,
                         "layers": [
-                            {"index": layer, "values": [round(float(x), 6) for x in values[str(layer)][row, place]]}
+                            {"index": layer, "values": [round(float(x), 6) for x in values[str(layer)][row, position]]}
                             for layer in layers
                         ],
                     }
-                    for place, token in enumerate(tokens)
+                    for position, token in enumerate(tokens)
                 ],
             }
 
@@ -184,7 +193,7 @@ def _tokenize(example: TextLine, tokenizer: FullTokenizer, max_seq_length: int) 
 
 
 def write_features(path: str, features: Iterator[dict], total: int) -> None:
-    """Writes one JSON object a line, whole or not at all."""
+    """Writes one JSON object per line. The file is written completely or not at all."""
     with files.replacing(path) as writer, reporting.progress_bar(total, "extract", unit="line") as bar:
         for line in features:
             writer.write(json.dumps(line) + "\n")

@@ -1,4 +1,4 @@
-"""What a pre-trained model would put in the place of each [MASK] of a text.
+"""Prints the tokens that a pre-trained model predicts for each [MASK] in a text.
 
 python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth universally [MASK]."
 """
@@ -17,42 +17,49 @@ _MODEL = flags.DEFINE_string(
     "model", None, "A pre-training run, or another folder or checkpoint with a masked-LM head."
 )
 _TEXT = flags.DEFINE_multi_string(
-    "text", None, "A text with [MASK]s; may be repeated. By default, lines of standard input."
+    "text",
+    None,
+    "A text with one [MASK] or more. May be given several times. By default, each line of standard input is a text.",
 )
-_TOP = flags.DEFINE_integer("top", 5, "Guesses for each [MASK].", lower_bound=1)
+_TOP = flags.DEFINE_integer("top", 5, "Number of tokens to print for each [MASK].", lower_bound=1)
 
 MASK = "[MASK]"
 
 
 @dataclasses.dataclass(frozen=True)
 class Guess:
-    """A piece of the vocabulary, and the probability that it is the one that was masked."""
+    """A token of the vocabulary, and its probability at the position of a [MASK]."""
 
     token: str
     probability: float
 
 
 class MaskFiller:
-    """Guesses masked pieces.
+    """Predicts masked tokens.
 
     Args:
-      path: as of `bert_tf.load`; the checkpoint has a masked-LM head and a vocab.txt beside it.
-      do_lower_case: as of `bert_tf.load`.
+      path: see `bert_tf.load`; the checkpoint needs a masked-LM head, and its folder a vocab.txt.
+      do_lower_case: see `bert_tf.load`.
 
     Raises:
-      InputError: if something is missing, or doesn't fit together.
+      InputError: if a file or the head is missing, or if they don't fit together.
     """
 
     def __init__(self, path: str, do_lower_case: bool | None = None) -> None:
         self.bert = pretrained.load(path, do_lower_case)
         if self.bert.tokenizer is None:
-            raise InputError(f"fill_mask: there is no vocab.txt beside {self.bert.source.path}; put the model's there.")
+            raise InputError(
+                f"fill_mask: there is no vocab.txt beside {self.bert.source.path}; put the model's vocabulary there."
+            )
         self.head = self.bert.masked_lm("fill_mask")
         if self.head is None:
-            raise InputError(f"fill_mask: {self.bert.source.path} has no masked-LM head; take a pre-trained model.")
+            raise InputError(f"fill_mask: {self.bert.source.path} has no masked-LM head; give a pre-trained model.")
 
     def __call__(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """The best `top` guesses for each [MASK] of a text, best first.
+        """Predicts the `top` most probable tokens for each [MASK] in a text.
+
+        Returns:
+          For each [MASK] a list of guesses, the most probable one first.
 
         Raises:
           InputError: if the text has no [MASK], or too many pieces for the model.
@@ -70,10 +77,10 @@ class MaskFiller:
         ]
 
     def _encode(self, text: str) -> list[int]:
-        """[CLS] text [SEP], in which [MASK] stays whole."""
+        """The ids of [CLS] text [SEP]. Each [MASK] is one token."""
         parts = text.split(MASK)
         if len(parts) == 1:
-            raise InputError(f"fill_mask: {text!r} has no {MASK}; put one where a word is to be guessed.")
+            raise InputError(f"fill_mask: {text!r} has no {MASK}; put one in the place of a word.")
         vocab = self.bert.tokenizer.vocab
         ids = self.bert.tokenizer.encode(parts[0])
         for part in parts[1:]:
@@ -85,7 +92,7 @@ class MaskFiller:
 
 
 def main() -> None:
-    """Prints the guesses for each text."""
+    """Prints the predictions for each text."""
     filler = MaskFiller(_MODEL.value)
     for text in _TEXT.value or program.typed_lines():
         print(text)
@@ -93,6 +100,10 @@ def main() -> None:
             print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["model"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["model"])
-    program.run(main)
+    cli()

@@ -1,7 +1,7 @@
-"""The released optimizer (Adam with decoupled weight decay and without bias correction), LAMB, schedule, loss scale.
+"""The released optimizer (Adam with decoupled weight decay, without bias correction), LAMB, schedule and loss scale.
 
-Everything works on plain `tf.Variable`s inside a replica, so it runs the same on one device, on several (after the
-gradients are summed over the replicas), and compiled by XLA.
+The code updates plain `tf.Variable`s inside a replica. It works in the same way on one device, on several devices (the
+gradients must be summed over the replicas first), and in a step that XLA compiles.
 """
 
 import abc
@@ -14,27 +14,25 @@ import tensorflow as tf
 
 from bert_tf.runtime.files import InputError
 
-OPTIMIZERS = ("adamw", "lamb")
-
-# Variables with one of these in their name aren't decayed (the release's list).
+# There is no weight decay for variables with one of these words in their names (the list is the release's).
 NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
 
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """What the release's `create_optimizer` takes, and what it fixes.
+    """The arguments of the release's `create_optimizer`, and the constants in it.
 
     Attributes:
-      learning_rate: the peak, reached at the end of warm-up.
-      num_train_steps: the learning rate falls linearly to 0 at this step.
-      num_warmup_steps: the learning rate rises linearly from 0 over these steps; 0 for no warm-up.
-      weight_decay_rate: decoupled decay; see `NOT_DECAYED`.
-      beta_1: decay of the gradient's running mean.
-      beta_2: decay of the squared gradient's running mean.
-      epsilon: added to the root of the squared mean.
-      clip_norm: gradients are scaled down to this global norm.
-      bias_correction: correct the running means for their zero start (Kingma and Ba, 2015), which the release
-        doesn't; it makes fine-tuning on small data sets more stable (Mosbach et al., 2021). LAMB always does.
+      learning_rate: the peak learning rate, at the end of warm-up.
+      num_train_steps: the step at which the learning rate has fallen linearly to 0.
+      num_warmup_steps: the number of steps over which the learning rate rises linearly from 0; 0 for no warm-up.
+      weight_decay_rate: the rate of the decoupled weight decay; see `NOT_DECAYED`.
+      beta_1: decay rate of the running mean of the gradients.
+      beta_2: decay rate of the running mean of the squared gradients.
+      epsilon: added to the square root of the mean of the squared gradients.
+      clip_norm: the largest global norm of the gradients; larger gradients are scaled down to it.
+      bias_correction: correct the running means for their start at 0 (Kingma and Ba, 2015). The release doesn't do
+        this. It makes fine-tuning on small data sets more stable (Mosbach et al., 2021). LAMB always does it.
       optimizer: one of `OPTIMIZERS`.
     """
 
@@ -61,15 +59,15 @@ class OptimizerConfig:
 
 
 def learning_rate(config: OptimizerConfig, step: tf.Tensor) -> tf.Tensor:
-    """The rate of the update that follows `step` finished ones, as released.
+    """The learning rate of the next update after `step` finished steps, as in the release.
 
-    Linear decay from the peak, which warm-up overrides for the first steps. So the first warm-up step has rate 0,
-    and the rate jumps down at the end of warm-up, because decay has counted from step 0.
+    The rate decays linearly from the peak; during warm-up it rises linearly instead. The first step of warm-up has rate
+    0. The rate jumps down at the end of warm-up, because the decay begins at step 0.
     """
     step = tf.cast(step, tf.float32)
     peak = tf.constant(config.learning_rate, tf.float32)
-    # A product with the reciprocal, as TensorFlow's graph optimizer made of the release's division: near the end of
-    # training the two differ by more than float32's last digit.
+    # TensorFlow's graph optimizer turned the release's division into a product with the reciprocal. Near the end of
+    # training, the two differ by more than the last digit of a float32.
     reciprocal = tf.constant(1.0 / config.num_train_steps, tf.float32)
     decayed = peak * (1.0 - tf.minimum(step, config.num_train_steps) * reciprocal)
     if config.num_warmup_steps == 0:
@@ -78,30 +76,30 @@ def learning_rate(config: OptimizerConfig, step: tf.Tensor) -> tf.Tensor:
 
 
 def is_decayed(path: str) -> bool:
-    """The released rule, applied to a variable's name as it stands in the checkpoint."""
+    """Whether the released rule applies weight decay to a variable with this name in the checkpoint."""
     return not any(re.search(pattern, path) for pattern in NOT_DECAYED)
 
 
 class Optimizer(abc.ABC):
-    """What both optimizers share: slots, clipping, schedule, and which variables are decayed.
+    """The common part of both optimizers: slots, clipping, schedule, and the choice of the variables with weight decay.
 
-    Variables without a gradient (the pooler in SQuAD) are left alone: they are neither decayed nor given slots, so
-    they must not be among `variables`.
+    Variables without a gradient, such as the pooler in SQuAD, have no weight decay and no slots. They must not be in
+    `variables`.
 
     Args:
-      config: rates and constants.
-      variables: what is trained; two slots are made for each, `<path>/adam_m` and `<path>/adam_v` (or lamb_m, lamb_v).
+      config: the settings.
+      variables: the trained variables. Each gets two slots: `<path>/<slot_prefix>_m` and `<path>/<slot_prefix>_v`.
 
     Raises:
       ValueError: if two variables have the same path.
     """
 
-    slot_prefix: str
+    slot_prefix: str  # of the slots' names in checkpoints
 
     def __init__(self, config: OptimizerConfig, variables: Sequence[keras.Variable]) -> None:
         paths = [variable.path for variable in variables]
         if len(set(paths)) != len(paths):
-            raise ValueError(f"variables of the same name: {sorted(p for p in paths if paths.count(p) > 1)}")
+            raise ValueError(f"several variables have the same name: {sorted(p for p in paths if paths.count(p) > 1)}")
         self.config = config
         self.variables = list(variables)
         self.decayed = [is_decayed(path) for path in paths]
@@ -116,7 +114,7 @@ class Optimizer(abc.ABC):
         return tf.Variable(tf.zeros(variable.shape, tf.float32), trainable=False)
 
     def state(self) -> dict[str, tf.Variable]:
-        """The optimizer's variables by their names in checkpoints; AdamWeightDecay's are the release's."""
+        """The optimizer's variables by their names in checkpoints; for AdamWeightDecay these are the released names."""
         named = {"global_step": self.global_step}
         for variable, mean, squared_mean in zip(self.variables, self.means, self.squared_means, strict=True):
             named[f"{variable.path}/{self.slot_prefix}_m"] = mean
@@ -124,18 +122,18 @@ class Optimizer(abc.ABC):
         return named
 
     def apply(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor) -> tf.Tensor:
-        """Clips and updates, in a replica, with gradients that are already summed over the replicas.
+        """Clips the gradients and updates the variables. Call it in a replica.
 
         Args:
-          gradients: dense, one for each variable.
-          norm: their global norm.
+          gradients: a dense gradient for each variable, summed over the replicas.
+          norm: the global norm of the gradients.
 
         Returns:
           The learning rate of this update.
         """
         step = tf.identity(self.global_step)
         rate = learning_rate(self.config, step)
-        # As tf.clip_by_global_norm, but without a pass over every gradient where nothing is clipped.
+        # The result is that of tf.clip_by_global_norm, but the gradients are not multiplied if no clipping is needed.
         gradients = tf.cond(
             norm > self.config.clip_norm,
             lambda: [gradient * (self.config.clip_norm / norm) for gradient in gradients],
@@ -157,7 +155,7 @@ class Optimizer(abc.ABC):
         rate: tf.Tensor,
         count: tf.Tensor,
     ) -> None:
-        """Updates one variable and its slots; `count` is the number of updates with this one."""
+        """Updates one variable and its slots; `count` is the number of updates, including this one."""
 
 
 class AdamWeightDecay(Optimizer):
@@ -167,11 +165,11 @@ class AdamWeightDecay(Optimizer):
 
     def _update(self, variable, mean, squared_mean, gradient, decayed, rate, count) -> None:  # noqa: ANN001
         config = self.config
-        # The decay part first, on its own, and the rest by TensorFlow's fused Adam, whose bias correction vanishes
-        # with powers of 0.
+        # First the weight decay by itself, then the rest with TensorFlow's fused Adam. If the powers of beta are 0, it
+        # does no bias correction.
         if decayed and config.weight_decay_rate:
-            shrunk = variable.value * (1.0 - rate * config.weight_decay_rate)
-            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=shrunk)
+            decayed_value = variable.value * (1.0 - rate * config.weight_decay_rate)
+            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=decayed_value)
         power_1 = config.beta_1**count if config.bias_correction else tf.constant(0.0)
         power_2 = config.beta_2**count if config.bias_correction else tf.constant(0.0)
         tf.raw_ops.ResourceApplyAdam(
@@ -183,15 +181,17 @@ class AdamWeightDecay(Optimizer):
             lr=rate,
             beta1=config.beta_1,
             beta2=config.beta_2,
-            epsilon=config.epsilon * tf.sqrt(1.0 - power_2),  # inside the corrected root, as in the paper
+            epsilon=config.epsilon
+            * tf.sqrt(1.0 - power_2),  # as in the paper, where epsilon is added to the corrected root
             grad=gradient,
         )
 
 
 class Lamb(Optimizer):
-    """LAMB (You et al., 2020), for batches of tens of thousands: Adam whose step is scaled to each variable's norm.
+    """LAMB (You et al., 2020): Adam with a step that is scaled to the norm of each variable.
 
-    Layer normalisation's variables and biases, which aren't decayed, aren't scaled either.
+    It is meant for batches of tens of thousands of examples. The step is not scaled for variables without weight decay,
+    which are biases and the variables of layer normalisation.
     """
 
     slot_prefix = "lamb"
@@ -213,10 +213,10 @@ class Lamb(Optimizer):
 
 
 class LossScale:
-    """Dynamic loss scaling for float16: halved when a gradient overflows, doubled after many that don't.
+    """Dynamic loss scale for float16: halved after a gradient overflow, doubled after many steps without one.
 
     Args:
-      enabled: False gives the constant 1.
+      enabled: False for the constant scale 1.
     """
 
     _GROWTH_STEPS = 2000
@@ -228,15 +228,19 @@ class LossScale:
         self.good_steps = tf.Variable(0, dtype=tf.int64, **options)
 
     def state(self) -> dict[str, tf.Variable]:
-        """The variables to save, by name."""
+        """The variables by their names in checkpoints; empty if the scale is constant."""
         return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps} if self.enabled else {}
 
     def can_shrink(self) -> tf.Tensor:
-        """Whether gradients that overflow may yet become finite."""
+        """Whether the scale can be reduced, after which the gradients may be finite."""
         return self.scale.value() > 1.0
 
     def update(self, finite: tf.Tensor) -> None:
-        """Counts a step, in a replica."""
+        """Updates the scale after a step. Call it in a replica.
+
+        Args:
+          finite: whether the loss and the gradients of the step were finite.
+        """
         if not self.enabled:
             return
         good = tf.where(finite, self.good_steps.value() + 1, tf.constant(0, tf.int64))
@@ -248,6 +252,13 @@ class LossScale:
         tf.raw_ops.AssignVariableOp(resource=self.good_steps.handle, value=good)
 
 
+# What --optimizer may name. A new optimizer is a class above and a line here.
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adamw": AdamWeightDecay, "lamb": Lamb}
+
+# The names, as a pattern, of the variables that training adds to a model's weights in a checkpoint.
+TRAINING_STATE = rf"(global_step|.*/({'|'.join(kind.slot_prefix for kind in OPTIMIZERS.values())})_[mv]|loss_scale/.*)"
+
+
 def build_optimizer(config: OptimizerConfig, variables: Sequence[keras.Variable]) -> Optimizer:
-    """The optimizer that a config names."""
-    return {"adamw": AdamWeightDecay, "lamb": Lamb}[config.optimizer](config, variables)
+    """Makes the optimizer that `config.optimizer` names."""
+    return OPTIMIZERS[config.optimizer](config, variables)

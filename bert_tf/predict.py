@@ -1,10 +1,10 @@
-"""Answers JSON lines with an exported model: texts in, predictions out, in the same order.
+"""Answers JSON lines with an exported model, in the same order.
 
     python -m bert_tf.predict --model=exported/qnli < questions.jsonl > answers.jsonl
 
-A line is an object with the fields of the model's signature, or a string where there is only one; what else it has, as
-an id, is in its answer again. A line that can't be used gets an answer {"error": ...}; the others are answered all the
-same, and the program ends with exit status 1.
+A line is an object with the fields of the model's signature, or a string if there is only one field. Other fields, such
+as an id, are copied to the answer. If a line can't be used, its answer is {"error": ...}; the other lines are still
+answered, and the program ends with exit status 1.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from bert_tf.serving import line_predictions, saved_model
 
 _MODEL = flags.DEFINE_string("model", None, "The folder of an exported model.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "JSON lines; standard input by default.")
-_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "Where the answers are written; standard output by default.")
-_SIGNATURE = flags.DEFINE_string("signature", saved_model.SERVING_DEFAULT, "Which of the model's signatures is called.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Lines that are computed together.", lower_bound=1)
+_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The file of the answers; standard output by default.")
+_SIGNATURE = flags.DEFINE_string("signature", saved_model.SERVING_DEFAULT, "The signature of the model that is called.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines that are computed together.", lower_bound=1)
 
 
 def main() -> None:
-    """Lines to answers."""
+    """Answers the lines of the input."""
     model = saved_model.load(_MODEL.value, _SIGNATURE.value)
     if _INPUT_FILE.value:
         lines = files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb")
@@ -33,9 +33,13 @@ def main() -> None:
     with files.replacing(_OUTPUT_FILE.value) if _OUTPUT_FILE.value else contextlib.nullcontext(sys.stdout) as writer:
         failed, total = line_predictions.answer_lines(model, lines, writer, _BATCH_SIZE.value)
     if failed:
-        raise InputError(f"{failed} of {total} lines could not be used; their answers say why ('error').")
+        raise InputError(f"{failed} of {total} lines could not be used; 'error' in their answers gives the reason.")
+
+
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["model"])
 
 
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["model"])
-    program.run(main)
+    cli()

@@ -1,6 +1,6 @@
-"""The flags that several programs share; an entry script defines a group by making an object of its class.
+"""The flags that several programs share; a program defines a group of flags by creating an object of its class.
 
-Names and defaults are the release's; what is new stands behind them.
+Each group has first the release's flags with their names and defaults, and then the new ones.
 """
 
 import dataclasses
@@ -9,7 +9,7 @@ from typing import Any
 from absl import flags
 
 from bert_tf.config import RELEASED_SIZES, BertConfig
-from bert_tf.finetuning.feature_sets import GROUPED_FROM_BATCHES
+from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
 from bert_tf.runtime.distribution import STRATEGIES, DistributionConfig
@@ -21,40 +21,40 @@ from bert_tf.training.contract import DTYPES, TrainingConfig
 
 flags.disclaim_key_flags()
 
-# The paper's pre-training (section 3.1 and appendix A.2); learning rate decay, L2 rate and dropout are fixed or in the
-# config anyway.
+# The paper's pre-training (section 3.1 and appendix A.2). Learning rate decay, L2 rate and dropout need no flags: they
+# are fixed, or set in the config.
 _PAPER = {"train_batch_size": 256, "num_train_steps": 1_000_000, "num_warmup_steps": 10_000, "learning_rate": 1e-4}
 RECIPES = {f"bert_{size}": {"model_size": size, **_PAPER} for size in ("base", "large")}
 
 
 def apply_recipe(name: str | None) -> None:
-    """Sets the flags of a recipe that weren't given."""
+    """Sets the flags of a recipe, except those that were given."""
     for flag, value in RECIPES.get(name, {}).items():
         flags.FLAGS.set_default(flag, value)
 
 
 class ModelSizeFlags:
-    """Defines the flags that give a model's size where there is no config file."""
+    """Defines the flags for a model's size, which replace a config file."""
 
     def __init__(self) -> None:
         self._size = flags.DEFINE_enum(
-            "model_size", None, list(RELEASED_SIZES), "A released size, in place of --bert_config_file."
+            "model_size", None, list(RELEASED_SIZES), "A released size, instead of --bert_config_file."
         )
         integer = flags.DEFINE_integer
         self._changes = {
-            "num_hidden_layers": integer("num_hidden_layers", None, "Blocks, other than those of --model_size."),
-            "hidden_size": integer("hidden_size", None, "Width, other than that of --model_size."),
-            "num_attention_heads": integer("num_attention_heads", None, "Heads, other than those of --model_size."),
-            "max_position_embeddings": integer("max_position_embeddings", None, "Positions, other than 512."),
+            "num_hidden_layers": integer("num_hidden_layers", None, "Number of blocks, instead of --model_size's."),
+            "hidden_size": integer("hidden_size", None, "Hidden size, instead of --model_size's."),
+            "num_attention_heads": integer("num_attention_heads", None, "Number of heads, instead of --model_size's."),
+            "max_position_embeddings": integer("max_position_embeddings", None, "Number of positions, instead of 512."),
         }
 
     def config(self, config_file: str | None, vocab_file: str | None) -> BertConfig:
-        """The config file's, or that of the size (the paper's Table 6 varies layers, width and heads).
+        """Returns the config of the file, or of the size flags (the paper's Table 6 varies layers, width and heads).
 
-        A config file goes before the size of a recipe.
+        A config file has priority over the size that a recipe sets.
 
         Raises:
-          InputError: if both are given, or neither, or the size of the vocabulary isn't known.
+          InputError: if both are given, or neither, or there is no vocabulary to count.
         """
         changes = {name: flag.value for name, flag in self._changes.items() if flag.value is not None}
         if config_file and not (self._size.present or changes):
@@ -62,7 +62,7 @@ class ModelSizeFlags:
         if config_file or not self._size.value:
             raise InputError("Either --bert_config_file or --model_size (with the flags that change it) must be given.")
         if not vocab_file:
-            raise InputError("--model_size needs --vocab_file, whose length is the model's vocab_size.")
+            raise InputError("--model_size needs --vocab_file, because it determines the vocab_size of the model.")
         config = BertConfig.named(self._size.value, vocab_size=len(load_vocab(vocab_file)))
         if "hidden_size" in changes:
             changes["intermediate_size"] = 4 * changes["hidden_size"]
@@ -70,20 +70,20 @@ class ModelSizeFlags:
 
 
 class DistributionFlags:
-    """Defines the flags that say where to run."""
+    """Defines the flags for the devices."""
 
     def __init__(self) -> None:
         string = flags.DEFINE_string
-        self._use_tpu = flags.DEFINE_bool("use_tpu", False, "Run on a TPU; as --distribution_strategy=tpu.")
-        self._tpu_name = string("tpu_name", None, "Name or grpc:// address of the TPU, or 'local' on a TPU VM.")
-        self._tpu_zone = string("tpu_zone", None, "Zone of the TPU, where it isn't found out by itself.")
-        self._gcp_project = string("gcp_project", None, "Project of the TPU, where it isn't found out by itself.")
-        self._master = string("master", None, "grpc:// address of the TPU, where --tpu_name is not given.")
-        self._num_tpu_cores = flags.DEFINE_integer("num_tpu_cores", 8, "Cores the TPU must have; 0 for any number.")
-        self._strategy = flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "Where to run.")
+        self._use_tpu = flags.DEFINE_bool("use_tpu", False, "Run on a TPU, like --distribution_strategy=tpu.")
+        self._tpu_name = string("tpu_name", None, "The TPU's name or grpc:// address, or 'local' on a TPU VM.")
+        self._tpu_zone = string("tpu_zone", None, "The TPU's zone, if it can't be detected.")
+        self._gcp_project = string("gcp_project", None, "The TPU's project, if it can't be detected.")
+        self._master = string("master", None, "The TPU's grpc:// address, if --tpu_name is not given.")
+        self._num_tpu_cores = flags.DEFINE_integer("num_tpu_cores", 8, "Expected number of TPU cores; 0 for any.")
+        self._strategy = flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "The devices to run on.")
 
     def config(self) -> DistributionConfig:
-        """The flags' values, once they are parsed."""
+        """Returns the values of the flags, which must have been parsed."""
         return DistributionConfig(
             distribution_strategy="tpu" if self._use_tpu.value else self._strategy.value,
             tpu_name=self._tpu_name.value or self._master.value or "",
@@ -94,42 +94,42 @@ class DistributionFlags:
 
 
 class TrainingFlags:
-    """Defines the flags that say how to train."""
+    """Defines the flags for training."""
 
     def __init__(self) -> None:
         integer, boolean = flags.DEFINE_integer, flags.DEFINE_bool
-        self._train_batch_size = integer("train_batch_size", 32, "Examples in a training step, over all devices.")
+        self._train_batch_size = integer("train_batch_size", 32, "Examples in a training step, on all devices.")
         self._learning_rate = flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.")
-        self._save_checkpoints_steps = integer("save_checkpoints_steps", 1000, "Steps between checkpoints.")
-        self._iterations_per_loop = integer("iterations_per_loop", 1000, "Most steps that a TPU runs in one go.")
-        self._optimizer = flags.DEFINE_enum("optimizer", "adamw", OPTIMIZERS, "The release's, or LAMB.")
-        self._bias_correction = boolean("bias_correction", False, "Correct Adam's means for their zero start.")
-        self._dtype = flags.DEFINE_enum("dtype", "float32", list(DTYPES), "What products are computed in.")
+        self._save_checkpoints_steps = integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.")
+        self._iterations_per_loop = integer("iterations_per_loop", 1000, "Most steps that a TPU runs in one call.")
+        self._optimizer = flags.DEFINE_enum("optimizer", "adamw", list(OPTIMIZERS), "The release's AdamW, or LAMB.")
+        self._bias_correction = boolean("bias_correction", False, "Correct the bias of Adam's means.")
+        self._dtype = flags.DEFINE_enum("dtype", "float32", list(DTYPES), "The type of matrix products.")
         self._jit_compile = boolean("jit_compile", False, "Compile the training step with XLA.")
-        self._accumulation = integer("gradient_accumulation_steps", 1, "Parts that a batch is computed in.")
-        self._recompute = boolean("recompute_gradients", False, "Compute blocks twice to save memory.")
-        self._keep_checkpoint_max = integer("keep_checkpoint_max", 5, "Checkpoints that are kept; 0 for all.")
-        self._log_steps = integer("log_steps", 100, "Steps between lines of metrics.jsonl and TensorBoard.")
-        self._peak_tflops = flags.DEFINE_float("peak_tflops", 0.0, "TFLOP/s of all devices, to report utilisation.")
-        self._random_seed = integer("random_seed", 12345, "Seed of initial values, data order and dropout.")
+        self._accumulation = integer("gradient_accumulation_steps", 1, "Number of parts into which a batch is split.")
+        self._recompute = boolean("recompute_gradients", False, "Compute blocks twice, which saves memory.")
+        self._keep_checkpoint_max = integer("keep_checkpoint_max", 5, "Number of checkpoints that are kept; 0 for all.")
+        self._log_steps = integer("log_steps", 100, "Number of steps between records in metrics.jsonl and TensorBoard.")
+        self._peak_tflops = flags.DEFINE_float("peak_tflops", 0.0, "Peak TFLOP/s of all devices, for the utilisation.")
+        self._random_seed = integer("random_seed", 12345, "The seed of initial values, data order and dropout.")
 
     @property
     def train_batch_size(self) -> int:
-        """Examples in a step, from which fine-tuning counts its steps."""
+        """The number of examples in a step."""
         return self._train_batch_size.value
 
     @property
     def learning_rate(self) -> float:
-        """The peak."""
+        """The peak learning rate."""
         return self._learning_rate.value
 
     @property
     def random_seed(self) -> int:
-        """The first, where several are tried."""
+        """The seed; if several seeds are tried, the first one."""
         return self._random_seed.value
 
     def config(self, output_dir: str, num_train_steps: int, num_warmup_steps: int) -> TrainingConfig:
-        """The flags' values, once they are parsed."""
+        """Returns the values of the flags, which must have been parsed."""
         return TrainingConfig(
             output_dir=output_dir,
             optimizer=OptimizerConfig(
@@ -154,81 +154,83 @@ class TrainingFlags:
 
 
 def define_group_by_length() -> flags.FlagHolder[bool | None]:
-    """Defines the flag that says whether fine-tuning makes batches of examples of similar length."""
+    """Defines the flag for batches of examples of similar length in fine-tuning."""
     return flags.DEFINE_bool(
         "group_by_length",
         None,
-        "Put training examples of similar length into the same batch, which saves padding; by default where an epoch "
-        f"has at least {GROUPED_FROM_BATCHES} batches, since it costs accuracy on small training sets.",
+        "Put training examples of similar length into the same batch, which saves padding. By default this is done "
+        f"if an epoch has at least {MIN_BATCHES_TO_GROUP} batches, because it reduces accuracy on small training sets.",
     )
 
 
 class BiLstmFlags:
-    """Defines the flags that put a BiLSTM on the encoder."""
+    """Defines the flags for a BiLSTM on top of the encoder."""
 
     def __init__(self) -> None:
         self._layers = flags.DEFINE_integer(
             "bilstm_layers",
             0,
-            "Layers of a BiLSTM between encoder and output layer (paper, Table 5); 0 for none, or for those of the run "
-            "that the weights come from.",
+            "Number of layers of a BiLSTM between the encoder and the output layer (paper, Table 5); 0 for the BiLSTM "
+            "of the run that the weights come from, or for none if it has none.",
             lower_bound=0,
         )
         self._units = flags.DEFINE_integer(
-            "bilstm_units", BiLstmConfig.units, "Units of each direction of a BiLSTM.", lower_bound=1
+            "bilstm_units", BiLstmConfig.units, "Number of units in each direction of a BiLSTM.", lower_bound=1
         )
 
     @property
     def units(self) -> int:
-        """Of each direction."""
+        """The number of units in each direction."""
         return self._units.value
 
     def config(self) -> BiLstmConfig | None:
-        """The flags' values, once they are parsed; None if no BiLSTM is asked for."""
+        """Returns the values of the flags, which must have been parsed; None without --bilstm_layers."""
         return BiLstmConfig(self._layers.value, self.units) if self._layers.value else None
 
 
 class ExportFlags:
-    """Defines the flags that say how a model is exported."""
+    """Defines the flags for exporting a model."""
 
     def __init__(self) -> None:
-        self._export_dir = flags.DEFINE_string("export_dir", None, "A new folder for the model that can be served.")
+        self._export_dir = flags.DEFINE_string("export_dir", None, "A new folder for the exported model.")
         self._dtype = flags.DEFINE_enum(
-            "export_dtype", "float32", saved_model.DTYPES, "What exported weights are stored and computed in."
+            "export_dtype", "float32", saved_model.DTYPES, "The type of exported weights and of matrix products."
         )
         self._quantize = flags.DEFINE_enum(
-            "export_quantize", "none", saved_model.QUANTIZATIONS, "int8: write a LiteRT model of bytes besides."
+            "export_quantize", "none", saved_model.QUANTIZATIONS, "int8: write also a LiteRT model with 8-bit weights."
         )
-        self._onnx = flags.DEFINE_bool("export_onnx", False, "Write an ONNX model besides; needs tf2onnx.")
+        self._onnx = flags.DEFINE_bool("export_onnx", False, "Write also an ONNX model; needs tf2onnx.")
         self._text = flags.DEFINE_bool(
-            "export_text", True, "Take raw strings; without, only ids are taken, and tensorflow-text isn't needed."
+            "export_text",
+            True,
+            "The exported model takes raw strings. If not, it takes only ids, and does not need tensorflow-text.",
         )
 
     @property
     def export_dir(self) -> str:
-        """The folder."""
+        """The folder of the exported model."""
         return self._export_dir.value
 
     def config(self, **settings: Any) -> ExportConfig:
-        """The flags' values, once they are parsed, with what else is set.
+        """Returns the values of the flags, which must have been parsed, and other settings of `ExportConfig`.
 
         Raises:
-          InputError: if the folder is not given, or isn't new.
+          InputError: if the folder is not given, or is not new.
         """
         saved_model.check_export_dir(self.export_dir)
         return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, self._text.value, **settings)
 
 
 def numbers(flag: flags.FlagHolder, kind: type[int] | type[float]) -> list:
-    """The values of a list flag, as numbers.
+    """Returns the values of a list flag as numbers.
 
     Raises:
-      InputError: if one is none, or there are none.
+      InputError: if there are no values, or one of them is not a number.
     """
     try:
         values = [kind(value) for value in flag.value]
     except ValueError:
         values = []
     if not values:
-        raise InputError(f"--{flag.name} is {','.join(flag.value)!r}, but numbers with commas between are expected.")
+        raise InputError(f"--{flag.name} is {','.join(flag.value)!r}, but numbers separated by commas are expected.")
     return values

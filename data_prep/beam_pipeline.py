@@ -6,41 +6,40 @@
 The arguments after "--" are Beam's. The flags are those of create_pretraining_data, and the files are the same, byte
 for byte. All machines must have this package, and access to the input and output (a shared folder, or gs://...). One
 machine sorts a shard in its memory, so choose a sufficient --num_shards. Needs
-`pip install -r requirements-beam.txt`.
+`pip install 'bert-tf[beam]'`.
 """
 
 from absl import flags
 
-from bert_tf.runtime import program
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime import extras, program
 from bert_tf.runtime.program import say
 from data_prep import preparation_flags
+
+flags.adopt_module_key_flags(preparation_flags)
 
 
 def main(*beam_options: str) -> None:
     """Runs the pipeline that the flags describe."""
-    try:
-        import apache_beam
-        from apache_beam.options.pipeline_options import PipelineOptions
+    beam = extras.require("apache_beam", "This program")
+    from apache_beam.options.pipeline_options import PipelineOptions
 
-        from data_prep.jobs import beam_stages
-    except ModuleNotFoundError as error:
-        if error.name != "apache_beam":
-            raise
-        raise InputError(
-            "Apache Beam is needed, but not installed. Install it with `pip install -r requirements-beam.txt`."
-        ) from None
+    from data_prep.jobs import beam_stages
+
     config = preparation_flags.preparation_config()
     if config.shards.are_finished():
         say(preparation_flags.ALREADY_FINISHED)
         return
-    pipeline = apache_beam.Pipeline(options=PipelineOptions(list(beam_options)))
+    pipeline = beam.Pipeline(options=PipelineOptions(list(beam_options)))
     pipeline | beam_stages.PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
     preparation_flags.say_summary(beam_stages.counts_of(result))
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["input_file", "output_file", "vocab_file"], takes_names=True)
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
-    program.run(main, takes_names=True)
+    cli()

@@ -86,6 +86,10 @@ def _count_words() -> BoundedCounter:
     return counter
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["input_file", "output_file"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file"])
-    program.run(main)
+    cli()

@@ -17,6 +17,7 @@ from data_prep.examples.reference_order import write_reference_examples
 from data_prep.jobs.preparation import Resources, prepare
 from data_prep.jobs.workers import available_cores
 
+flags.adopt_module_key_flags(preparation_flags)
 _REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "Make the original's examples, in its order.")
 # The following flags don't change the output.
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.")
@@ -72,6 +73,10 @@ def _refuse_in_reference_order() -> None:
             raise InputError(f"--{name} can't be used with --reference_order: the original program has no such flag.")
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["input_file", "output_file", "vocab_file"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["input_file", "output_file", "vocab_file"])
-    program.run(main)
+    cli()

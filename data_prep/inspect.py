@@ -200,5 +200,10 @@ def _joined(pieces: Sequence[str]) -> str:
     return "".join(pieces[:1]) + joined
 
 
-if __name__ == "__main__":
+def cli() -> None:
+    """Runs this module as a command."""
     program.run(main, takes_names=True)
+
+
+if __name__ == "__main__":
+    cli()

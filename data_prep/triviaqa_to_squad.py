@@ -202,6 +202,10 @@ def main() -> None:
         program.say(line)
 
 
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, required=["triviaqa_file", "evidence_dir", "output_file"])
+
+
 if __name__ == "__main__":
-    flags.mark_flags_as_required(["triviaqa_file", "evidence_dir", "output_file"])
-    program.run(main)
+    cli()

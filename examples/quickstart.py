@@ -1,9 +1,9 @@
-"""BERT from raw text to answers in minutes: what `make quickstart` runs.
+"""Trains and uses a small BERT in minutes, from raw text to predictions; `make quickstart` runs this script.
 
     python -m examples.quickstart ["A sentence to classify" ...]
 
-Each step is one command, shown before it runs, and is left out when its output is already there. What comes out lies in
-build/quickstart: vocabulary, TFRecords, two runs with TensorBoard logs, and their curves as PNG files.
+Each step is one command, which is printed before it runs. A step is skipped if its output already exists. The outputs
+are in build/quickstart: the vocabulary, TFRecords, two runs with TensorBoard logs, and their curves as PNG files.
 """
 
 import pathlib
@@ -24,7 +24,7 @@ SENTENCES = (
     "The emperor led the legions against the barbarians, and the senate obeyed.",
 )
 MASKED = ("It is a [MASK] of the first importance.", "He was a man of great [MASK] and courage.")
-# Sequences of 64 hold two or three sentences of these books.
+# A sequence of 64 tokens contains two or three sentences of these books.
 LENGTHS = ("--max_seq_length=64", "--max_predictions_per_seq=10")
 
 
@@ -49,7 +49,7 @@ def main() -> None:
             ],
         )
     step(
-        "Pre-train a tiny BERT (2 layers of 128) to fill in masked pieces and to tell if sentences follow each other",
+        "Pre-train a tiny BERT (2 layers, hidden size 128) on masked pieces and next sentences",
         PRETRAINED / "metrics.png",
         [
             *("run_pretraining.py", f"--input_file={CORPUS}", f"--output_dir={PRETRAINED}", f"--vocab_file={VOCAB}"),
@@ -62,7 +62,7 @@ def main() -> None:
 
     write_sentences(sys.argv[1:] or SENTENCES)
     step(
-        "Fine-tune it to tell who wrote a sentence, evaluate it, and ask it about sentences it hasn't seen",
+        "Fine-tune it to predict the author of a sentence, evaluate it, and predict the authors of new sentences",
         None,
         [
             *("run_classifier.py", "--task_name=custom", "--data_dir=examples/authors", f"--output_dir={FINETUNED}"),
@@ -74,7 +74,7 @@ def main() -> None:
     )
     print("\n" + (FINETUNED / "test_predictions.tsv").read_text())
     step(
-        "Fill in what is masked",
+        "Predict masked words",
         None,
         ["-m", "bert_tf.fill_mask", f"--model={PRETRAINED}", *(f"--text={text}" for text in MASKED)],
     )
@@ -85,10 +85,10 @@ def main() -> None:
 
 
 def step(title: str, output: pathlib.Path | None, command: list[str]) -> None:
-    """Shows and runs a command of Python's, unless its output is there; a failure ends the quickstart."""
+    """Prints and runs a Python command unless its output exists; a failure ends the quickstart."""
     print(f"\n=== {title}\n$ python {shlex.join(command)}", flush=True)
     if output is not None and (output.exists() or list(output.parent.glob(f"{output.name}-*"))):
-        print(f"({output} is already there)")
+        print(f"(skipped: {output} already exists)")
         return
     finished = subprocess.run([sys.executable, *command], check=False)
     if finished.returncode:
@@ -96,7 +96,7 @@ def step(title: str, output: pathlib.Path | None, command: list[str]) -> None:
 
 
 def write_sentences(sentences: list[str] | tuple[str, ...]) -> None:
-    """Makes a test set of sentences."""
+    """Writes a test set of sentences."""
     lines = ["text", *(" ".join(sentence.split()) for sentence in sentences)]
     (OUTPUT / "sentences.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 

@@ -1,7 +1,7 @@
-"""Where the reference data lies, and what several tests share.
+"""The places of the reference data, and functions that several tests use.
 
-The golden data are outputs of the original code. `tests/golden` holds a small cut of them; a larger set of the same
-layout is used instead where the environment variable BERT_GOLDEN names one, or where it lies beside the checkout.
+The golden data are outputs of the original code. `tests/golden` contains a small part of them. A larger set with the
+same layout is used instead if the environment variable BERT_GOLDEN names its folder, or if it is beside the checkout.
 """
 
 import gzip
@@ -14,7 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import pytest
 import tensorflow as tf
 
-# Two devices on one CPU, for the tests of distribution; everything else runs on the first.
+# The CPU becomes two devices for the tests of distribution; all other tests use only the first.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
@@ -34,31 +34,33 @@ GOLDEN = _golden_folder()
 
 
 def golden_path(name: str) -> pathlib.Path:
-    """A file or folder of the golden set in use; the test is skipped where the small cut lacks it."""
+    """A file or folder of the golden data; the test is skipped if the small part of them doesn't contain it."""
     path = GOLDEN / name
     if not path.exists():
         pytest.skip(f"{GOLDEN} has no {name}")
     return path
 
 
+def _open_golden(name: str):
+    """The text of a file of the golden set. The small cut holds some of the larger files gzipped."""
+    packed = golden_path(name if name.endswith(".gz") or (GOLDEN / name).exists() else name + ".gz")
+    return gzip.open(packed, "rt", encoding="utf-8") if packed.suffix == ".gz" else packed.open(encoding="utf-8")
+
+
 def golden_json(name: str):
-    """A JSON file of the golden set, gzipped or not."""
-    path = golden_path(name)
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as reader:
+    """The content of a JSON file of the golden data, gzipped or not."""
+    with _open_golden(name) as reader:
         return json.load(reader)
 
 
 def golden_lines(name: str) -> list:
-    """A JSON-lines file of the golden set, gzipped or not."""
-    path = golden_path(name)
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as reader:
+    """The content of a JSON-lines file of the golden data, gzipped or not."""
+    with _open_golden(name) as reader:
         return [json.loads(line) for line in reader]
 
 
 def data_path(name: str) -> pathlib.Path:
-    """A file or folder of the real data sets beside the checkout; the test is skipped where there are none."""
+    """A file or folder of the real data sets beside the checkout; the test is skipped if it doesn't exist."""
     path = SHARED / "data" / name
     if not path.exists():
         pytest.skip(f"the real data sets are not beside this checkout ({path})")
@@ -79,7 +81,7 @@ def write(tmp_path):
 
 
 def tiny_config(**changes):
-    """A configuration of small, pairwise different sizes."""
+    """A config with small sizes, most of which differ from one another."""
     from bert_tf.config import BertConfig
 
     sizes = {
@@ -95,7 +97,7 @@ def tiny_config(**changes):
 
 
 def without_dropout(config):
-    """The same configuration without dropout."""
+    """The same config without dropout."""
     import dataclasses
 
     return dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -109,26 +111,26 @@ def assert_close(actual, expected, atol, name=""):
 
 
 def is_compiled(function, *args):
-    """Whether a tf.function's graph holds parts that XLA compiles."""
+    """Whether the graph of a tf.function contains parts that XLA compiles."""
     graph = function.get_concrete_function(*args).graph.as_graph_def()
     return any(f.attr["_XlaMustCompile"].b for f in graph.library.function)
 
 
 def with_large_head(model):
-    """The same model; its head's weights become so large that predictions differ."""
+    """The same model after its head's weights were made so large that its predictions differ clearly."""
     weights = model.head.output_weights
     weights.assign(35.0 * weights)
     return model
 
 
 def train_steps(trainer, batches, count):
-    """Takes some steps of training and returns the means of their metrics."""
+    """Runs some training steps and returns the means of their metrics."""
     assert sum(trainer.steps(batches, count)) == count
     return trainer.take_means()
 
 
 def restored(model, checkpoint, **options):
-    """A model with a checkpoint's weights."""
+    """Restores a checkpoint into a model and returns the model."""
     from bert_tf import checkpoints
 
     source = checkpoints.open_checkpoint(str(checkpoint))

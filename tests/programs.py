@@ -1,4 +1,4 @@
-"""Runs the programs as a user does, in processes of their own, on tiny data."""
+"""Runs the programs in their own processes, as a user does, on tiny data."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ PIECES = [
 
 
 def write_model_files(folder, **changes):
-    """A tiny config and a vocabulary of its size; returns their paths."""
+    """Writes a tiny config and a vocabulary with the right size; returns their paths."""
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     config = folder / "config.json"
     sizes = {"vocab_size": len(PIECES), "num_hidden_layers": 1} | changes
@@ -32,7 +32,7 @@ def write_model_files(folder, **changes):
 
 
 def write_pretraining_data(path, records=40, seed=0, length=LENGTH):
-    """Random pre-training examples."""
+    """Writes random pre-training examples; returns the path."""
     rng = np.random.default_rng(seed)
     features = pretraining_features(length, PREDICTIONS)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -51,7 +51,7 @@ def write_pretraining_data(path, records=40, seed=0, length=LENGTH):
 
 
 def start(*command, environment=None):
-    """Starts a program; command and flags as on the command line."""
+    """Starts a program with the command and flags of a command line."""
     return subprocess.Popen(
         [sys.executable, *map(str, command)],
         cwd=ROOT,
@@ -64,7 +64,7 @@ def start(*command, environment=None):
 
 
 def run(*command, expect=0, environment=None, typed=""):
-    """Runs a program to its end and returns what it printed."""
+    """Runs a program to its end, checks its exit status, and returns its output."""
     process = start(*command, environment=environment)
     output, _ = process.communicate(typed, timeout=300)
     assert process.returncode == expect, output[-3000:]

@@ -1,4 +1,4 @@
-"""The layers of the code: imports go down only, and the text-only modules stay free of TensorFlow."""
+"""Checks the layers of the code: a module imports only from its layer and below; text modules need no TensorFlow."""
 
 import ast
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-# Folders and modules of bert_tf, lowest first. A module may import from its own layer and from those before it.
+# Folders and modules of bert_tf, the lowest layer first. A module may import from its own layer and from lower ones.
 LAYERS = [
     names.split()
     for names in (
@@ -24,25 +24,27 @@ LAYERS = [
         "tasks",
         "program_flags",
         "export predict fill_mask convert_checkpoint",
+        "estimators",
     )
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
-# What data preparation stands on; it runs in many processes, each of which TensorFlow would cost half a gigabyte.
-OF_DATA_PREPARATION = [
+# The modules that data preparation may import. It runs in many processes, and TensorFlow would take half a gigabyte in
+# each.
+USED_BY_DATA_PREPARATION = [
     *("config", "tokenization"),
-    *(f"runtime.{name}" for name in ("files", "program", "parallel", "reporting")),
+    *(f"runtime.{name}" for name in ("files", "extras", "program", "parallel", "reporting")),
     *(f"tokenization.{name}" for name in ("characters", "tokenizers", "traced_text", "vocabulary")),
     *(f"sequences.{name}" for name in ("packing", "masking", "random_streams", "example_format")),
 ]
 WITHOUT_TENSORFLOW = [
-    *OF_DATA_PREPARATION,
+    *USED_BY_DATA_PREPARATION,
     *("finetuning.feature_sets", "tasks.tables", "tasks.metrics", "tasks.sentence_features", "tasks.tagging.conll"),
 ]
 
 
 def imports(path, top_level_only=False):
-    """The modules and names that a file imports, by their full names."""
+    """The full names of the modules and the objects that a file imports."""
     tree = ast.parse(path.read_text())
     nodes = tree.body if top_level_only else ast.walk(tree)
     for node in nodes:
@@ -65,7 +67,7 @@ def layer_of(path):
 
 
 @pytest.mark.parametrize("path", modules("bert_tf"), ids=name_of)
-def test_imports_go_down(path):
+def test_no_module_imports_from_a_higher_layer(path):
     assert layer_of(path) in RANK, f"{path.name} has no place in the layers"
     for name in imports(path):
         parts = name.split(".")
@@ -74,7 +76,7 @@ def test_imports_go_down(path):
             assert RANK[parts[1]] <= RANK[layer_of(path)], f"{path.name} imports {name} from a layer above"
 
 
-def test_every_layer_is_there():
+def test_every_module_has_a_layer():
     found = {layer_of(path) for path in modules("bert_tf")}
     assert found == set(RANK)
 
@@ -89,11 +91,13 @@ def test_tasks_do_not_import_one_another(folder):
 
 
 @pytest.mark.parametrize("path", modules("data_prep"), ids=name_of)
-def test_data_preparation_stands_on_the_text_modules(path):
+def test_data_preparation_imports_only_text_modules(path):
     for name in imports(path):
         if name.startswith("bert_tf."):
-            below = name.removeprefix("bert_tf.")
-            assert any(below == allowed or below.rpartition(".")[0] == allowed for allowed in OF_DATA_PREPARATION), name
+            imported = name.removeprefix("bert_tf.")
+            assert any(
+                imported == allowed or imported.rpartition(".")[0] == allowed for allowed in USED_BY_DATA_PREPARATION
+            ), name
 
 
 def test_text_modules_load_without_tensorflow():
@@ -103,7 +107,7 @@ def test_text_modules_load_without_tensorflow():
 
 
 def test_flags_are_defined_and_read_in_programs_only():
-    may = {ROOT / "bert_tf" / f"{name}.py" for name in ("runtime/program", "program_flags", *PROGRAMS)}
+    allowed = {ROOT / "bert_tf" / f"{name}.py" for name in ("runtime/program", "program_flags", *PROGRAMS)}
     for path in modules("bert_tf"):
-        if path not in may:
+        if path not in allowed:
             assert "absl.flags" not in set(imports(path)), path.name

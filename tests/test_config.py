@@ -21,7 +21,7 @@ RELEASED = {
 }
 
 
-def test_golden_config_is_written_as_it_was_read():
+def test_golden_config_is_written_unchanged():
     path = golden_path("model/smallvar/bert_config.json")
     assert BertConfig.from_json_file(str(path)).to_json_string() == path.read_text()
 
@@ -40,7 +40,7 @@ def test_unknown_keys_are_named():
         BertConfig.from_dict(RELEASED | {"hidden_sise": 4})
 
 
-def test_keys_of_the_released_chinese_model_are_known():
+def test_keys_of_the_released_chinese_model_are_accepted():
     assert BertConfig.from_dict(RELEASED | {"directionality": "bidi", "pooler_fc_size": 768}).vocab_size == 30522
 
 
@@ -63,7 +63,7 @@ def test_hf_settings_that_change_the_model_are_refused():
         BertConfig.from_dict(RELEASED | {"model_type": "albert"})
 
 
-def test_other_layer_norm_epsilon_survives():
+def test_other_layer_norm_epsilon_is_kept():
     config = BertConfig.from_dict(RELEASED | {"model_type": "bert", "layer_norm_eps": 1e-5})
     assert config.layer_norm_eps == 1e-5
     assert BertConfig.from_dict(config.to_dict()) == config
@@ -91,7 +91,7 @@ def test_missing_vocab_size_and_released_defaults():
     assert BertConfig(10, hidden_act="").hidden_act == "linear"
 
 
-def test_files_that_are_no_config(write):
+def test_files_that_are_not_configs_are_refused(write):
     with pytest.raises(InputError, match="there is no file"):
         BertConfig.from_json_file("missing.json")
     with pytest.raises(InputError, match="is empty"):
@@ -100,7 +100,7 @@ def test_files_that_are_no_config(write):
         BertConfig.from_json_file(write("broken.json", '{"vocab_size": 3,\n}'))
 
 
-def test_checks_against_lengths_and_vocabularies():
+def test_too_long_sequences_and_too_large_vocabularies_are_refused():
     config = BertConfig(10, max_position_embeddings=64)
     config.check_sequence_length(64)
     with pytest.raises(InputError, match="only 64"):

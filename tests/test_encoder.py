@@ -12,7 +12,7 @@ MODELS = ["gelu", "smallvar"]
 
 
 def golden_encoder(name, **options):
-    folder = golden_path(f"model/{name}")
+    folder = golden_path(f"model/{name}/outputs.npz").parent
     config = BertConfig.from_json_file(str(folder / "bert_config.json"))
     encoder = restored(BertEncoder(config, **options), folder / "bert_model.ckpt")
     return encoder, np.load(folder / "inputs.npz"), np.load(folder / "outputs.npz")

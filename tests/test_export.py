@@ -1,4 +1,4 @@
-"""From a finished run to a SavedModel, and what it is asked: Python values, JSON lines, TensorFlow Serving's JSON."""
+"""Exports finished runs, and calls them with Python values, JSON lines and TensorFlow Serving's JSON."""
 
 import dataclasses
 import functools
@@ -35,7 +35,7 @@ from tests.programs import PIECES, write_model_files
 
 
 def write_run(folder, model, flags=None, **resume_settings):
-    """What a training program leaves in its folder."""
+    """Writes the files that a training program writes into its folder."""
     folder.mkdir(parents=True)
     _, vocab_file = write_model_files(folder)
     resume_settings = {"do_lower_case": True, "max_seq_length": 12, **resume_settings}
@@ -73,7 +73,7 @@ def model(exported):
     return loaded(exported, "serving_default")
 
 
-def test_the_folder_holds_all_that_is_needed_and_names_no_path(exported, run_folder):
+def test_the_folder_is_complete_and_contains_no_path_of_this_machine(exported, run_folder):
     assert sorted(os.listdir(os.path.dirname(exported))) == ["model"]
     assert {"saved_model.pb", "variables", "ids_int8.tflite"} <= set(os.listdir(exported))
     with open(f"{exported}/saved_model.pb", "rb") as reader:
@@ -82,7 +82,7 @@ def test_the_folder_holds_all_that_is_needed_and_names_no_path(exported, run_fol
     assert os.path.dirname(export.__file__).encode() not in graph
 
 
-def test_examples_are_answered_in_their_order_whatever_their_length(model):
+def test_examples_of_any_length_are_answered_in_their_order(model):
     assert model.inputs == ["text_a", "text_b"]
     assert model.signatures == ["ids", "serving_default"]
     texts = ["a b c d e f", "", "c", "ab cd ef ab cd ef ab cd ef", "\ud800 d"]
@@ -100,17 +100,17 @@ def test_examples_are_answered_in_their_order_whatever_their_length(model):
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        ({"text_a": "a"}, "example 0: the field 'text_b' is missing; there must be 'text_a', 'text_b'"),
+        ({"text_a": "a"}, "example 0: the field 'text_b' is missing; 'text_a', 'text_b' are needed"),
         ({"text_a": "a", "text_b": 5}, "the field 'text_b' must be text, not 5"),
         ("a", "an object with 'text_a', 'text_b' is expected, not 'a'"),
     ],
 )
-def test_examples_that_can_not_be_used_are_named(model, example, message):
+def test_invalid_examples_are_refused_with_their_numbers(model, example, message):
     with pytest.raises(InputError, match=message):
         model.predict([example])
 
 
-def test_lines_are_answered_though_others_can_not_be(model):
+def test_valid_lines_are_answered_although_others_are_invalid(model):
     lines = [
         b'{"text_a": "a", "text_b": "b", "id": 5}\n',
         b"{oops\n",
@@ -130,7 +130,7 @@ def test_lines_are_answered_though_others_can_not_be(model):
     assert answers[3]["label"] in ("x", "ý", "z")
 
 
-def test_ids_are_answered_though_the_model_refuses_others(exported):
+def test_valid_ids_are_answered_although_others_are_refused(exported):
     def line(number, ids, mask=(1, 1), segments=(0, 0)):
         fields = {"id": number, "input_ids": ids, "input_mask": list(mask), "segment_ids": list(segments)}
         return json.dumps(fields).encode()
@@ -149,20 +149,20 @@ def test_ids_are_answered_though_the_model_refuses_others(exported):
     assert [answer["id"] for answer in answers] == list(range(6))
     expected = [
         (1, f"input_ids must lie between 0 and {len(PIECES) - 1}."),
-        (2, "the fields 'input_ids', 'input_mask', 'segment_ids' must be of the same length."),
+        (2, "the fields 'input_ids', 'input_mask', 'segment_ids' must have the same length."),
         (3, "segment_ids must lie between 0 and 1."),
-        (4, "the field 'input_ids' must hold numbers from 0 to 2147483647, not [2, 1099511627776]."),
+        (4, "the field 'input_ids' must contain numbers from 0 to 2147483647, not [2, 1099511627776]."),
     ]
     assert [(answer["id"], answer["error"]) for answer in answers if "error" in answer] == expected
     assert all(len(answers[number]["probabilities"]) == 3 for number in (0, 5))
 
 
-def test_the_program_answers_what_comes_in_and_fails_if_it_could_not_use_all(exported, tmp_path):
+def test_the_program_answers_every_line_and_fails_if_a_line_is_invalid(exported, tmp_path):
     typed = '{"text_a": "a", "text_b": "b", "id": 5}\n{"text_a": "a"}\n'
     output_file = tmp_path / "answers.jsonl"
     command = ["-m", "bert_tf.predict", f"--model={exported}", f"--output_file={output_file}"]
     output = programs.run(*command, typed=typed, expect=1)
-    assert "error: 1 of 2 lines could not be used; their answers say why ('error')." in output
+    assert "error: 1 of 2 lines could not be used; 'error' in their answers gives the reason." in output
     assert "Traceback" not in output
     first, second = map(json.loads, output_file.read_text().splitlines())
     assert first["id"] == 5
@@ -171,7 +171,7 @@ def test_the_program_answers_what_comes_in_and_fails_if_it_could_not_use_all(exp
 
 
 def post(folder, body):
-    """What TensorFlow Serving's REST API makes of a request to `:predict`, in either of its formats."""
+    """Computes the response of TensorFlow Serving's REST API to `:predict`, in either of its formats."""
     request = json.loads(body)
     function = loaded(folder, request.get("signature_name", "serving_default"))
     if "instances" in request:
@@ -186,15 +186,15 @@ def post(folder, body):
     plain = {name: values.tolist() for name, values in plain.items()}
     if "inputs" in request:
         return {"outputs": plain if len(plain) > 1 else next(iter(plain.values()))}
-    # Row format: every output has a row for each instance.
+    # Row format: every output has one row per instance.
     predictions = [dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)]
     return {"predictions": predictions if len(plain) > 1 else [next(iter(row.values())) for row in predictions]}
 
 
 class Echo(tf.Module):
-    """Gives back its input in the shapes that served models give."""
+    """Returns its input in the shapes of served models' outputs."""
 
-    def of_ids(self, input_ids):
+    def from_ids(self, input_ids):
         rows = tf.cast(input_ids, tf.float32)
         return {
             "start_logits": rows,
@@ -202,21 +202,21 @@ class Echo(tf.Module):
             "logits": tf.ones([tf.shape(rows)[0], 5]),
         }
 
-    def of_endings(self, prompt, endings):
+    def from_endings(self, prompt, endings):
         return {"truncated": endings == "b", "probabilities": tf.zeros(tf.shape(endings)), "choice": prompt}
 
-    def of_texts(self, text_a):
+    def from_texts(self, text_a):
         lengths = tf.strings.length(text_a)
         layers = tf.cast(tf.sequence_mask(lengths), tf.float32)[:, tf.newaxis, :, tf.newaxis]
         return {"all_encoder_layers": tf.repeat(layers, 3, axis=1), "num_tokens": lengths}
 
 
-def test_answers_are_without_padding_whatever_is_answered_beside_them(tmp_path):
+def test_answers_have_no_padding_in_batches_of_different_lengths(tmp_path):
     echo = Echo()
     signatures = {
-        "ids": signature(echo.of_ids, input_ids=IDS["input_ids"]),
-        "endings": signature(echo.of_endings, prompt=TEXTS, endings=TEXT_LISTS),
-        "all_layers": signature(echo.of_texts, text_a=TEXTS),
+        "ids": signature(echo.from_ids, input_ids=IDS["input_ids"]),
+        "endings": signature(echo.from_endings, prompt=TEXTS, endings=TEXT_LISTS),
+        "all_layers": signature(echo.from_texts, text_a=TEXTS),
     }
     tf.saved_model.save(echo, str(tmp_path), signatures=signatures)
     short, long = saved_model.load(str(tmp_path), "ids").predict([{"input_ids": [7]}, {"input_ids": [1, 2, 3]}])
@@ -231,7 +231,7 @@ def test_answers_are_without_padding_whatever_is_answered_beside_them(tmp_path):
     assert three["all_encoder_layers"] == [[[1.0]] * 3] * 3
 
 
-def test_tensorflow_serving_s_json(exported, model):
+def test_json_of_tensorflow_serving(exported, model):
     (expected,) = model.predict([{"text_a": "a b", "text_b": "c"}])
     rows = post(exported, '{"instances": [{"text_a": "a b", "text_b": "c"}, {"text_a": "", "text_b": "é"}]}')
     assert rows["predictions"][0]["label"] == expected["label"]
@@ -243,13 +243,13 @@ def test_tensorflow_serving_s_json(exported, model):
     assert_close(post(exported, ids)["predictions"][0]["probabilities"], expected["probabilities"], 1e-6)
 
 
-def test_ids_alone_need_no_operation_of_tensorflow_text_s(run_folder, tmp_path):
+def test_a_model_without_text_needs_no_operation_of_tensorflow_text(run_folder, tmp_path):
     export.export_run(run_folder, str(tmp_path / "ids"), ExportConfig(text=False))
     assert saved_model.load(str(tmp_path / "ids"), "ids").signatures == ["ids"]
     assert b"Wordpiece" not in (tmp_path / "ids" / "saved_model.pb").read_bytes()
 
 
-def test_bytes_for_litert_give_nearly_the_same(exported, model):
+def test_litert_model_gives_nearly_the_same(exported, model):
     from ai_edge_litert.interpreter import Interpreter
 
     inputs = {
@@ -277,7 +277,7 @@ def test_onnx_gives_the_same(run_folder, tmp_path):
     assert_close(logits, plain(**{name: tf.constant(values) for name, values in inputs.items()})["logits"], 1e-5)
 
 
-def test_the_folder_is_written_whole_or_not_at_all(run_folder, exported, tmp_path, monkeypatch):
+def test_no_incomplete_folder_is_left(run_folder, exported, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="model exists already"):
         export.export_run(run_folder, exported)
     with pytest.raises(InputError, match="there is no folder 'nowhere'"):
@@ -293,14 +293,14 @@ def test_the_folder_is_written_whole_or_not_at_all(run_folder, exported, tmp_pat
     assert os.listdir(tmp_path) == []
 
 
-def test_a_model_is_needed(tmp_path, exported):
+def test_a_missing_model_or_signature_is_refused(tmp_path, exported):
     with pytest.raises(InputError, match=r"has no saved_model\.pb"):
         saved_model.load(str(tmp_path))
-    with pytest.raises(InputError, match="has no signature 'oops', but ids, serving_default"):
+    with pytest.raises(InputError, match="has no signature 'oops'; it has ids, serving_default"):
         saved_model.load(exported, "oops")
 
 
-def test_a_run_s_folder_says_what_it_is(run_folder, tmp_path):
+def test_the_served_model_is_chosen_by_the_run_s_task(run_folder, tmp_path):
     def built(name, model, **settings):
         return export.build(write_run(tmp_path / name, model, **settings), ExportConfig()).served
 
@@ -338,13 +338,13 @@ def test_a_bilstm_is_exported_with_the_encoder_below_it(tmp_path):
 
 @pytest.fixture(scope="module")
 def feature_run(tmp_path_factory):
-    """An encoder, what was trained on its features, and the latter's folder."""
+    """An encoder, the tagger that was trained on its features, and the tagger's folder."""
     root = tmp_path_factory.mktemp("features")
     encoder, model = BertEncoder(config()), with_large_head(FeatureTagger(config(), 2, 5, BiLstmConfig(units=3)))
     checkpoint = str(root / "bert_model.ckpt")
     saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
-    how = {"encoder": checkpoint, "feature_layers": [-1, "embeddings"], "feature_combination": "concat"}
-    return encoder, model, write_run(root / "run", model, **TAGGING, **how, bilstm_units=3)
+    settings = {"encoder": checkpoint, "feature_layers": [-1, "embeddings"], "feature_combination": "concat"}
+    return encoder, model, write_run(root / "run", model, **TAGGING, **settings, bilstm_units=3)
 
 
 def test_a_tagger_by_features_is_exported_with_the_encoder_that_it_reads(feature_run, tmp_path):
@@ -362,18 +362,18 @@ def test_a_tagger_by_features_is_exported_with_the_encoder_that_it_reads(feature
         assert not np.any(np.delete(found["logits"][row], words, axis=0))
 
 
-def test_what_can_not_be_exported_of_a_bilstm_is_named(feature_run, tmp_path):
+def test_unsupported_exports_of_a_bilstm_are_refused(feature_run, tmp_path):
     _, model, folder = feature_run
-    for config_of_export, flag in (
+    for export_config, flag in (
         (ExportConfig(quantize="int8"), "export_quantize=int8"),
         (ExportConfig(onnx=True), "export_onnx"),
     ):
         with pytest.raises(InputError, match=f"--{flag}: a model with a BiLSTM is exported as a SavedModel only"):
-            export.build(folder, config_of_export)
+            export.build(folder, export_config)
     assert isinstance(export.build(folder, ExportConfig(dtype="bfloat16")).served, ServedFeatureTagger)
     lost = {"encoder": "gone.ckpt", "feature_layers": [-1], "feature_combination": "weighted_sum", "bilstm_units": 3}
     model = FeatureTagger(config(), 1, 5, BiLstmConfig(units=3), "weighted_sum")
-    with pytest.raises(InputError, match=r"lost reads features of the model .*: there is no checkpoint 'gone\.ckpt'"):
+    with pytest.raises(InputError, match=r"lost needs the features .*: there is no checkpoint 'gone\.ckpt'"):
         export.build(write_run(tmp_path / "lost", model, **TAGGING, **lost), ExportConfig())
 
 
@@ -390,7 +390,7 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
         export.build(str(tmp_path), ExportConfig(max_seq_length=33))
 
 
-def test_answers_have_the_threshold_that_was_tuned_for_the_model(tmp_path):
+def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp_path):
     model = with_large_head(SpanModel(config()))
     settings = {"task": "squad", "version_2_with_negative": True, "doc_stride": 3, "max_query_length": 4}
     folder = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **settings)

@@ -13,7 +13,7 @@ from tests.conftest import assert_close, golden_json, golden_lines, golden_path,
 
 
 @pytest.mark.parametrize(("strategy", "batch_size"), [("one_device", 32), ("mirrored", 3)])
-def test_activations_are_the_releases(tmp_path, strategy, batch_size):
+def test_activations_equal_the_releases(tmp_path, strategy, batch_size):
     settings = golden_json("extract_features/settings.json")
     strategy = build_strategy(DistributionConfig(strategy))
     with strategy.scope():
@@ -22,7 +22,15 @@ def test_activations_are_the_releases(tmp_path, strategy, batch_size):
     tokenizer = FullTokenizer(str(golden_path(settings["vocab"])), settings["do_lower_case"])
     examples = features.read_examples(str(golden_path("extract_features/input.txt")))
     layers = features.layer_numbers(settings["layers"], encoder.config.num_hidden_layers)
-    lines = features.extract(encoder, tokenizer, examples, layers, settings["max_seq_length"], batch_size, strategy)
+    lines = features.extract(
+        encoder,
+        tokenizer,
+        examples,
+        layers=layers,
+        max_seq_length=settings["max_seq_length"],
+        batch_size=batch_size,
+        strategy=strategy,
+    )
     path = tmp_path / "output.jsonl"
     features.write_features(str(path), lines, len(examples))
     ours = [json.loads(line) for line in path.read_text().splitlines()]
@@ -37,7 +45,7 @@ def test_activations_are_the_releases(tmp_path, strategy, batch_size):
             assert_close(values, [x["values"] for x in expected_token["layers"]], 5e-5)
 
 
-def test_lines_and_pairs(write):
+def test_texts_and_pairs_are_read(write):
     path = write("input.txt", " a b \r\nc ||| d\r\n\r\nno pair|||here\n")
     assert [(e.text_a, e.text_b) for e in features.read_examples(path)] == [
         ("a b", None),
@@ -47,7 +55,7 @@ def test_lines_and_pairs(write):
     ]
 
 
-def test_layers_that_do_not_exist():
+def test_unknown_layers_are_refused():
     assert features.layer_numbers("-1,0,-4", 4) == [-1, 0, -4]
     with pytest.raises(InputError, match="no layer -5 in a model of 4 layers"):
         features.layer_numbers("-1,-5", 4)

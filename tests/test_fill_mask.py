@@ -18,14 +18,14 @@ def folder(tmp_path_factory):
     config = tiny_config(vocab_size=len(PIECES), max_position_embeddings=8)
     model = PretrainingModel(config)
     bias = next(v for v in model.variables if v.path == "cls/predictions/output_bias")
-    bias.assign(np.linspace(0, 70, len(PIECES)))  # so that the order of the guesses is known
+    bias.assign(np.linspace(0, 70, len(PIECES)))  # makes the order of the guesses known
     saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(model.variables))
     (folder / "bert_config.json").write_text(config.to_json_string())
     (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     return folder
 
 
-def test_guesses_are_ordered_for_each_mask(folder):
+def test_guesses_for_each_mask_are_sorted(folder):
     filler = MaskFiller(str(folder))
     guesses = filler("a [MASK] B[MASK]", top=3)
     assert [[guess.token for guess in row] for row in guesses] == [["##c", "b", "a"]] * 2
@@ -36,12 +36,12 @@ def test_guesses_are_ordered_for_each_mask(folder):
 @pytest.mark.parametrize(
     ("text", "message"), [("a b", r"has no \[MASK\]"), ("a " * 6 + "[MASK]", "has 7 pieces, but the model takes 6")]
 )
-def test_texts_that_cannot_be_filled(folder, text, message):
+def test_bad_texts_are_refused(folder, text, message):
     with pytest.raises(InputError, match=message):
         MaskFiller(str(folder))(text)
 
 
-def test_a_model_without_the_head_is_named(tmp_path):
+def test_a_model_without_the_head_is_refused(tmp_path):
     encoder = BertEncoder(tiny_config())
     saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.variables))
     (tmp_path / "bert_config.json").write_text(tiny_config().to_json_string())

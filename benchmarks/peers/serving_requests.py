@@ -1,6 +1,6 @@
-"""What benchmarks/serving.py compares with: Hugging Face's BERT on PyTorch, or in ONNX Runtime, from text on.
+"""The contenders of benchmarks/serving.py: Hugging Face's tokenizer and BERT on PyTorch or in ONNX Runtime.
 
-Run by that script with another Python, which needs none of this project:
+benchmarks/serving.py runs this script with another Python, which does not need this project:
 
     python benchmarks/peers/serving_requests.py KIND CONFIG_JSON VOCAB_FILE THREADS FOLDER
 """
@@ -19,7 +19,7 @@ def main():
     runtime, dtype = kind.split()
     missing = [name for name in NEEDED[runtime] if importlib.util.find_spec(name) is None]
     if missing:
-        print(json.dumps({"missing": f"that Python has no {', '.join(missing)}"}), flush=True)
+        print(json.dumps({"missing": f"this Python has no {', '.join(missing)}"}), flush=True)
         return
     start = time.perf_counter()
     import torch
@@ -58,7 +58,7 @@ def main():
 
 
 def onnx_session(model, threads, path):
-    """The same weights in ONNX Runtime."""
+    """Returns a function that predicts with the same weights in ONNX Runtime."""
     import onnxruntime
     import torch
 

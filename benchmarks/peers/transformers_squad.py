@@ -1,12 +1,12 @@
-"""Fine-tunes with PyTorch and transformers on SQuAD and answers: what the README compares run_squad.py with.
+"""Fine-tunes on SQuAD with PyTorch and transformers, and answers; the README compares run_squad.py with this script.
 
     python benchmarks/peers/transformers_squad.py MODEL TRAIN_JSON DEV_JSON OUTPUT_DIR SEED
     python run_squad.py --predict_file=DEV_JSON --evaluate_file=OUTPUT_DIR/predictions.json ...
 
-Runs in an interpreter of its own, for neither library is one of this project's. Windows, labels and decoding are those
-of transformers' question-answering example, optimizer and batches (grouped by length) those of its training loop; the
-recipe is the one that the README gives. Takes about an hour on 2 cores. An answer is "" where no answer scores higher
-than the best one and the file is SQuAD 2.0's.
+It runs in another interpreter, because this project requires neither library. Windows, labels and decoding are the same
+as in transformers' question-answering example; the optimizer and the batches (grouped by length) are the same as in its
+training loop; the hyperparameters are those in the README. It takes about an hour on 2 cores. In SQuAD 2.0 the answer
+is "" if the score of no answer is higher than that of the best answer.
 """
 
 import json
@@ -23,7 +23,7 @@ N_BEST, LONGEST_ANSWER = 20, 30
 
 
 def read(path):
-    """The questions of a file, and whether some of them may have no answer."""
+    """Returns the questions of a file, and whether some of them may have no answer."""
     with open(path, encoding="utf-8") as reader:
         articles = json.load(reader)["data"]
     paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
@@ -32,7 +32,7 @@ def read(path):
 
 
 def windows_of(rows, tokenizer):
-    """Windows of the contexts, each with its question; the span is [CLS] where the answer isn't in the window."""
+    """Returns windows of the contexts with their questions; the span is [CLS] if the answer isn't in the window."""
     windows = []
     for row in rows:
         encoded = tokenizer(
@@ -53,7 +53,7 @@ def windows_of(rows, tokenizer):
 
 
 def answer_span(row, offsets):
-    """The first and the last token of the first right answer."""
+    """Returns the first and the last token of the first correct answer."""
     if not row["answers"]:
         return 0, 0
     begin = row["answers"][0]["answer_start"]
@@ -65,7 +65,7 @@ def answer_span(row, offsets):
 
 
 def tensors(windows):
-    """What the model reads, padded to the longest window."""
+    """Returns the model's inputs, padded to the longest window."""
     longest = max(len(window["input_ids"]) for window in windows)
     padded = {
         name: torch.tensor([window[name] + [0] * (longest - len(window[name])) for window in windows])
@@ -76,23 +76,23 @@ def tensors(windows):
 
 
 def batches(windows):
-    """Random batches of windows of like lengths, without end."""
+    """Yields random batches of windows of similar lengths without end."""
     while True:
         shuffled = random.sample(windows, len(windows))
-        found = []
+        epoch = []
         for begin in range(0, len(windows), 16 * BATCH):
             part = sorted(shuffled[begin : begin + 16 * BATCH], key=lambda window: -len(window["input_ids"]))
-            found += [part[i : i + BATCH] for i in range(0, len(part) - BATCH + 1, BATCH)]
-        random.shuffle(found)
-        yield from found
+            epoch += [part[i : i + BATCH] for i in range(0, len(part) - BATCH + 1, BATCH)]
+        random.shuffle(epoch)
+        yield from epoch
 
 
 def train(model, windows, steps):
-    """Trains for some steps."""
-    plain = ("bias", "LayerNorm.weight")
+    """Trains for a number of steps."""
+    exempt = ("bias", "LayerNorm.weight")  # without weight decay
     groups = [
-        {"params": [p for name, p in model.named_parameters() if name.endswith(plain) == undecayed], "weight_decay": w}
-        for undecayed, w in ((False, 0.01), (True, 0.0))
+        {"params": [p for name, p in model.named_parameters() if name.endswith(exempt) == is_exempt], "weight_decay": w}
+        for is_exempt, w in ((False, 0.01), (True, 0.0))
     ]
     optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, int(steps * WARMUP), steps)
@@ -113,7 +113,7 @@ def train(model, windows, steps):
 
 @torch.inference_mode()
 def answer(model, windows, may_be_none):
-    """The best answer to each question, by its id."""
+    """Returns the best answer to each question, by its id."""
     model.eval()
     best, no_answer = {}, {}
     by_length = sorted(windows, key=lambda window: len(window["input_ids"]))
@@ -127,8 +127,8 @@ def answer(model, windows, may_be_none):
             for i in np.argsort(-starts)[:N_BEST]:
                 for j in np.argsort(-ends)[:N_BEST]:
                     if offsets[i] and offsets[j] and i <= j < i + LONGEST_ANSWER:
-                        found = starts[i] + ends[j], context[offsets[i][0] : offsets[j][1]]
-                        best[qas_id] = max(best.get(qas_id, (-np.inf, "")), found, key=lambda scored: scored[0])
+                        scored_text = starts[i] + ends[j], context[offsets[i][0] : offsets[j][1]]
+                        best[qas_id] = max(best.get(qas_id, (-np.inf, "")), scored_text, key=lambda scored: scored[0])
     return {
         qas_id: "" if may_be_none and score > best.get(qas_id, (-np.inf, ""))[0] else best.get(qas_id, (0, ""))[1]
         for qas_id, score in no_answer.items()

@@ -1,10 +1,10 @@
-"""Fine-tunes with PyTorch and transformers, as many steps at a time as it is told to; see benchmarks/finetune.py.
+"""Fine-tunes with PyTorch and transformers, in portions of a given number of steps; see benchmarks/finetune.py.
 
     python transformers_training.py config_dir examples.jsonl dtype batch_size threads
 
-Runs in an interpreter of its own, for neither library is one of this project's. For each number on standard input that
-many training steps are made, and the seconds they took are printed. Batches, padding, optimizer and precision are those
-that transformers' own training loop has by default (with --bf16).
+It runs in another interpreter, because this project requires neither library. For each number on standard input it runs
+that many training steps and prints their seconds. Batches, padding, optimizer and precision are the defaults of
+transformers' own training loop (with --bf16).
 """
 
 import json
@@ -17,7 +17,7 @@ from transformers import AutoConfig, BertForSequenceClassification, get_linear_s
 
 
 def batches(examples, batch_size):
-    """Random batches without end, each padded to its longest sequence."""
+    """Yields random batches without end, each padded to its longest sequence."""
     while True:
         random.shuffle(examples)
         for start in range(0, len(examples) - batch_size + 1, batch_size):
@@ -40,10 +40,10 @@ def main():
     with open(examples_file, encoding="utf-8") as reader:
         data = batches([json.loads(line) for line in reader], int(batch_size))
     model = BertForSequenceClassification(AutoConfig.from_pretrained(config_dir)).train()
-    plain = ("bias", "LayerNorm.weight")
+    exempt = ("bias", "LayerNorm.weight")  # without weight decay
     groups = [
-        {"params": [p for name, p in model.named_parameters() if name.endswith(plain) == undecayed], "weight_decay": w}
-        for undecayed, w in ((False, 0.01), (True, 0.0))
+        {"params": [p for name, p in model.named_parameters() if name.endswith(exempt) == is_exempt], "weight_decay": w}
+        for is_exempt, w in ((False, 0.01), (True, 0.0))
     ]
     optimizer = torch.optim.AdamW(groups, lr=5e-5, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 100, 10000)

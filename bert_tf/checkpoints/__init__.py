@@ -1,6 +1,13 @@
-"""Weights on disk: read in any format, restored into a model, saved; and what else lies in a run's folder.
+"""Reads, restores and saves weights, and keeps the other files of a run's folder.
 
-Imports `runtime`, `tokenization`, `sequences`, `model` and the encoder.
+Imports only from lower layers: `runtime`, `config`, `tokenization`, `sequences`, `model` and `encoder`. `features`,
+`training` and everything above may import it. It offers the functions listed in `__all__`, and:
+
+- `restoring`: opens a checkpoint of any known format and restores it into a model.
+- `foreign_names`: translates the variable names of Hugging Face and Model Garden.
+- `saver`: writes checkpoints in the release's format, and removes old ones.
+- `run_directory`: writes and reads the settings of a run, and finds the folder of its best checkpoint.
+- `pretrained`: `load`, which returns an encoder together with its tokenizer and its config.
 """
 
 from bert_tf.checkpoints.restoring import (

@@ -1,23 +1,21 @@
-"""What Hugging Face and Model Garden call the released variables: two tables, each written once and used both ways.
+"""The names that Hugging Face and Model Garden give to the released variables.
 
-The released name is the reference; ours are the same. A foreign name comes with the transposition or the shape that
-its tensor needs.
+The released names are the reference, and this project uses them too. The table for Hugging Face is used in both
+directions, the one for Model Garden only for reading.
 """
 
 import re
 from collections.abc import Iterable
 
-# Released names, as patterns, of what is not part of the encoder.
+# Pattern of the released names of variables that are not part of the encoder.
 HEADS = r"(cls/.*|output_weights|output_bias)"
-# What fine-tuning may put on the encoder: an output layer, and below it a BiLSTM, which no other format has a name for.
-PUT_ON_TOP = rf"({HEADS}|bilstm/.*)"
-# What a training run adds to a released checkpoint.
-TRAINING_STATE = r"(global_step|.*/(adam_[mv]|lamb_[mv])|loss_scale/.*)"
+# Pattern of the variables that fine-tuning may add: an output layer, and a BiLSTM, which has no name in other formats.
+ADDED_BY_FINE_TUNING = rf"({HEADS}|bilstm/.*)"
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------------------
 
-# Heads have names of their own; the word "layer" and the leaves are rewritten by rule below.
+# The names of heads follow no rule. For all others, rules rewrite "layer_N" and the last part of the name.
 _HF_HEADS = {
     "cls/predictions/output_bias": "cls.predictions.bias",
     "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
@@ -29,25 +27,24 @@ _HF_HEADS = {
 }
 _HF_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
-# Tensors of Hugging Face's that repeat others (the decoder is tied to the embeddings and to predictions.bias) or
-# hold no weights.
-HF_REPEATS = r"(.*embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias))"
+# Tensors of Hugging Face that copy others (the decoder shares the embeddings and predictions.bias) or hold no weights.
+HF_COPIES = r"(.*embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias))"
 
 
 def released_to_hf(name: str) -> str:
-    """bert/encoder/layer_0/output/dense/kernel -> bert.encoder.layer.0.output.dense.weight."""
+    """For example bert/encoder/layer_0/output/dense/kernel -> bert.encoder.layer.0.output.dense.weight."""
     if name in _HF_HEADS:
         return _HF_HEADS[name]
     *folders, leaf = re.sub(r"layer_(\d+)", r"layer/\1", name).split("/")
-    # Embedding tables are the leaves of their released path, and modules with a weight there.
+    # The released path of an embedding table ends with the table; Hugging Face has a module there, with a weight.
     return ".".join([*folders, _HF_LEAVES[leaf]] if leaf in _HF_LEAVES else [*folders, leaf, "weight"])
 
 
 def hf_to_released(name: str) -> str | None:
-    """The inverse of `released_to_hf`; None for a name that follows none of its rules.
+    """The inverse of `released_to_hf`; None for an unknown name.
 
-    Models saved without heads lack the leading "bert."; the first conversions called LayerNorm's variables gamma and
-    beta.
+    It also accepts names without the leading "bert.", which models saved without heads have, and "gamma" and "beta" in
+    layer normalisation, which the first converted models have.
     """
     heads = {hf: released for released, hf in _HF_HEADS.items()}
     if name in heads:
@@ -67,7 +64,7 @@ def hf_to_released(name: str) -> str | None:
 
 
 def hf_is_transposed(released_name: str) -> bool:
-    """PyTorch's linear layers store [out, in], the release's kernels [in, out]."""
+    """Whether Hugging Face stores the tensor transposed: PyTorch's kernels are [out, in], the release's [in, out]."""
     return released_name.endswith("/kernel")
 
 
@@ -75,7 +72,7 @@ def hf_is_transposed(released_name: str) -> bool:
 
 _GARDEN_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
-# Object path below the encoder -> released path below bert/. {block} stands for one transformer layer.
+# Path of an object in the encoder -> released path, without bert/.
 _GARDEN_EMBEDDINGS = {
     "_embedding_layer/embeddings": "embeddings/word_embeddings",
     "_position_embedding_layer/embeddings": "embeddings/position_embeddings",
@@ -95,7 +92,7 @@ _GARDEN_BLOCK = {
     "_output_dense": "output/dense",
     "_output_layer_norm": "output/LayerNorm",
 }
-# The functional encoder numbers its layers instead: these four, the blocks, the pooler.
+# The functional encoder numbers its layers instead: first these four, then the blocks, then the pooler.
 _GARDEN_NUMBERED = (
     "_embedding_layer",
     "_position_embedding_layer",
@@ -116,20 +113,20 @@ _GARDEN_IGNORED = (
 
 
 def garden_names(names: Iterable[str]) -> tuple[dict[str, str], list[str], list[str]]:
-    """Reads the names in a Model Garden checkpoint.
+    """Translates the names in a Model Garden checkpoint.
 
     Returns:
-      Released name -> stored name; the stored names that are left out on purpose (optimizer slots, counters,
-      repeats, other heads); and those that nobody knows.
+      A dict from released to stored names; the stored names that are ignored on purpose (optimizer slots, counters,
+      copies, other heads); and the unknown stored names.
     """
     stored = sorted(names)
-    last = max((int(m.group(1)) for n in stored if (m := re.search(r"layer_with_weights-(\d+)/", n))), default=-1)
+    last_layer = max((int(m.group(1)) for n in stored if (m := re.search(r"layer_with_weights-(\d+)/", n))), default=-1)
     known: dict[str, str] = {}
     ignored: list[str] = []
     unknown: list[str] = []
     for name in stored:
         path = name.removesuffix(_GARDEN_SUFFIX)
-        released = None if re.fullmatch(_GARDEN_IGNORED, path) else _garden_to_released(path, last)
+        released = None if re.fullmatch(_GARDEN_IGNORED, path) else _garden_to_released(path, last_layer)
         if released is not None:
             known.setdefault(released, name)
         else:
@@ -137,7 +134,7 @@ def garden_names(names: Iterable[str]) -> tuple[dict[str, str], list[str], list[
     return known, ignored, unknown
 
 
-def _garden_to_released(path: str, last: int) -> str | None:
+def _garden_to_released(path: str, last_layer: int) -> str | None:
     if path.removeprefix("model/") in _GARDEN_HEAD:
         return _GARDEN_HEAD[path.removeprefix("model/")]
     path = re.sub(r"^(model/|bert/|encoder/)+", "", path)
@@ -146,7 +143,7 @@ def _garden_to_released(path: str, last: int) -> str | None:
         number, rest = int(numbered.group(1)), path[numbered.end() :]
         if number < len(_GARDEN_NUMBERED):
             path = f"{_GARDEN_NUMBERED[number]}/{rest}"
-        elif number == last and rest in ("kernel", "bias"):
+        elif number == last_layer and rest in ("kernel", "bias"):
             path = f"_pooler_layer/{rest}"
         else:
             path = f"_transformer_layers/{number - len(_GARDEN_NUMBERED)}/{rest}"

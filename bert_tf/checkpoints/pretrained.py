@@ -1,7 +1,8 @@
-"""`bert_tf.load`: a pre-trained or fine-tuned encoder from any format, with its tokenizer and config."""
+"""`bert_tf.load`: loads a pre-trained or fine-tuned encoder of any format, with its tokenizer and its config."""
 
 import dataclasses
 import os
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,13 +22,13 @@ _CONFIG_FILES = (run_directory.CONFIG_FILE, "config.json")
 
 @dataclasses.dataclass(frozen=True)
 class LoadedBert:
-    """What `load` returns: an encoder of texts, and what it is made of.
+    """The result of `load`. Call it with texts to encode them.
 
     Attributes:
-      encoder: call it with input_ids [B, T] (and input_mask, segment_ids), arrays or tensors; see `BertEncoder`.
-      tokenizer: None where there is no vocabulary beside the checkpoint.
-      config: of the encoder.
-      source: the checkpoint, for reading what else it holds.
+      encoder: takes input_ids [B, T] (and input_mask, segment_ids) as arrays or tensors; see `BertEncoder`.
+      tokenizer: the tokenizer; None if there is no vocabulary in the checkpoint's folder.
+      config: the config of the encoder.
+      source: the checkpoint, which may contain more than the encoder.
     """
 
     encoder: BertEncoder
@@ -36,32 +37,34 @@ class LoadedBert:
     source: checkpoints.CheckpointSource
 
     def masked_lm(self, flag_name: str) -> MaskedLMHead | None:
-        """The checkpoint's masked-LM head, which reads the encoder's embedding table; None where it has none.
+        """Loads the masked-LM head, which also uses the encoder's embedding table; None if the checkpoint has none.
 
         Args:
-          flag_name: how the user knows the checkpoint, for messages.
+          flag_name: the flag that gave the checkpoint, for messages.
 
         Raises:
-          InputError: if it has a part of one, or one of another size.
+          InputError: if a part of the head is missing, or if it has another size.
         """
         if "cls/predictions/output_bias" not in self.source.shapes:
             return None
         head = MaskedLMHead(self.config)
         variables = checkpoints.named_variables(head.variables)
-        # What else is in the checkpoint, `load` has accounted for.
+        # `load` has already checked the rest of the checkpoint.
         checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", flag_name=flag_name)
         return head
 
     def __call__(self, *texts: str | tuple[str, str], max_seq_length: int | None = None) -> EncoderOutput:
-        """Encodes texts, and pairs of texts; B of them at once.
+        """Encodes a batch of B texts or pairs of texts.
 
         Args:
-          *texts: each becomes [CLS] A [SEP], or [CLS] A [SEP] B [SEP].
-          max_seq_length: longer ones are cut as for fine-tuning; by default as many pieces as the model has
-            positions. T is the length of the longest.
+          *texts: a text becomes [CLS] A [SEP], a pair becomes [CLS] A [SEP] B [SEP].
+          max_seq_length: longer sequences are cut as in fine-tuning; by default the number of the model's positions.
+
+        Returns:
+          The encoder's output; its length T is that of the longest sequence.
 
         Raises:
-          InputError: if there are no texts, no vocabulary, or more positions than the model has.
+          InputError: if no text is given, if there is no vocabulary, or if the model has too few positions.
         """
         if not texts:
             raise InputError("no text is given, but at least one is needed.")
@@ -85,39 +88,72 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
     """Loads an encoder.
 
     Args:
-      path: a folder or a checkpoint prefix, in the release's, Hugging Face's, Model Garden's or our own format; the
-        config (bert_config.json or config.json) and vocab.txt lie beside it.
-      do_lower_case: the tokenizer's casing; by default that of the run, or else what the vocabulary's letters say.
-      dtype: of `BertEncoder`.
+      path: a folder or a checkpoint prefix, in the format of the release, of Hugging Face, of Model Garden or of this
+        project; bert_config.json (or config.json) and vocab.txt are in the same folder.
+      do_lower_case: the tokenizer's casing. By default it is read from the run's or the tokenizer's settings, or
+        derived from the letters in the vocabulary.
+      dtype: see `BertEncoder`.
 
     Raises:
-      InputError: if something is missing, or doesn't fit together.
+      InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
     """
-    checkpoint = checkpoints.find_checkpoint(path, "load()")
-    folder = run_directory.folder_of_checkpoint(checkpoint)
-    config = BertConfig.from_json_file(find_config(folder, "load()"), "load()")
+    checkpoint, config, tokenizer = find_model(path, "load()", do_lower_case)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
     encoder, _ = restored_encoder(config, source, "load()", dtype=dtype)
-    vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
-    tokenizer = None
-    if files.exists(vocab_file):
-        if do_lower_case is None:
-            do_lower_case = _recorded_casing(folder, vocab_file)
-        tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint)
-        config.check_vocabulary(len(tokenizer.vocab), vocab_file)
     return LoadedBert(encoder, tokenizer, config, source)
+
+
+class ModelFiles(NamedTuple):
+    """The parts of a pre-trained model.
+
+    Attributes:
+      checkpoint: the prefix or the file of the checkpoint.
+      config: the config of the encoder.
+      tokenizer: None if there is no vocabulary in the folder of the checkpoint.
+    """
+
+    checkpoint: str
+    config: BertConfig
+    tokenizer: FullTokenizer | None
+
+
+def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> ModelFiles:
+    """Finds a model's checkpoint, config and vocabulary; the arguments are those of `load`.
+
+    Args:
+      path: a folder or a checkpoint prefix.
+      flag_name: the flag or function that got the path, for messages.
+      do_lower_case: the tokenizer's casing.
+
+    Raises:
+      InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
+    """
+    checkpoint = checkpoints.find_checkpoint(path, flag_name)
+    folder = run_directory.folder_of_checkpoint(checkpoint)
+    config = BertConfig.from_json_file(find_config(folder, flag_name), flag_name)
+    vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
+    if not files.exists(vocab_file):
+        return ModelFiles(checkpoint, config, None)
+    if do_lower_case is None:
+        do_lower_case = _recorded_casing(folder, vocab_file)
+    tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint)
+    config.check_vocabulary(len(tokenizer.vocab), vocab_file)
+    return ModelFiles(checkpoint, config, tokenizer)
 
 
 def restored_encoder(
     config: BertConfig, source: checkpoints.CheckpointSource, flag_name: str = "--init_checkpoint", **encoder_options
 ) -> tuple[BertEncoder, checkpoints.RestoreSummary]:
-    """An encoder with a checkpoint's weights, left to right if the checkpoint's was; and what was read.
+    """Builds an encoder and restores a checkpoint into it. It is left-to-right if the checkpoint's encoder was.
 
     Args:
-      config: of the encoder.
-      source: the checkpoint; what is in it besides an encoder is left out.
-      flag_name: how the user knows it, for messages.
+      config: the config of the encoder.
+      source: the checkpoint; its heads are ignored.
+      flag_name: the flag that gave the checkpoint, for messages.
       encoder_options: see `BertEncoder`.
+
+    Returns:
+      The encoder, and which variables were restored.
 
     Raises:
       InputError: if the config and the checkpoint don't fit together.
@@ -128,10 +164,10 @@ def restored_encoder(
 
 
 def find_config(folder: str, flag_name: str) -> str:
-    """The config file in a folder; the release's name goes first.
+    """Finds the config file in a folder: bert_config.json, or else config.json.
 
     Raises:
-      InputError: if there is none.
+      InputError: if the folder contains neither.
     """
     for name in _CONFIG_FILES:
         if files.exists(os.path.join(folder, name)):
@@ -140,7 +176,7 @@ def find_config(folder: str, flag_name: str) -> str:
 
 
 def _recorded_casing(folder: str, vocab_file: str) -> bool:
-    """What the run or the tokenizer's settings say, or else the vocabulary's letters."""
+    """Reads `do_lower_case` from the run's or the tokenizer's settings, or guesses it from the vocabulary."""
     recorded = run_directory.recorded(folder).get("do_lower_case")
     if recorded is not None:
         return recorded

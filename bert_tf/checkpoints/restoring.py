@@ -1,11 +1,10 @@
-"""Checkpoints: reads the release's, Hugging Face's, Model Garden's and our own.
+"""Opens checkpoints in the formats of the release, of Hugging Face and of Model Garden, and restores them into models.
 
-A training run writes the release's format (a TensorFlow bundle whose keys are the variables' released names, with
-`global_step` and the optimizer's slots), so our own checkpoints load in the original code, and a released one is read
-by the same lines as our own.
+Training runs of this project write the release's format: a TensorFlow bundle with the released variable names,
+`global_step` and the optimizer's slots. So the original code can load them, and one function reads both kinds.
 
-Loading is total: every variable of the model and every tensor of the source is either matched or in a list that says
-why not. Anything else is an error.
+Every variable of the model needs a tensor in the checkpoint, and every tensor needs a variable. The caller may allow
+exceptions by name; any other difference is an error.
 """
 
 import dataclasses
@@ -24,6 +23,7 @@ from bert_tf.checkpoints import foreign_names, run_directory
 from bert_tf.checkpoints.saver import latest_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
+from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
@@ -35,14 +35,14 @@ _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointSource:
-    """A checkpoint in any format, seen through the released names.
+    """A checkpoint in any format, with the released names for its tensors.
 
     Attributes:
-      path: what was opened.
-      kind: "tf1" (the release's and ours), "hf" or "garden".
+      path: the file or the prefix that was opened.
+      kind: "tf1" (the release's format, which is also ours), "hf" or "garden".
       shapes: released name -> shape, for every tensor that has a released name.
-      read: gives the tensor of a released name.
-      ignored: the source's own names of what is left out on purpose.
+      read: returns the tensor with a released name.
+      ignored: stored names of the tensors that are ignored on purpose.
     """
 
     path: str
@@ -53,15 +53,15 @@ class CheckpointSource:
 
 
 def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> CheckpointSource:
-    """Opens a checkpoint, recognised by what it is.
+    """Opens a checkpoint and recognises its format.
 
     Args:
-      path: a TensorFlow checkpoint's prefix (the release's, Model Garden's, ours); a training folder; a folder with
-        `model.safetensors`, or that file.
-      flag_name: how the user knows it, for messages.
+      path: the prefix of a TensorFlow checkpoint (the release's, Model Garden's or ours), a training folder, a folder
+        with `model.safetensors`, or that file.
+      flag_name: the flag that gave the path, for messages.
 
     Raises:
-      InputError: if there is none, or it can't be read; pickled PyTorch files are refused.
+      InputError: if there is no checkpoint, if it can't be read, or if it is a pickled PyTorch file.
     """
     prefix = find_checkpoint(path, flag_name)
     if prefix.endswith(".safetensors"):
@@ -78,25 +78,28 @@ def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> Checkpoi
 
 
 def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
-    """The prefix or the file that `path` stands for.
+    """Finds the checkpoint prefix or the safetensors file for a path.
 
-    In a folder the order is: the checkpoint that a training run is judged with (of several trials that of the best, and
-    there the one that did best on the dev set if it was kept, or else the newest), `model.safetensors`, the one
-    TensorFlow checkpoint that lies there.
+    In a folder, this is the first of the following that exists:
+
+    1. The checkpoint with which a training run is evaluated: the best one on the dev set if the run kept it, otherwise
+       the newest one. If the folder contains several trials, those of the best trial are used.
+    2. `model.safetensors`.
+    3. The only TensorFlow checkpoint in the folder.
 
     Raises:
-      InputError: if there is none, several, or only a pickled one.
+      InputError: if there is no checkpoint, more than one, or only a pickled one.
     """
     pickled = (
-        "is a pickled PyTorch file. It would run whatever code it holds when loaded, so it is never read. "
+        "is a pickled PyTorch file. It is never read, because loading it would run whatever code it holds. "
         "Save the model as safetensors (in Hugging Face: model.save_pretrained(..., safe_serialization=True))."
     )
     if path.endswith(_PICKLE_SUFFIXES):
         raise InputError(f"{flag_name}: {path} {pickled}")
     if files.is_folder(path):
-        judged = latest_checkpoint(run_directory.judged_folder(run_directory.folder_of_model(path)))
-        if judged:
-            return judged
+        evaluated = latest_checkpoint(run_directory.evaluated_folder(run_directory.folder_of_model(path)))
+        if evaluated:
+            return evaluated
         if files.exists(os.path.join(path, SAFETENSORS_FILE)):
             return os.path.join(path, SAFETENSORS_FILE)
         names = files.list_folder(path)
@@ -140,10 +143,10 @@ def _open_hf(path: str, flag_name: str) -> CheckpointSource:
     ignored: list[str] = []
     for name in tensors:
         released = foreign_names.hf_to_released(name)
-        if re.fullmatch(foreign_names.HF_REPEATS, name):
+        if re.fullmatch(foreign_names.HF_COPIES, name):
             ignored.append(name)
         elif released is None:
-            raise InputError(f"{flag_name}: {path} holds {name!r}, which is no tensor of a BERT model.")
+            raise InputError(f"{flag_name}: {path} holds {name!r}, which is not the name of a tensor of BERT.")
         else:
             stored[released] = name
 
@@ -175,7 +178,8 @@ def _open_garden(prefix: str, reader: Any, flag_name: str) -> CheckpointSource:
         )
 
     def shape(released: str) -> tuple[int, ...]:
-        # Model Garden keeps the heads apart: [H, N, D], [N, D] and [N, D, H] are the release's [H, H] and [H].
+        # Model Garden has separate axes for N heads of size D: [H, N, D], [N, D, H] and [N, D], where the release has
+        # [H, H], [H, H] and [H].
         dims = tuple(stored_shapes[stored[released]])
         if re.search(r"attention/self/\w+/kernel$", released) and len(dims) == 3:
             return dims[0], dims[1] * dims[2]
@@ -191,18 +195,18 @@ def _open_garden(prefix: str, reader: Any, flag_name: str) -> CheckpointSource:
     return CheckpointSource(prefix, "garden", {name: shape(name) for name in stored}, read, tuple(ignored))
 
 
-# --- Into a model -----------------------------------------------------------------------------------------------------
+# --- Restoring --------------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class RestoreSummary:
-    """What became of each variable and each tensor.
+    """Says which variables were restored, and which tensors were not used.
 
     Attributes:
-      source: the checkpoint.
-      matched: names of the variables that were read.
-      fresh: names of the variables that keep their initial value.
-      ignored: names in the source that no variable wanted, on purpose.
+      source: path of the checkpoint.
+      matched: names of the variables that were restored.
+      fresh: names of the variables that keep their initial values.
+      ignored: names of the source's tensors that were ignored on purpose.
     """
 
     source: str
@@ -211,15 +215,15 @@ class RestoreSummary:
     ignored: tuple[str, ...]
 
     def __str__(self) -> str:
-        others = [name for name in self.ignored if not re.fullmatch(foreign_names.TRAINING_STATE, name)]
+        others = [name for name in self.ignored if not re.fullmatch(TRAINING_STATE, name)]
         state = ["training state"] if len(others) < len(self.ignored) else []
         return (
             f"Read {self.source}: {len(self.matched)} variables matched; {len(self.fresh)} left fresh"
-            f"{_named(self.fresh)}; {len(self.ignored)} ignored in the source{_named(state + others)}."
+            f"{_listed(self.fresh)}; {len(self.ignored)} ignored in the source{_listed(state + others)}."
         )
 
 
-def _named(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     return f" ({shown})" if names else ""
 
@@ -227,30 +231,30 @@ def _named(names: Sequence[str]) -> str:
 def restore(
     variables: Mapping[str, tf.Variable],
     source: CheckpointSource,
-    may_be_fresh: str = foreign_names.PUT_ON_TOP,
-    may_be_ignored: str = f"{foreign_names.PUT_ON_TOP}|{foreign_names.TRAINING_STATE}",
+    may_be_fresh: str = foreign_names.ADDED_BY_FINE_TUNING,
+    may_be_ignored: str = f"{foreign_names.ADDED_BY_FINE_TUNING}|{TRAINING_STATE}",
     flag_name: str = "--init_checkpoint",
 ) -> RestoreSummary:
-    """Assigns every variable its tensor.
+    """Assigns each variable its tensor of a checkpoint.
 
     Args:
       variables: released name -> variable.
-      source: where the tensors come from.
-      may_be_fresh: pattern of the variables that the source may lack.
-      may_be_ignored: pattern of the source's tensors that the model may lack.
-      flag_name: how the user knows the source, for messages.
+      source: the checkpoint.
+      may_be_fresh: pattern of the variables that the checkpoint may lack.
+      may_be_ignored: pattern of the tensors that the model may lack.
+      flag_name: the flag that gave the checkpoint, for messages.
 
     Raises:
-      InputError: names every variable the source lacks, every tensor the model lacks, and every shape that differs.
-        Nothing is assigned then.
+      InputError: if other variables or tensors are missing, or if shapes differ; names all of them. No variable is
+        changed in this case.
     """
-    # Hugging Face's span and masked-LM models have no pooler, and neither uses it.
+    # Hugging Face's question-answering and masked-LM models are stored without the pooler, which they don't use.
     if source.kind == "hf" and not any(name.startswith("bert/pooler/") for name in source.shapes):
         may_be_fresh = f"{may_be_fresh}|bert/pooler/.*"
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-    problems = _problems(shapes, source.shapes, may_be_fresh, may_be_ignored)
-    if problems:
-        raise _misfit(source, problems, flag_name)
+    mismatches = _mismatches(shapes, source.shapes, may_be_fresh, may_be_ignored)
+    if mismatches:
+        raise _mismatch_error(source, mismatches, flag_name)
     matched = [name for name in variables if name in source.shapes]
     for name in matched:
         variables[name].assign(source.read(name))
@@ -262,63 +266,63 @@ def restore(
     )
 
 
-def _problems(
-    wanted: Mapping[str, tuple[int, ...]],
+def _mismatches(
+    expected: Mapping[str, tuple[int, ...]],
     found: Mapping[str, tuple[int, ...]],
     may_be_fresh: str,
     may_be_ignored: str,
 ) -> list[str]:
-    """What keeps a model (names and shapes wanted) and a checkpoint (those found) from fitting together."""
+    """Describes the differences between the expected shapes of a model and the shapes found in a checkpoint."""
     return [
         *(
             f"{name} has shape {list(found[name])} in the checkpoint, but {list(shape)} in the model"
-            for name, shape in wanted.items()
+            for name, shape in expected.items()
             if name in found and found[name] != shape
         ),
         *(
             f"{name} is in the model, but not in the checkpoint"
-            for name in wanted
+            for name in expected
             if name not in found and not re.fullmatch(may_be_fresh, name)
         ),
         *(
             f"{name} is in the checkpoint, but not in the model"
             for name in found
-            if name not in wanted and not re.fullmatch(may_be_ignored, name)
+            if name not in expected and not re.fullmatch(may_be_ignored, name)
         ),
     ]
 
 
-def _misfit(source: CheckpointSource, problems: Sequence[str], flag_name: str) -> InputError:
-    shown = "\n  ".join(problems[:20]) + (f"\n  and {len(problems) - 20} more" if len(problems) > 20 else "")
+def _mismatch_error(source: CheckpointSource, mismatches: Sequence[str], flag_name: str) -> InputError:
+    shown = "\n  ".join(mismatches[:20]) + (f"\n  and {len(mismatches) - 20} more" if len(mismatches) > 20 else "")
     return InputError(
         f"{flag_name}: {source.path} doesn't fit the model:\n  {shown}\n"
-        "Check that the config is the checkpoint's own, and that a fine-tuned checkpoint is read for its own task."
+        "Check that the config belongs to the checkpoint, and that a fine-tuned checkpoint is used for its own task."
     )
 
 
 def named_variables(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:
-    """Keras variables by their paths, which are their released names."""
+    """A dict of variables by path; the path of a variable is its released name."""
     return {variable.path: variable.value for variable in variables}
 
 
 def without(source: CheckpointSource, pattern: str) -> CheckpointSource:
-    """A checkpoint as if it lacked the tensors whose released names match a pattern."""
-    left_out = tuple(name for name in source.shapes if re.fullmatch(pattern, name))
-    shapes = {name: shape for name, shape in source.shapes.items() if name not in left_out}
-    return dataclasses.replace(source, shapes=shapes, ignored=(*source.ignored, *left_out))
+    """The same checkpoint without those tensors that have released names which match the pattern."""
+    removed = tuple(name for name in source.shapes if re.fullmatch(pattern, name))
+    shapes = {name: shape for name, shape in source.shapes.items() if name not in removed}
+    return dataclasses.replace(source, shapes=shapes, ignored=(*source.ignored, *removed))
 
 
 def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: str) -> dict[str, np.ndarray]:
-    """All of a checkpoint's weights, checked against a config; training state is left out.
+    """Reads all weights of a checkpoint, without training state, after comparing them with a config.
 
     Raises:
-      InputError: if the encoder isn't the config's, or a tensor is neither encoder nor head.
+      InputError: if the encoder doesn't match the config, or if a tensor belongs neither to the encoder nor to a head.
     """
     expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config).variables}
-    weights = [name for name in source.shapes if not re.fullmatch(foreign_names.TRAINING_STATE, name)]
-    problems = _problems(
+    weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
+    mismatches = _mismatches(
         expected, {name: source.shapes[name] for name in weights}, "bert/pooler/.*", foreign_names.HEADS
     )
-    if problems:
-        raise _misfit(source, problems, flag_name)
+    if mismatches:
+        raise _mismatch_error(source, mismatches, flag_name)
     return {name: source.read(name) for name in weights}

@@ -1,4 +1,4 @@
-"""What a run leaves in its folder so that it can be repeated, resumed and used."""
+"""The files in a run's folder that are needed to repeat, to resume and to use the run."""
 
 import importlib.metadata
 import os
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from bert_tf import __version__
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.model.bilstm import BiLstmConfig
@@ -19,15 +20,15 @@ VOCAB_FILE = "vocab.txt"
 RUN_FILE = "run.json"
 # The classes of a fine-tuned model, in the order of their ids.
 LABELS_FILE = "labels.json"
-# The weights that did best on the dev set, if they are kept.
+# The checkpoint with the best score on the dev set, if the run keeps it.
 BEST_FOLDER = "best"
-# Runs with different hyperparameters, of which the best one is used.
+# Runs with different hyperparameters; only the best one is used later.
 TRIALS_FOLDER = "trials"
 
-# More changes than these are counted only.
-_NAMED_CHANGES = 20
+# An error message lists at most this number of changed settings, and counts the others.
+_MAX_LISTED_CHANGES = 20
 
-_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "tf-models-official", "numpy")
+_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
 
 
 def prepare(
@@ -36,20 +37,22 @@ def prepare(
     vocab_file: str,
     flags: Mapping[str, Any],
     resume_settings: Mapping[str, Any],
+    *,
     allow_changes: bool = False,
 ) -> None:
-    """Records a run's settings in its folder, after checking them against those it began with.
+    """Writes a run's settings to its folder. If the run is resumed, first compares them with the recorded ones.
 
     Args:
-      output_dir: the run's folder; made if need be.
-      config: the model's.
-      vocab_file: the vocabulary; "" where none is known.
-      flags: all of the program's flags, for the record.
-      resume_settings: what must stay the same while a run is resumed: flags that change the weights, and the data.
-      allow_changes: resume all the same.
+      output_dir: the run's folder; made if it doesn't exist.
+      config: the model's config.
+      vocab_file: the vocabulary; "" if it isn't known.
+      flags: the values of all flags of the program; they are recorded, but not compared.
+      resume_settings: the settings that must stay the same when the run is resumed: the flags that influence the
+        weights, and the data.
+      allow_changes: resume even if they have changed.
 
     Raises:
-      InputError: if there is a checkpoint to resume from, and a resume setting has changed; names all that have.
+      InputError: if there is a checkpoint to resume from, and resume settings have changed; names the changes.
     """
     if not output_dir:
         raise InputError("--output_dir is needed, but it is not given.")
@@ -71,7 +74,8 @@ def prepare(
             "program": os.path.basename(sys.argv[0]),
             "flags": dict(flags),
             "resume_settings": resume_settings,
-            "versions": {"python": sys.version.split()[0]} | {p: importlib.metadata.version(p) for p in _PACKAGES},
+            "versions": {"python": sys.version.split()[0], "bert-tf": __version__}
+            | {package: importlib.metadata.version(package) for package in _PACKAGES},
             "git_commit": git_commit(),
         },
     )
@@ -80,16 +84,16 @@ def prepare(
 def _check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], output_dir: str) -> None:
     changes = _differences("", before, now)
     if changes:
-        more = [f"and {len(changes) - _NAMED_CHANGES} more"] if len(changes) > _NAMED_CHANGES else []
+        more = [f"and {len(changes) - _MAX_LISTED_CHANGES} more"] if len(changes) > _MAX_LISTED_CHANGES else []
         raise InputError(
             f"--output_dir: {output_dir} holds a run that began with other settings:\n  "
-            + "\n  ".join(changes[:_NAMED_CHANGES] + more)
+            + "\n  ".join(changes[:_MAX_LISTED_CHANGES] + more)
             + "\nUse another folder, go back to those settings, or pass --allow_changes to resume with the new ones."
         )
 
 
 def _differences(name: str, before: Any, now: Any) -> list[str]:
-    """What differs between two values of a setting, named down to the parts that do."""
+    """Describes the differences between two values of a setting; nested values are compared part by part."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         pairs = [(f"{name}: {key}" if name else key, before.get(key), now.get(key)) for key in {**before, **now}]
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
@@ -100,38 +104,38 @@ def _differences(name: str, before: Any, now: Any) -> list[str]:
 
 
 def read(output_dir: str) -> dict[str, Any]:
-    """What `prepare` recorded.
+    """Reads the file that `prepare` wrote.
 
     Raises:
-      InputError: if the folder is not that of a run.
+      InputError: if the folder is not a run's folder.
     """
     values = files.read_json(os.path.join(output_dir, RUN_FILE), "--output_dir")
-    # Runs of version 1.0 call the resume settings so.
+    # Runs of version 1.0 use the key "decisive" for the resume settings.
     return {"resume_settings": values.pop("decisive", {}), **values}
 
 
 def recorded(checkpoint: str) -> dict[str, Any]:
-    """The resume settings of the run that a checkpoint belongs to; none where the folder is not that of a run.
+    """The resume settings of the run that a checkpoint belongs to; empty if its folder is not a run's folder.
 
     Args:
-      checkpoint: a run's folder, or that of its best weights, or the name of a checkpoint in one of them.
+      checkpoint: a run's folder, its subfolder with the best checkpoint, or a checkpoint prefix in one of these.
     """
     folder = folder_of_checkpoint(checkpoint)
     return read(folder)["resume_settings"] if files.exists(os.path.join(folder, RUN_FILE)) else {}
 
 
 def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:
-    """The BiLSTM that was fine-tuned with a checkpoint's encoder; None if there was none.
+    """The BiLSTM's config if the run of a checkpoint trained one; otherwise None.
 
     Args:
-      checkpoint: see `recorded`; None for a model that starts afresh.
+      checkpoint: see `recorded`; None for a model without a checkpoint.
     """
     settings = recorded(checkpoint) if checkpoint else {}
     return BiLstmConfig(settings["bilstm_layers"], settings["bilstm_units"]) if "bilstm_layers" in settings else None
 
 
 def folder_of_checkpoint(checkpoint: str) -> str:
-    """The folder in which a checkpoint's config, vocabulary and settings are.
+    """The folder that contains the config, the vocabulary and the settings of a checkpoint.
 
     Args:
       checkpoint: see `recorded`.
@@ -142,12 +146,12 @@ def folder_of_checkpoint(checkpoint: str) -> str:
 
 
 def folder_of_model(folder: str) -> str:
-    """The folder of a run's checkpoints: the folder itself or, where it holds trials, that of the best one.
+    """The folder of the run to use: the folder itself or, if it contains several trials, the folder of the best trial.
 
-    Only the best of several trials keeps its checkpoints.
+    The best trial is the only one that keeps its checkpoints.
 
     Raises:
-      InputError: if there are trials, but not exactly one has checkpoints.
+      InputError: if there are trials, but no trial or more than one has checkpoints.
     """
     trials = os.path.join(folder, TRIALS_FOLDER)
     if _has_checkpoint(folder) or not files.is_folder(trials):
@@ -155,36 +159,36 @@ def folder_of_model(folder: str) -> str:
     kept = [path for name in files.list_folder(trials) if _has_checkpoint(path := os.path.join(trials, name))]
     if len(kept) != 1:
         raise InputError(
-            f"{folder} holds trials, of which {len(kept)} have checkpoints, where those of the best one are expected. "
-            "Finish the trials, or name the folder of one."
+            f"{folder} holds trials, of which {len(kept)} have checkpoints, but only the best trial is expected to "
+            "have them. Finish the trials, or give the folder of one trial."
         )
     return kept[0]
 
 
-def judged_folder(output_dir: str) -> str:
-    """Where the weights are that a run is judged with: those that did best on the dev set if kept, or else the last."""
+def evaluated_folder(output_dir: str) -> str:
+    """The folder of the checkpoint to evaluate: the best one on the dev set if it was kept, or else the newest one."""
     best = os.path.join(output_dir, BEST_FOLDER)
     return best if saver.latest_checkpoint(best) else output_dir
 
 
 def _has_checkpoint(folder: str) -> bool:
-    return saver.latest_checkpoint(judged_folder(folder)) is not None
+    return saver.latest_checkpoint(evaluated_folder(folder)) is not None
 
 
 def recorded_labels(output_dir: str) -> list[str] | None:
-    """The classes that a run in a folder was trained with; None if none are recorded."""
+    """The classes that the run in a folder was trained with; None if they are not recorded."""
     path = os.path.join(output_dir, LABELS_FILE)
     return files.read_json(path, "--output_dir") if files.exists(path) else None
 
 
 def is_causal(checkpoint: str | None) -> bool:
-    """Whether each position of a checkpoint's model sees only what is before it.
+    """Whether the checkpoint's model is left-to-right: each position sees only itself and the positions before it.
 
-    So it is if the model was pre-trained left to right, or fine-tuned from one that was: the paper keeps the constraint
-    (section 5.1), for taking it away at fine-tuning did harm.
+    A model that was pre-trained left to right is also fine-tuned left to right, as in the paper (section 5.1), where
+    removing the constraint for fine-tuning made the results worse.
 
     Args:
-      checkpoint: see `recorded`; None for a model that starts afresh.
+      checkpoint: see `recorded`; None for a model without a checkpoint.
     """
     if not checkpoint:
         return False
@@ -193,15 +197,17 @@ def is_causal(checkpoint: str | None) -> bool:
 
 
 def git_commit() -> str:
-    """The commit of this code, with "+changes" where files differ from it; "" outside a checkout."""
-    folder = os.path.dirname(os.path.abspath(__file__))
+    """The Git commit of this code, with "+changes" if files differ from it; "" if Git does not track this file."""
+    folder, name = os.path.split(os.path.abspath(__file__))
 
-    def ask(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
+    def git(*arguments: str) -> str:
+        completed = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=False)
+        return completed.stdout.strip() if completed.returncode == 0 else ""
 
     try:
-        commit = ask("rev-parse", "HEAD")
-        return commit + ("+changes" if commit and ask("status", "--porcelain", "--untracked-files=no") else "")
+        if not git("ls-files", name):  # an installed package, perhaps inside the checkout of another project
+            return ""
+        commit = git("rev-parse", "HEAD")
+        return commit + ("+changes" if commit and git("status", "--porcelain", "--untracked-files=no") else "")
     except FileNotFoundError:  # git is not installed
         return ""

@@ -1,7 +1,7 @@
-"""The checkpoints that a training run leaves: written whole, recorded in order, the oldest removed.
+"""Writes the checkpoints of a training run completely or not at all, lists them in order, and removes the oldest.
 
-They are in the release's format: a TensorFlow bundle whose keys are the variables' released names, with `global_step`
-and the optimizer's slots.
+They have the release's format: a TensorFlow bundle with the released variable names, `global_step` and the optimizer's
+slots.
 """
 
 import json
@@ -17,7 +17,7 @@ from bert_tf.runtime.files import InputError
 
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Variable | tf.Tensor | np.ndarray]) -> None:
-    """Writes a checkpoint in the release's format; the bundle writer renames it into place when it is whole."""
+    """Writes a checkpoint in the release's format. The files get their final names when they are complete."""
     files.make_folder(os.path.dirname(prefix))
     names = sorted(tensors)
     with tf.device("/cpu:0"):
@@ -30,13 +30,13 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Variable | tf.Tensor 
 
 
 def latest_checkpoint(folder: str) -> str | None:
-    """The prefix of the newest whole checkpoint of a training run, or None."""
+    """The prefix of the newest checkpoint of a training run that has an index file; None if there is none."""
     recorded = [prefix for prefix in _recorded_checkpoints(folder) if files.exists(f"{prefix}.index")]
     return recorded[-1] if recorded else None
 
 
 def _recorded_checkpoints(folder: str) -> list[str]:
-    """What the folder's `checkpoint` file lists, oldest first."""
+    """The prefixes that the folder's `checkpoint` file lists, oldest first."""
     state_file = os.path.join(folder, "checkpoint")
     if not files.exists(state_file):
         return []
@@ -46,7 +46,7 @@ def _recorded_checkpoints(folder: str) -> list[str]:
 
 
 def remove_checkpoints(folder: str) -> None:
-    """Removes all checkpoints of a training run; fine if there are none."""
+    """Removes all checkpoints of a training run, if there are any."""
     recorded = _recorded_checkpoints(folder)
     files.remove(os.path.join(folder, "checkpoint"))
     for prefix in recorded:
@@ -59,11 +59,11 @@ def _remove_checkpoint(prefix: str) -> None:
 
 
 class CheckpointSaver:
-    """Saves the last few checkpoints of a run as model.ckpt-STEP, under the names the release uses.
+    """Saves checkpoints as model.ckpt-STEP, as the release names them, and keeps the newest ones.
 
     Args:
-      folder: the run's.
-      keep_checkpoint_max: how many are kept; 0 for all.
+      folder: the run's folder.
+      keep_checkpoint_max: how many checkpoints are kept; 0 for all.
     """
 
     def __init__(self, folder: str, keep_checkpoint_max: int) -> None:
@@ -71,10 +71,10 @@ class CheckpointSaver:
         self.keep_checkpoint_max = keep_checkpoint_max
 
     def save(self, step: int, tensors: Mapping[str, tf.Variable]) -> str:
-        """Writes a checkpoint, records it as the newest, and then removes what is one too many.
+        """Writes a checkpoint, lists it as the newest, and then removes the oldest ones if there are too many.
 
         Raises:
-          InputError: if the disk is full; what was saved before is untouched.
+          InputError: if the disk is full. Earlier checkpoints are not changed.
         """
         prefix = os.path.join(self.folder, f"model.ckpt-{step}")
         try:
@@ -86,7 +86,8 @@ class CheckpointSaver:
         except (tf.errors.ResourceExhaustedError, OSError) as error:
             raise InputError(
                 f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} ({error}). "
-                "The checkpoints before it are intact; make room and start again to go on from the last one."
+                "The earlier checkpoints are intact. Free some disk space and start again; the run then resumes from "
+                "the last one."
             ) from None
         for old in surplus:
             _remove_checkpoint(old)

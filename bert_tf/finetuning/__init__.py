@@ -1,4 +1,15 @@
-"""Fine-tuning, whatever the task: features in memory, models, a run, and the choice between several.
+"""Fine-tuning of any task: features in memory, models, a run, and the choice between several runs.
 
-Imports `training` and what is below it; a task brings its rows and rules (see `task`).
+    feature_sets      tokenized examples in memory, and the batch of each training step
+    hyperparameters   the values that are chosen on the dev set, and the grid of a sweep
+    models            the encoder with one output layer: classes, tags or answer spans
+    task              the interface that every task implements
+    run               one task, one model and one folder: tokenize, train, restore, predict
+    selection         evaluation during training: the best weights, and early stopping
+    trials            several runs with different hyperparameters; the best one is used
+    workflow          all steps from the data to the results, as a program's flags ask for them
+    reports           tables, curves and result files of a run
+
+`serving`, `tasks` and the programs import this package. It imports `training`, `pretraining` and the layers below. A
+task implements `task.Task`, or `workflow.ReportingTask`, and a program calls `workflow.carry_out`.
 """

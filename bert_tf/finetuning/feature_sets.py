@@ -1,10 +1,11 @@
-"""Tokenized examples in memory, and which of them make the batch of each training step.
+"""Tokenized examples in memory, and the choice of examples for the batch of each training step.
 
-Sequences are stored as long as they are. A batch is padded to the shortest length of a fixed list that holds its
-longest sequence. Training goes through shuffled epochs, laid end to end and cut into batches, so every epoch shows
-every example once. Where the training set is large enough, examples of similar length are put into the same batch,
-which saves padding: the batches of an epoch are cut into windows of `WINDOW_BATCHES`; the examples of a window are
-sorted by length, cut into batches again, and the batches shuffled. The batch of any step is a function of (seed, step).
+Sequences are stored without padding. A batch is padded to the shortest length in a fixed list that is enough for its
+longest sequence. The examples are shuffled in every epoch; the epochs are laid end to end and cut into batches, so that
+every epoch contains every example once. If the training set is large enough, examples of similar length are put into
+the same batch, which saves padding: the batches of an epoch are cut into windows of `WINDOW_BATCHES`; the examples of a
+window are sorted by length and cut into batches again, and these batches are shuffled. The batch of any step depends
+only on (seed, step).
 
 Axis letters: B batch, C choices (sequences of one example), T tokens.
 """
@@ -21,32 +22,33 @@ import numpy as np
 from bert_tf.runtime.files import InputError
 
 WINDOW_BATCHES = 16
-# Fewer batches an epoch make so few windows that much the same examples meet in every epoch.
-GROUPED_FROM_BATCHES = 4 * WINDOW_BATCHES
+# With fewer batches per epoch there are so few windows that nearly the same examples share a batch in every epoch.
+MIN_BATCHES_TO_GROUP = 4 * WINDOW_BATCHES
 
 
-def bucket_lengths(max_seq_length: int, few: bool) -> list[int]:
-    """The lengths that batches are padded to.
+def bucket_lengths(max_seq_length: int, compiled: bool) -> list[int]:
+    """Returns the lengths that batches are padded to, in ascending order.
 
     Args:
-      max_seq_length: the longest.
-      few: where each length is compiled anew (XLA), the steps double; elsewhere they are multiples of 8.
+      max_seq_length: the greatest length.
+      compiled: whether the step is compiled for each length (XLA). Then there are few lengths, powers of 2; otherwise
+        all multiples of 8.
     """
-    lengths = [32 << i for i in range(16)] if few else range(8, max_seq_length, 8)
+    lengths = [32 << i for i in range(16)] if compiled else range(8, max_seq_length, 8)
     return [length for length in lengths if length < max_seq_length] + [max_seq_length]
 
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSet:
-    """Examples as the model reads them, unpadded.
+    """Tokenized examples without padding.
 
     Attributes:
       input_ids: the ids of all sequences, end to end (int32).
-      lengths: how many ids each sequence has.
-      first_lengths: how many of them belong to segment 0; the rest are segment 1.
-      per_example: arrays with a row for each example: labels, positions...
-      per_token: arrays with a row for each of `input_ids`, with what their padding is: tags...
-      choices: sequences of one example (C); 1 but for multiple choice.
+      lengths: the number of ids in each sequence.
+      first_lengths: the number of ids in segment 0 of each sequence; the other ids belong to segment 1.
+      per_example: arrays with one row per example, such as labels or positions.
+      per_token: arrays with one row per element of `input_ids`, such as tags, each with its padding value.
+      choices: the number of sequences in one example (C); 1 except for multiple choice.
     """
 
     input_ids: np.ndarray
@@ -63,7 +65,7 @@ class FeatureSet:
         per_example: Mapping[str, np.ndarray] | None = None,
         choices: int = 1,
     ) -> "FeatureSet":
-        """Stores (ids, segment_ids) pairs, as `packing.join_segments` makes them."""
+        """Stores (ids, segment_ids) pairs, as `packing.join_segments` returns them."""
         lengths = np.array([len(ids) for ids, _ in sequences], np.int32)
         ids = itertools.chain.from_iterable(ids for ids, _ in sequences)
         return cls(
@@ -78,7 +80,7 @@ class FeatureSet:
     def joined(
         cls, parts: Sequence["FeatureSet"], per_example: Mapping[str, np.ndarray], choices: int = 1
     ) -> "FeatureSet":
-        """The sequences of several sets as one; what is per example comes for the whole."""
+        """Joins the sequences of several sets; `per_example` holds the rows for the examples of all sets."""
         return cls(
             input_ids=np.concatenate([part.input_ids for part in parts]),
             lengths=np.concatenate([part.lengths for part in parts]),
@@ -88,26 +90,26 @@ class FeatureSet:
         )
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
         return len(self.lengths) // self.choices
 
     @property
     def token_names(self) -> set[str]:
-        """What a batch holds for each token."""
+        """The names of the batch's arrays that have one value per token."""
         return {"input_ids", "input_mask", "segment_ids", *self.per_token}
 
     @functools.cached_property
     def longest(self) -> np.ndarray:
-        """Each example's longest sequence."""
+        """The length of the longest sequence of each example."""
         return self.lengths.reshape(-1, self.choices).max(axis=1)
 
     def longest_of(self, examples: np.ndarray) -> np.ndarray:
-        """The longest sequence of some examples, each."""
+        """The length of the longest sequence of each of these examples."""
         return self.longest[examples]
 
     @property
     def max_length(self) -> int:
-        """The longest sequence of all."""
+        """The length of the longest sequence of all."""
         return int(self.longest.max(initial=0))
 
     @functools.cached_property
@@ -118,36 +120,37 @@ class FeatureSet:
         """Pads some examples into one batch.
 
         Args:
-          examples: their numbers [B].
-          length: T, at least that of the longest.
+          examples: the numbers of the examples [B].
+          length: T, at least the length of the longest sequence.
 
         Returns:
-          input_ids, input_mask, segment_ids and what is per token [B*C, T, ...]; what is per example [B, ...].
+          input_ids, input_mask, segment_ids and the arrays of `per_token` [B*C, T, ...]; those of `per_example`
+          [B, ...].
         """
         rows = (examples[:, None] * self.choices + np.arange(self.choices)).reshape(-1)
-        places = np.arange(length)
-        mask = places < self.lengths[rows, None]
-        source = np.where(mask, self._starts[rows, None] + places, 0)
+        positions = np.arange(length)
+        mask = positions < self.lengths[rows, None]
+        source = np.where(mask, self._starts[rows, None] + positions, 0)
         batch = {
             "input_ids": np.where(mask, self.input_ids[source], 0),
             "input_mask": mask.astype(np.int32),
-            "segment_ids": (mask & (places >= self.first_lengths[rows, None])).astype(np.int32),
+            "segment_ids": (mask & (positions >= self.first_lengths[rows, None])).astype(np.int32),
         }
         for name, (values, padding) in self.per_token.items():
-            shown = mask.reshape(mask.shape + (1,) * (values.ndim - 1))
-            batch[name] = np.where(shown, values[source], values.dtype.type(padding))
+            is_token = mask.reshape(mask.shape + (1,) * (values.ndim - 1))
+            batch[name] = np.where(is_token, values[source], values.dtype.type(padding))
         return batch | {name: values[examples] for name, values in self.per_example.items()}
 
 
 class LazyFeatures:
-    """A large training set, whose examples are tokenised when a batch first needs them: training starts at once.
+    """A large training set, which tokenizes an example when a batch first needs it, so that training starts at once.
 
-    To a `BatchSampler` it is the same as the `FeatureSet` of all examples.
+    A `BatchSampler` draws the same batches from it as from the `FeatureSet` of all examples.
 
     Args:
       examples: the rows.
-      featurize: the features of some rows, in their order; a row's must not depend on the others.
-      max_length: no sequence is longer.
+      featurize: returns the features of some rows, in their order; those of a row must not depend on other rows.
+      max_length: an upper bound of the sequences' lengths.
     """
 
     def __init__(
@@ -156,60 +159,60 @@ class LazyFeatures:
         self.max_length = max_length
         self._examples = examples
         self._featurize = featurize
-        self._parts: list[FeatureSet] = []  # what was tokenised together
-        self._part = np.full(len(examples), -1)  # where each example is, and at which place there
-        self._place = np.zeros(len(examples), np.int64)
+        self._parts: list[FeatureSet] = []  # examples that were tokenized together
+        self._part_of_example = np.full(len(examples), -1)  # the part that holds each example, and its number there
+        self._number_in_part = np.zeros(len(examples), np.int64)
         self._longest = np.zeros(len(examples), np.int32)
-        self._lock = threading.Lock()  # the input pipeline of a trial may still run while the next one's begins
+        self._lock = threading.Lock()  # the input pipelines of two successive trials may run at the same time
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
         return len(self._examples)
 
     @property
     def token_names(self) -> set[str]:
-        """What a batch holds for each token."""
+        """The names of the batch's arrays that have one value per token."""
         self._tokenize(np.zeros(1, np.int64))
         return self._parts[0].token_names
 
     def longest_of(self, examples: np.ndarray) -> np.ndarray:
-        """The longest sequence of some examples, each."""
+        """The length of the longest sequence of each of these examples."""
         self._tokenize(examples)
         return self._longest[examples]
 
     def batch(self, examples: np.ndarray, length: int) -> dict[str, np.ndarray]:
         """See `FeatureSet.batch`."""
         self._tokenize(examples)
-        parts = self._part[examples]
+        parts = self._part_of_example[examples]
         batch: dict[str, np.ndarray] = {}
         for part in np.unique(parts):
-            where = np.flatnonzero(parts == part)
-            for name, rows in self._parts[part].batch(self._place[examples[where]], length).items():
-                of_each = (len(rows) // len(where), *rows.shape[1:])  # C sequences, but one label
-                whole = batch.setdefault(name, np.empty((len(examples), *of_each), rows.dtype))
-                whole[where] = rows.reshape(len(where), *of_each)
-        return {name: whole.reshape(-1, *whole.shape[2:]) for name, whole in batch.items()}
+            selected = np.flatnonzero(parts == part)
+            for name, rows in self._parts[part].batch(self._number_in_part[examples[selected]], length).items():
+                shape = (len(rows) // len(selected), *rows.shape[1:])  # an example has C sequences, but one label
+                merged = batch.setdefault(name, np.empty((len(examples), *shape), rows.dtype))
+                merged[selected] = rows.reshape(len(selected), *shape)
+        return {name: merged.reshape(-1, *merged.shape[2:]) for name, merged in batch.items()}
 
     def _tokenize(self, examples: np.ndarray) -> None:
         with self._lock:
-            missing = np.unique(examples[self._part[examples] < 0])
+            missing = np.unique(examples[self._part_of_example[examples] < 0])
             if missing.size:
                 part = self._featurize([self._examples[i] for i in missing])
                 self._parts.append(part)
                 self._longest[missing] = part.longest
-                self._place[missing] = np.arange(len(missing))
-                self._part[missing] = len(self._parts) - 1
+                self._number_in_part[missing] = np.arange(len(missing))
+                self._part_of_example[missing] = len(self._parts) - 1
 
 
 class BatchSampler:
-    """Which examples make the batch of each training step.
+    """Chooses the examples of each training step's batch.
 
     Args:
       features: the training set.
-      batch_size: examples in a step (B).
-      seed: of all shuffles.
-      buckets: the lengths that batches are padded to, ascending; the last holds every sequence.
-      group_by_length: put examples of similar length into the same batch.
+      batch_size: the number of examples in a step (B).
+      seed: the seed of all shuffles.
+      buckets: the lengths that batches are padded to, ascending; the last one is enough for every sequence.
+      group_by_length: whether examples of similar length are put into the same batch.
 
     Raises:
       InputError: if there are no examples.
@@ -234,39 +237,39 @@ class BatchSampler:
         self._window = functools.lru_cache(maxsize=2)(self._window)
 
     def examples(self, step: int) -> np.ndarray:
-        """The numbers of the examples of a step [B]."""
+        """Returns the numbers of a step's examples [B]."""
         epoch = step * self.batch_size // len(self.features)
-        # The steps [first, behind) whose batches lie in this epoch altogether; the others end it or begin it.
+        # The batches of the steps [first, end) lie entirely in this epoch; other batches share it with a second epoch.
         first = -(-epoch * len(self.features) // self.batch_size)
-        behind = (epoch + 1) * len(self.features) // self.batch_size
-        if not self.group_by_length or not first <= step < behind:
-            return self._drawn(step, 1)
-        window, place = divmod(step - first, WINDOW_BATCHES)
+        end = (epoch + 1) * len(self.features) // self.batch_size
+        if not self.group_by_length or not first <= step < end:
+            return self._shuffled(step, 1)
+        window, number = divmod(step - first, WINDOW_BATCHES)
         begin = first + window * WINDOW_BATCHES
-        return self._window(begin, min(WINDOW_BATCHES, behind - begin))[place]
+        return self._window(begin, min(WINDOW_BATCHES, end - begin))[number]
 
     def batch(self, step: int) -> dict[str, np.ndarray]:
-        """The padded batch of a step."""
+        """Returns the padded batch of a step."""
         examples = self.examples(step)
         return self.features.batch(examples, self.bucket(examples))
 
     def bucket(self, examples: np.ndarray) -> int:
-        """The shortest length of the list that holds these examples."""
+        """Returns the shortest length of `buckets` that is enough for these examples."""
         return int(self.buckets[np.searchsorted(self.buckets, self.features.longest_of(examples).max())])
 
     def _epoch(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.features))
 
-    def _drawn(self, step: int, steps: int) -> np.ndarray:
-        """The examples of some steps, in the random order of their epochs."""
-        places = np.arange(step * self.batch_size, (step + steps) * self.batch_size)
-        epochs, offsets = np.divmod(places, len(self.features))
+    def _shuffled(self, step: int, steps: int) -> np.ndarray:
+        """Returns the examples of `steps` steps from `step` on, in the random order of their epochs [steps * B]."""
+        positions = np.arange(step * self.batch_size, (step + steps) * self.batch_size)
+        epochs, offsets = np.divmod(positions, len(self.features))
         return np.concatenate([self._epoch(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)])
 
     def _window(self, begin: int, steps: int) -> np.ndarray:
-        """The examples of some steps of an epoch, from that of `begin` on, grouped by length [steps, B]."""
-        drawn = self._drawn(begin, steps)
-        by_length = drawn[np.argsort(self.features.longest_of(drawn), kind="stable")]
+        """Returns the examples of `steps` steps from `begin` on, grouped by length [steps, B]."""
+        shuffled = self._shuffled(begin, steps)
+        by_length = shuffled[np.argsort(self.features.longest_of(shuffled), kind="stable")]
         batches = by_length.reshape(steps, self.batch_size)
         return batches[np.random.default_rng([self.seed, 1, begin]).permutation(steps)]
 
@@ -274,12 +277,12 @@ class BatchSampler:
 def batches_by_length(
     features: FeatureSet, batch_size: int, buckets: Sequence[int]
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """All examples, shortest first, in batches of one size: for evaluation and prediction.
+    """Yields all examples in batches of one size, shortest examples first, for evaluation and prediction.
 
-    The last batch is filled up with its own last example.
+    The last batch is filled up with copies of its last example.
 
     Yields:
-      The numbers of the examples that the batch is for, and the batch.
+      The numbers of the examples, without the copies, and the batch.
     """
     order = np.argsort(features.longest, kind="stable")
     for start in range(0, len(order), batch_size):

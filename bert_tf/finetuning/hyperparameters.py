@@ -1,4 +1,4 @@
-"""The hyperparameters that the paper varies when it fine-tunes, as values."""
+"""The hyperparameters that the paper varies when it fine-tunes."""
 
 import dataclasses
 import itertools
@@ -12,17 +12,17 @@ from bert_tf.training.contract import TrainingConfig
 def count_steps(
     num_examples: int, train_batch_size: int, num_train_epochs: float, warmup_proportion: float
 ) -> tuple[int, int]:
-    """Training and warm-up steps, as the release counts them.
+    """Returns the numbers of training and warm-up steps, as the release counts them.
 
     Raises:
-      InputError: if there is not one whole batch, or no batch has that size.
+      InputError: if there is less than one step, or the batch size is below 1.
     """
     if train_batch_size < 1:
-        raise InputError(f"a training batch of {train_batch_size} examples is asked for, but at least 1 is expected.")
+        raise InputError(f"--train_batch_size is {train_batch_size}, but at least 1 is expected.")
     steps = int(num_examples / train_batch_size * num_train_epochs)
     if steps < 1:
         raise InputError(
-            f"{num_examples} training examples make no step with --train_batch_size={train_batch_size} and "
+            f"{num_examples} training examples are less than one step with --train_batch_size={train_batch_size} and "
             f"--num_train_epochs={num_train_epochs}. Use a smaller batch or more epochs."
         )
     return steps, int(steps * warmup_proportion)
@@ -30,14 +30,14 @@ def count_steps(
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameters:
-    """What the paper chooses by the dev set (appendix A.3), and the seed.
+    """The values that the paper chooses on the dev set (appendix A.3), and the seed.
 
     Attributes:
-      train_batch_size: examples in a step.
-      learning_rate: the peak.
-      num_train_epochs: how often the training set is gone through. On small sets many more than the paper's 2 to 4
-        make training more stable (Mosbach et al., 2021, recommend 20, with bias correction).
-      seed: of the output layer, the order of the data, and dropout.
+      train_batch_size: the number of examples in a step.
+      learning_rate: the peak learning rate.
+      num_train_epochs: the number of passes over the training set. On small sets, many more than the paper's 2 to 4
+        epochs make training more stable (Mosbach et al., 2021, recommend 20, with bias correction).
+      seed: the seed of the output layer, the order of the data, and dropout.
     """
 
     train_batch_size: int
@@ -53,10 +53,10 @@ class Hyperparameters:
     def applied_to(
         self, config: TrainingConfig, output_dir: str, num_examples: int, warmup_proportion: float
     ) -> TrainingConfig:
-        """A training config with these values and their number of steps.
+        """Returns a training config with these values and the number of steps that follows from them.
 
         Raises:
-          InputError: if there is not one whole batch.
+          InputError: if there is less than one step.
         """
         steps, warmup_steps = count_steps(num_examples, self.train_batch_size, self.num_train_epochs, warmup_proportion)
         optimizer = dataclasses.replace(
@@ -75,17 +75,17 @@ class Hyperparameters:
 
 
 def fresh_top_layers(config: BertConfig, count: int) -> str:
-    """A pattern of the variables to start afresh when the top layers are: the last blocks', and the pooler's.
+    """Returns a pattern that matches the variables of the top blocks and the pooler, which are to be initialised anew.
 
-    The top layers are the most specific to pre-training, and letting go of them helps on small data sets (Zhang et
-    al., 2021, "Revisiting Few-sample BERT Fine-tuning").
+    The top layers are the most specific to pre-training, and initialising them anew helps on small data sets (Zhang
+    et al., 2021, "Revisiting Few-sample BERT Fine-tuning").
 
     Args:
-      config: of the encoder.
-      count: how many blocks; 0 for none, and the pooler stays too.
+      config: the encoder's config.
+      count: the number of blocks; with 0 the pooler is kept too, and the pattern is empty.
 
     Raises:
-      InputError: if there are not that many.
+      InputError: if the encoder has fewer blocks.
     """
     if not 0 <= count <= config.num_hidden_layers:
         raise InputError(f"--reinit_layers is {count}, but the model has {config.num_hidden_layers} layers.")
@@ -96,6 +96,6 @@ def fresh_top_layers(config: BertConfig, count: int) -> str:
 def hyperparameter_grid(
     batch_sizes: Sequence[int], learning_rates: Sequence[float], epochs: Sequence[float], seeds: Sequence[int]
 ) -> list[Hyperparameters]:
-    """All combinations, each once; those that differ by their seed alone next to one another."""
+    """Returns all combinations, each once; those that differ only in the seed are adjacent."""
     combinations = itertools.product(batch_sizes, learning_rates, epochs, seeds)
     return list(dict.fromkeys(Hyperparameters(*values) for values in combinations))

@@ -1,6 +1,6 @@
 """The encoder with one output layer, as the paper fine-tunes it (section 4, Figure 4).
 
-Axis letters: B batch, T tokens, W width of what the output layer reads, C classes or choices.
+Axis letters: B batch, T tokens, W width of the output layer's input, C classes or choices.
 """
 
 import abc
@@ -15,20 +15,20 @@ from bert_tf.model.dropout import fold_in
 from bert_tf.model.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
 from bert_tf.training.contract import Batch, MetricSums
 
-# How a classifier's logits are read: one class of several; one number; any number of classes.
+# What a classifier predicts: one class of several; one number; any number of classes.
 PROBLEMS = ("classification", "regression", "multi_label")
 
 
 class EncoderModel:
-    """The encoder, and what an output layer reads of it; subclasses bring the output layer.
+    """The encoder and the input of an output layer; subclasses add the output layer.
 
-    The paper fine-tunes its left-to-right encoder with a BiLSTM on it too (section 5.1, Table 5). Tokens are then read
-    from the BiLSTM, and so are sequences: not from the pooled output, but from what both directions end with (see
-    `BiLstm.summary`; the paper doesn't say).
+    The paper also fine-tunes its left-to-right encoder with a BiLSTM on top (section 5.1, Table 5). The states of
+    tokens are then those of the BiLSTM, and a sequence is represented by the last states of both directions instead of
+    the pooled output (see `BiLstm.summary`). The paper does not say which representation it uses.
 
     Args:
-      config: of the encoder.
-      bilstm: sizes of the BiLSTM; None for none.
+      config: the encoder's config.
+      bilstm: the sizes of the BiLSTM; None for a model without one.
       encoder_options: see `BertEncoder`.
     """
 
@@ -39,16 +39,16 @@ class EncoderModel:
         self.width = config.hidden_size if self.bilstm is None else self.bilstm.output_width
 
     def collect_variables(self, head: LinearHead, reads_tokens: bool) -> None:
-        """Sets `variables`, and `trained_variables`, once the output layer is there."""
-        on_top = head.variables if self.bilstm is None else self.bilstm.variables + head.variables
-        self.variables = self.encoder.variables + on_top
+        """Sets `variables` and `trained_variables`; subclasses call it when the output layer is built."""
+        top_variables = head.variables if self.bilstm is None else self.bilstm.variables + head.variables
+        self.variables = self.encoder.variables + top_variables
         self.trained_variables = self.variables
         if reads_tokens or self.bilstm is not None:
-            # Nothing reads the pooler, so it gets no gradient: as released, it is neither decayed nor given slots.
+            # The pooler is not used, so it gets no gradient. As in the release, it has no weight decay and no slots.
             self.trained_variables = [v for v in self.variables if not v.path.startswith("bert/pooler/")]
 
     def encode(self, batch: Batch, seed: tf.Tensor | None) -> EncoderOutput:
-        """input_ids, input_mask, segment_ids [B, T] -> what the encoder says."""
+        """input_ids, input_mask, segment_ids [B, T] -> the encoder's output."""
         return self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seed=seed)
 
     def token_states(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
@@ -64,20 +64,20 @@ class EncoderModel:
         return self.bilstm.summary(output.sequence_output, batch["input_mask"])
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """Floating-point operations of a training step's products; those of the output layer are too few to count."""
+        """Floating-point operations of a training step's matrix products; the output layer's few are not counted."""
         forward = self.encoder.flops(batch["input_ids"])
         return 3.0 * (forward if self.bilstm is None else forward + self.bilstm.flops(batch["input_mask"]))
 
 
 class ClassifierModel(EncoderModel):
-    """Classes, or a number, from the pooled output.
+    """Predicts classes, or a number, from the pooled output.
 
     Args:
-      config: of the encoder.
+      config: the encoder's config.
       outputs: C; 1 for regression.
       problem: one of `PROBLEMS`.
-      class_weights: how much an example of each class counts in the training loss; all the same if None.
-      choices: more than 1 for multiple choice: the sequences of an example, of which each gets one score.
+      class_weights: the weight of each class's examples in the training loss; None for equal weights.
+      choices: the number of sequences in an example; with more than 1 (multiple choice) each sequence gets one score.
       options: see `EncoderModel`.
     """
 
@@ -110,7 +110,7 @@ class ClassifierModel(EncoderModel):
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The mean over examples of cross entropy, squared error, or the classes' mean binary cross entropy."""
+        """The mean over examples of the cross entropy, the squared error, or the classes' mean binary cross entropy."""
         logits, labels = self.logits(batch, seed), batch["label_ids"]
         loss = tf.reduce_sum(self._weights(batch) * self.per_example_loss(logits, labels)) / totals["weight"]
         if self.problem != "classification":
@@ -119,7 +119,7 @@ class ClassifierModel(EncoderModel):
         return loss, {"accuracy": (tf.reduce_sum(correct), tf.cast(tf.size(labels), tf.float32))}
 
     def per_example_loss(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """logits [B, C], labels [B] (or [B, C] for multi-label) -> [B]."""
+        """logits [B, C], labels [B] (or [B, C] for multi-label) -> losses [B]."""
         if self.problem == "classification":
             return log_likelihood_loss(logits, labels)
         if self.problem == "regression":
@@ -127,7 +127,7 @@ class ClassifierModel(EncoderModel):
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), axis=-1)
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Logits [B, C] and what they mean: probabilities [B, C], or for regression the score [B]."""
+        """Logits [B, C], losses [B], and probabilities [B, C] or, for regression, the score [B]."""
         logits = self.logits(batch)
         outputs = {"logits": logits, "per_example_loss": self.per_example_loss(logits, batch["label_ids"])}
         if self.problem == "regression":
@@ -143,21 +143,21 @@ class ClassifierModel(EncoderModel):
         return tf.gather(self.class_weights, labels)
 
 
-# tag_ids of a token without label: all but the first piece of a word, context, padding.
+# The tag_id of tokens without a label: all pieces of a word except the first one, context, and padding.
 NO_TAG = -1
 
 
 class TokenClassifier(abc.ABC):
-    """A class for each token that has a label; subclasses bring the logits."""
+    """Predicts a class for each token that has a label; subclasses compute the logits."""
 
     metric_names = ("accuracy",)
 
     @abc.abstractmethod
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """[B, T, C]."""
+        """Returns the logits of all tokens [B, T, C]."""
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """How many tokens have a label; 1 if none has."""
+        """The number of tokens that have a label; 1 if there are none."""
         tokens = tf.reduce_sum(tf.cast(batch["tag_ids"] != NO_TAG, tf.float32))
         return {"tokens": tf.maximum(tokens, 1.0)}
 
@@ -172,7 +172,7 @@ class TokenClassifier(abc.ABC):
         return loss, {"accuracy": (tf.reduce_sum(correct * labelled), tf.reduce_sum(labelled))}
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The likeliest class of each token [B, T], and the sum of an example's losses [B]."""
+        """The most probable class of each token [B, T], and the sum of each example's losses [B]."""
         logits = self.logits(batch)
         return {
             "tags": tf.argmax(logits, axis=-1, output_type=tf.int32),
@@ -181,16 +181,16 @@ class TokenClassifier(abc.ABC):
 
 
 def _token_losses(logits: tf.Tensor, tag_ids: tf.Tensor) -> tf.Tensor:
-    """[B, T]; 0 for tokens without a label."""
+    """The losses of all tokens [B, T]; 0 for tokens without a label."""
     losses = log_likelihood_loss(logits, tf.maximum(tag_ids, 0))
     return tf.where(tag_ids == NO_TAG, 0.0, losses)
 
 
 class TokenModel(EncoderModel, TokenClassifier):
-    """The encoder with a class for each token (named entities; paper, section 5.3).
+    """Predicts a class for each token (named entities; paper, section 5.3).
 
     Args:
-      config: of the encoder.
+      config: the encoder's config.
       outputs: C.
       options: see `EncoderModel`.
     """
@@ -208,10 +208,10 @@ class TokenModel(EncoderModel, TokenClassifier):
 
 
 class SpanModel(EncoderModel):
-    """Start and end of an answer, from the last hidden states (SQuAD; paper, section 4.2).
+    """Predicts the start and the end of an answer from the last hidden states (SQuAD; paper, section 4.2).
 
     Args:
-      config: of the encoder.
+      config: the encoder's config.
       options: see `EncoderModel`.
     """
 
@@ -233,7 +233,7 @@ class SpanModel(EncoderModel):
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The mean over windows of the two positions' mean loss."""
+        """The mean over windows of the mean of the losses of start and end."""
         start_logits, end_logits = self.logits(batch, seed)
         per_example = span_loss(start_logits, end_logits, batch["start_positions"], batch["end_positions"])
         return tf.reduce_sum(per_example) / totals["examples"], {}

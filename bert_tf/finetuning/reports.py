@@ -1,4 +1,4 @@
-"""What a fine-tuning run shows and leaves: the table of its epochs, curves, results, confusion matrices."""
+"""The output of a fine-tuning run: the table of its evaluations, learning curves, results, confusion matrices."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,10 @@ from bert_tf.training import log
 
 
 def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict]:
-    """A row for each evaluation of a run: epoch, step, mean training loss since the row before, dev loss and score."""
+    """Returns a row for each evaluation of a run.
+
+    A row has the epoch, the step, the mean training loss since the previous row, and the dev set's loss and score.
+    """
     rows: list[dict] = []
     losses: list[float] = []
     steps: list[int] = [0]
@@ -34,7 +37,7 @@ def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) 
 
 
 def report_training(output_dir: str, steps_per_epoch: float, selection_metric: str) -> None:
-    """Prints the table of a run's epochs, and draws learning_curves.png; nothing if it was never evaluated."""
+    """Prints the table of a run's evaluations and draws learning_curves.png; does nothing if there are none."""
     rows = epoch_table(output_dir, steps_per_epoch, selection_metric)
     if rows:
         say(reporting.table(rows))
@@ -48,29 +51,29 @@ def report_evaluation(
     results: Mapping[str, object],
     confusion: tuple[np.ndarray, Sequence[str]] | None,
 ) -> None:
-    """Prints and writes an evaluation.
+    """Prints the results of an evaluation and writes them into files.
 
     Args:
-      output_dir: gets eval_results.txt, as released; eval_results.json; confusion_matrix.png.
-      suffix: stands behind these names, for other splits than the first.
-      results: by the names of the release.
-      confusion: how often each class (row) was taken for each (column), and the classes' names.
+      output_dir: the folder for eval_results.txt (in the release's format), eval_results.json and confusion_matrix.png.
+      suffix: is appended to these names; empty for the first split.
+      results: name in the release -> value.
+      confusion: the counts of each true class (row) and predicted class (column), and the classes' names.
     """
 
     def path(name: str, extension: str) -> str:
         return os.path.join(output_dir, f"{name}{suffix}.{extension}")
 
     reporting.report_results(results, path("eval_results", "txt"))
-    written = dict(results)
+    contents = dict(results)
     if confusion is not None:
         counts, labels = confusion
-        written["confusion_matrix"] = {"labels": list(labels), "counts": counts.tolist()}
+        contents["confusion_matrix"] = {"labels": list(labels), "counts": counts.tolist()}
         plot_confusion_matrix(counts, labels, path("confusion_matrix", "png"))
-    files.write_json(path("eval_results", "json"), written)
+    files.write_json(path("eval_results", "json"), contents)
 
 
 def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) -> None:
-    """Draws counts [C, C], true classes down and predicted ones across, shaded by the share of the true class."""
+    """Draws counts [C, C] with true classes as rows and predicted ones as columns, shaded by the share of the row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

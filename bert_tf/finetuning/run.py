@@ -1,7 +1,4 @@
-"""What every fine-tuned task shares: featurise, train, predict, evaluate.
-
-A task brings its rows and rules (see `finetuning_task`); there is one loop for all of them.
-"""
+"""One task, one model and one folder: tokenize, train, restore and predict, in the same way for every task."""
 
 import copy
 import dataclasses
@@ -30,30 +27,31 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import loop, resume
 from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
 
-# A larger training set is tokenised while it is first gone through, if its examples are independent.
-MOST_TOKENIZED_BEFORE = 20_000
+# A larger training set is tokenized during its first epoch, if its examples are independent.
+MAX_TOKENIZED_BEFORE_TRAINING = 20_000
 
 
 class FinetuningRun:
-    """A task, a model and a folder.
+    """A fine-tuning run: a task, a model and a folder.
 
-    Nothing runs on a device before it is needed, so that `prepare` can fork processes first.
+    The device is not used until it is needed, because `prepare` can start worker processes only before that.
 
     Args:
-      task: its rows and rules.
-      config: of the encoder.
-      tokenizer: of the model.
+      task: the task.
+      config: the encoder's config.
+      tokenizer: the model's tokenizer.
       max_seq_length: longer sequences are cut.
-      training_config: how to train, and the folder.
-      distribution_config: where to run.
-      init_checkpoint: the pre-trained model, where the folder holds no checkpoint of the run.
-      num_workers: processes that tokenize; see `parallel.map_chunks`.
-      fresh_variables: pattern of what is not taken from `init_checkpoint`; see `hyperparameters.fresh_top_layers`.
-      pad_to_max_seq_length: pad every batch to `max_seq_length`, as the release does, and not to its longest sequence.
-      bilstm: sizes of a BiLSTM between the encoder and the output layer; None for that of the run that the weights come
-        from, if it has one.
-      group_by_length: put training examples of similar length into the same batch; None to do so where that saves
-        padding and the training set is large enough (see `feature_sets.GROUPED_FROM_BATCHES`).
+      training_config: the settings of training, and the folder.
+      distribution_config: the devices.
+      init_checkpoint: the pre-trained model; not used if the folder holds a checkpoint of this run.
+      num_workers: the number of processes that tokenize; see `parallel.map_chunks`.
+      fresh_variables: a pattern of the variables that are not read from `init_checkpoint`; see
+        `hyperparameters.fresh_top_layers`.
+      pad_to_max_seq_length: pad every batch to `max_seq_length`, as the release does, instead of its longest sequence.
+      bilstm: the sizes of a BiLSTM between the encoder and the output layer; None to use the BiLSTM of the run that the
+        weights come from, if that run has one.
+      group_by_length: put training examples of similar length into the same batch; None to do this if it saves padding
+        and the training set is large enough (see `feature_sets.MIN_BATCHES_TO_GROUP`).
 
     Raises:
       InputError: if the config, the vocabulary and the flags don't fit together.
@@ -67,6 +65,7 @@ class FinetuningRun:
         max_seq_length: int,
         training_config: TrainingConfig,
         distribution_config: DistributionConfig,
+        *,
         init_checkpoint: str | None = None,
         num_workers: int = 1,
         fresh_variables: str = "",
@@ -96,7 +95,7 @@ class FinetuningRun:
         config.check_vocabulary(len(self.tokenizer.vocab), self.tokenizer.vocab_file)
 
     def with_training(self, training_config: TrainingConfig) -> "FinetuningRun":
-        """A run of the same task with a model of its own, that shares the features and the devices."""
+        """Returns a run of the same task with a new model, which shares the features and the devices."""
         return self._copy(training_config=training_config)
 
     def with_model(
@@ -106,7 +105,7 @@ class FinetuningRun:
         init_checkpoint: str | None,
         bilstm: BiLstmConfig | None,
     ) -> "FinetuningRun":
-        """A run of the same task with another model, that shares the features and the devices.
+        """Returns a run of the same task with another model, which shares the features and the devices.
 
         Raises:
           InputError: if the config doesn't fit the vocabulary and the length of the sequences.
@@ -116,26 +115,26 @@ class FinetuningRun:
         return self._copy(config=config, **changes)
 
     def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":
-        """A run of another task in another folder, on the same devices."""
+        """Returns a run of another task in another folder, on the same devices."""
         return self._copy(
             task=task, training_config=dataclasses.replace(self.training_config, output_dir=output_dir), _data={}
         )
 
     def _copy(self, **changes: Any) -> "FinetuningRun":
         other = copy.copy(self)
-        for of_this_model in ("model", "_predict"):
-            vars(other).pop(of_this_model, None)
+        for cached in ("model", "_predict"):
+            vars(other).pop(cached, None)
         vars(other).update(changes)
         return other
 
     @property
     def strategy(self) -> tf.distribute.Strategy:
-        """Where the work runs."""
+        """The distribution strategy; its first use initialises the devices."""
         return self._build_strategy()
 
     @functools.cached_property
     def model(self) -> FinetuningModel:
-        """Built in the strategy's scope when it is first needed, with initial values from the seed."""
+        """The model, built when it is first needed, with initial values that depend on the seed."""
         keras.utils.set_random_seed(self.training_config.seed)
         with self.strategy.scope():
             return self.task.build_model(
@@ -149,12 +148,12 @@ class FinetuningRun:
 
     @property
     def causal(self) -> bool:
-        """Whether each position sees only what is before it, as in the run that the weights come from."""
+        """Whether each position attends only to itself and earlier positions, as in the run of the weights."""
         return run_directory.is_causal(self._starting_point)
 
     @property
     def bilstm(self) -> BiLstmConfig | None:
-        """The BiLSTM that was asked for, or else that of the run that the weights come from."""
+        """The BiLSTM that was requested, or else that of the run that the weights come from."""
         return self.asked_bilstm or run_directory.recorded_bilstm(self._starting_point)
 
     @property
@@ -162,40 +161,43 @@ class FinetuningRun:
         return saver.latest_checkpoint(self.training_config.output_dir) or self.init_checkpoint
 
     def prepare(self, splits: Iterable[str]) -> None:
-        """Reads and tokenizes splits, which are kept in memory. Best done before TensorFlow has run anything."""
+        """Reads and tokenizes splits and keeps them in memory.
+
+        Worker processes can only be started before TensorFlow has run an operation, so call this first.
+        """
         for split in splits:
             if split not in self._data:
                 examples = self.task.examples(split)
-                lazy = split == "train" and self.task.independent and len(examples) > MOST_TOKENIZED_BEFORE
+                lazy = split == "train" and self.task.independent and len(examples) > MAX_TOKENIZED_BEFORE_TRAINING
                 self._data[split] = examples, self._lazy_features(examples) if lazy else self.featurize(examples)
 
     def _lazy_features(self, examples: Sequence[Any]) -> LazyFeatures:
-        task, tokenizer, longest = self.task, self.tokenizer, self.max_seq_length
-        return LazyFeatures(examples, lambda some: task.featurize(some, tokenizer, longest), longest)
+        task, tokenizer, max_seq_length = self.task, self.tokenizer, self.max_seq_length
+        return LazyFeatures(examples, lambda rows: task.featurize(rows, tokenizer, max_seq_length), max_seq_length)
 
     def examples(self, split: str) -> list[Any]:
-        """The rows of a split."""
+        """Returns the rows of a split."""
         self.prepare([split])
         return self._data[split][0]
 
     def features(self, split: str) -> FeatureSet | LazyFeatures:
-        """The features of a split; lazy ones for a large training set."""
+        """Returns the features of a split; `LazyFeatures` for a large training set."""
         self.prepare([split])
         return self._data[split][1]
 
     def featurize(self, examples: Sequence[Any]) -> FeatureSet:
-        """The features of some rows."""
+        """Returns the features of some rows."""
         return self.task.featurize(examples, self.tokenizer, self.max_seq_length, self.num_workers)
 
     def buckets(self, features: FeatureSet | LazyFeatures) -> list[int]:
-        """The lengths that batches are padded to."""
+        """Returns the lengths that batches are padded to."""
         if self.pad_to_max_seq_length:
             return [self.max_seq_length]
         compiled = self.training_config.jit_compile or distribution.is_tpu(self.strategy)
-        return feature_sets.bucket_lengths(max(self.max_seq_length, features.max_length), few=compiled)
+        return feature_sets.bucket_lengths(max(self.max_seq_length, features.max_length), compiled)
 
     def resume_settings(self, num_examples: int) -> dict[str, Any]:
-        """The settings that change the weights, without the hyperparameters."""
+        """Returns the settings that change the weights, without the hyperparameters."""
         return {
             "task": self.task.name,
             **self.task.resume_settings(),
@@ -210,61 +212,76 @@ class FinetuningRun:
         }
 
     def record(self, flags: Mapping[str, Any], num_examples: int, allow_changes: bool = False) -> None:
-        """Writes down what the run is made of; refuses a folder whose run began with something else."""
+        """Writes the run's config, vocabulary, flags and settings into its folder.
+
+        Raises:
+          InputError: if the folder holds a run with other settings, and `allow_changes` is not set.
+        """
         if not distribution.is_chief(self.strategy):
             return
-        how = self.training_config
+        training_config = self.training_config
         run_directory.prepare(
-            how.output_dir,
+            training_config.output_dir,
             self.config,
             self.tokenizer.vocab_file,
             flags,
-            resume_settings={**self.resume_settings(num_examples), **how.resume_settings()},
+            resume_settings={**self.resume_settings(num_examples), **training_config.resume_settings()},
             allow_changes=allow_changes,
         )
 
     def train(
         self, features: FeatureSet | LazyFeatures, evaluation: PeriodicEvaluation | None = None
     ) -> dict[str, float]:
-        """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
-        how = self.training_config
+        """Trains to the last step, from the run's newest checkpoint if there is one; see `training.loop.train`."""
+        training_config = self.training_config
         data = self.training_data(features)
         say(f"***** Running training *****\n  Num examples = {len(features)}")
-        say(f"  Batch size = {how.train_batch_size}\n  Num steps = {how.num_train_steps}")
-        if not saver.latest_checkpoint(how.output_dir):
-            saver.remove_checkpoints(self.best_folder)  # of a run that began before this one
-        return loop.train(self.model, how, self.strategy, data, self.init_checkpoint, evaluation, self.fresh_variables)
+        say(f"  Batch size = {training_config.train_batch_size}\n  Num steps = {training_config.num_train_steps}")
+        if not saver.latest_checkpoint(training_config.output_dir):
+            saver.remove_checkpoints(self.best_folder)  # left by an earlier run
+        return loop.train(
+            self.model,
+            training_config,
+            self.strategy,
+            data,
+            init_checkpoint=self.init_checkpoint,
+            evaluation=evaluation,
+            fresh_variables=self.fresh_variables,
+        )
 
     def batch_sampler(self, features: FeatureSet | LazyFeatures) -> BatchSampler:
-        """Which examples make the batch of each step."""
-        how, buckets, group_by_length = self.training_config, self.buckets(features), self.group_by_length
+        """Returns the object that chooses the examples of each step."""
+        buckets, group_by_length = self.buckets(features), self.group_by_length
+        batch_size = self.training_config.train_batch_size
         if group_by_length is None:
-            is_large = len(features) >= feature_sets.GROUPED_FROM_BATCHES * how.train_batch_size
+            is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * batch_size
             group_by_length = is_large and len(buckets) > 1
-        return BatchSampler(features, how.train_batch_size, how.seed, buckets, group_by_length)
+        return BatchSampler(features, batch_size, self.training_config.seed, buckets, group_by_length)
 
     def training_data(self, features: FeatureSet | LazyFeatures) -> TrainingData:
-        """What the training loop reads."""
-        how, sampler = self.training_config, self.batch_sampler(features)
-        how.check_batch(self.strategy)
+        """Returns the training loop's input."""
+        training_config, sampler = self.training_config, self.batch_sampler(features)
+        training_config.check_batch(self.strategy)
         return TrainingData(
-            lambda step, context: _training_dataset(sampler, step, how.num_train_steps, context),
+            lambda step, context: _training_dataset(sampler, step, training_config.num_train_steps, context),
             describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
         )
 
     @property
     def best_folder(self) -> str:
-        """Where the weights that did best on the dev set are kept, if they are."""
+        """The folder of the weights with the best score on the dev set; it exists only if they are kept."""
         return os.path.join(self.training_config.output_dir, run_directory.BEST_FOLDER)
 
     def restore(self) -> int:
-        """Gives the model the weights it is judged with, and returns their global step.
+        """Loads the weights for evaluation and prediction into the model, and returns their global step.
 
-        1. Those that did best on the dev set, if they were kept.
-        2. Otherwise those of the run's newest checkpoint.
-        3. Otherwise those of `init_checkpoint`.
+        The first of these that exists is loaded:
+
+        1. the weights with the best score on the dev set;
+        2. the run's newest checkpoint;
+        3. `init_checkpoint`.
         """
-        folder = run_directory.judged_folder(self.training_config.output_dir)
+        folder = run_directory.evaluated_folder(self.training_config.output_dir)
         return resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)
 
     @functools.cached_property
@@ -274,14 +291,23 @@ class FinetuningRun:
     def predict(
         self, features: FeatureSet, batch_size: int, description: str = "predict", shown: bool = True
     ) -> dict[str, np.ndarray]:
-        """The model's outputs for all examples, in their order.
+        """Returns the model's outputs for all examples, in their order.
 
-        Outputs of unequal length (a row for each token) come back padded with zeros to the longest. The progress bar
-        is called `description`, and may be left out.
+        Args:
+          features: the examples.
+          batch_size: the number of examples that each replica computes at a time.
+          description: the label of the progress bar.
+          shown: whether there is a progress bar.
+
+        Returns:
+          name -> array with one row per example. Outputs with one value per token are padded with zeros to the longest.
+
+        Raises:
+          InputError: if the run is distributed over several workers.
         """
         if isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
             raise InputError(
-                f"{description}: several workers train, but don't evaluate or predict. Do that on one machine later."
+                f"{description}: several workers can train, but not evaluate or predict. Do that later, on one machine."
             )
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
@@ -293,17 +319,17 @@ class FinetuningRun:
                     collected.setdefault(name, []).append(rows[: len(numbers)])
                 order.append(numbers)
                 bar.update(len(numbers))
-        back = np.argsort(np.concatenate(order), kind="stable")
-        return {name: _concatenate_padded(parts)[back] for name, parts in collected.items()}
+        original_order = np.argsort(np.concatenate(order), kind="stable")
+        return {name: _concatenate_padded(parts)[original_order] for name, parts in collected.items()}
 
 
 def _training_dataset(
     sampler: BatchSampler, start_step: int, end_step: int, context: tf.distribute.InputContext
 ) -> tf.data.Dataset:
-    """The batches of the steps to come, for one input pipeline; each of its replicas takes its part in turn."""
+    """The batches from `start_step` on for one input pipeline; its replicas take their parts of a batch in turn."""
     size = context.get_per_replica_batch_size(sampler.batch_size)
-    fed = replicas_per_pipeline(context)
-    replicas = range(context.input_pipeline_id * fed, (context.input_pipeline_id + 1) * fed)
+    num_replicas = replicas_per_pipeline(context)
+    replicas = range(context.input_pipeline_id * num_replicas, (context.input_pipeline_id + 1) * num_replicas)
 
     def parts() -> Iterator[dict[str, np.ndarray]]:
         for step in range(start_step, end_step):

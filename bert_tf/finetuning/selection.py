@@ -1,4 +1,4 @@
-"""Looking at the dev set while a model is trained: the best weights, and when to stop."""
+"""Evaluation on the dev set during training: keeps the best weights, and decides when to stop."""
 
 import dataclasses
 
@@ -16,13 +16,14 @@ from bert_tf.training.contract import TrainingConfig
 
 @dataclasses.dataclass(frozen=True)
 class SelectionConfig:
-    """When the dev set is looked at, and what follows from it.
+    """When the dev set is evaluated during training, and how its scores are used.
 
     Attributes:
       evaluate_every: "epoch", "end" (of training), or a number of steps.
-      early_stopping_patience: evaluations without a better score after which training ends; 0 to train to the end.
-      keep_best: use the weights that did best, rather than the last; so it is with early stopping.
-      batch_size: examples that are evaluated together.
+      early_stopping_patience: the number of successive evaluations without a better score after which training stops;
+        0 for no early stopping.
+      keep_best: use the weights with the best score instead of the last ones. Early stopping always does this.
+      batch_size: the number of examples that each replica evaluates at a time.
     """
 
     evaluate_every: str = "epoch"
@@ -40,7 +41,10 @@ class SelectionConfig:
             )
 
     def eval_steps(self, config: TrainingConfig, num_examples: int) -> int:
-        """Steps between evaluations; there always is one at the end. An epoch is rounded to whole steps."""
+        """Returns the number of steps between evaluations; an epoch is rounded to whole steps.
+
+        There is always an evaluation at the end of training too.
+        """
         if self.evaluate_every == "end":
             return config.num_train_steps
         if self.evaluate_every == "epoch":
@@ -49,14 +53,14 @@ class SelectionConfig:
 
 
 class DevSelection:
-    """Evaluates a run while it is trained.
+    """Evaluates a run during its training.
 
-    What was seen is read from the run's metrics.jsonl, so a run that resumes decides as if it had never stopped.
+    Earlier scores are read from the run's metrics.jsonl, so a resumed run decides as an uninterrupted one.
 
     Args:
-      run: what is trained.
-      split: which is evaluated.
-      config: how.
+      run: the run that is trained.
+      split: the split that is evaluated.
+      config: the settings.
     """
 
     def __init__(self, run: FinetuningRun, split: str, config: SelectionConfig) -> None:
@@ -65,41 +69,41 @@ class DevSelection:
         self.config = config
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """The scores after a step; keeps the weights if they are the best so far and are to be kept."""
+        """Returns the scores after a step, and saves the weights if they are the best so far and must be kept."""
         run, name = self.run, self.run.task.selection_metric
         features = run.features(self.split)
         outputs = run.predict(features, self.config.batch_size, self.split)
         scores = run.task.scores(outputs, features)
-        before = [line[name] for line in self.history() if line["step"] < step]
-        best = not before or scores[name] > max(before)
+        earlier_scores = [line[name] for line in self.history() if line["step"] < step]
+        is_best = not earlier_scores or scores[name] > max(earlier_scores)
         say(
             f"step {step}: {self.split} "
             + ", ".join(f"{key} {reporting.format_number(scores[key])}" for key in (name, "loss"))
-            + (" (best so far)" if best else "")
+            + (" (best so far)" if is_best else "")
         )
-        if best and (self.config.keep_best or self.config.early_stopping_patience):
+        if is_best and (self.config.keep_best or self.config.early_stopping_patience):
             tensors = {**checkpoints.named_variables(run.model.variables), "global_step": np.int64(step)}
             saver.CheckpointSaver(run.best_folder, keep_checkpoint_max=1).save(step, tensors)
         return scores
 
     def should_stop(self) -> bool:
-        """Whether the last evaluations, as many as the patience says, brought nothing better."""
-        waited = self._evaluations_since_best()
-        stops = 0 < self.config.early_stopping_patience <= waited
-        if stops:
-            say(f"Stops early: no better {self.run.task.selection_metric} in {waited} evaluations.")
-        return stops
+        """Whether the last `early_stopping_patience` evaluations had no better score than an earlier one."""
+        count = self._evaluations_since_best()
+        should_stop = 0 < self.config.early_stopping_patience <= count
+        if should_stop:
+            say(f"Stopping early: the last {count} evaluations had no better {self.run.task.selection_metric}.")
+        return should_stop
 
     def _evaluations_since_best(self) -> int:
         scores = [line[self.run.task.selection_metric] for line in self.history()]
         return len(scores) - 1 - int(np.argmax(scores)) if scores else 0
 
     def history(self) -> list[dict]:
-        """The evaluations so far: lines of metrics.jsonl."""
+        """Returns the evaluations so far, as lines of metrics.jsonl."""
         return [line for line in log.read_metrics(self.run.training_config.output_dir) if line["kind"] == "eval"]
 
-    def chosen(self) -> dict:
-        """The evaluation of the weights that the run is judged with: the best if they were kept, or else the last."""
+    def selected_evaluation(self) -> dict:
+        """Returns the evaluation of the weights that are used: the best weights if they were kept, or else the last."""
         history = self.history()
         if saver.latest_checkpoint(self.run.best_folder):
             return max(history, key=lambda line: line[self.run.task.selection_metric])

@@ -1,4 +1,4 @@
-"""What a task brings to fine-tuning: its rows, its rules and its model. The loop is in `finetuning`."""
+"""The interface that every fine-tuning task implements: its rows, features, model and scores."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -18,16 +18,16 @@ class FinetuningModel(TrainableModel, Protocol):
     """A model that can also predict."""
 
     def predict(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Outputs of a batch, each with a row for each example."""
+        """Returns the outputs for a batch; each has one row per example."""
 
 
 class Task(Protocol):
-    """What a task brings.
+    """A task, as `FinetuningRun` uses it.
 
     Attributes:
-      name: of the task, as in its flag.
+      name: the task's name, as in --task_name.
       selection_metric: the score that models are chosen by; higher is better.
-      independent: whether every example makes one row of features, which doesn't depend on the others.
+      independent: whether every example has exactly one row of features, which doesn't depend on other examples.
     """
 
     name: str
@@ -35,18 +35,18 @@ class Task(Protocol):
     independent: bool
 
     def examples(self, split: str) -> list[Any]:
-        """The rows of "train", "dev" or "test" (or of what else the task has)."""
+        """Returns the rows of "train", "dev", "test" or another split of the task."""
 
     def featurize(
         self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Their features, in their order; made in several processes (see `parallel.map_chunks`)."""
+        """Returns the examples' features, in their order, computed in several processes (see `parallel.map_chunks`)."""
 
     def build_model(self, config: BertConfig, **options) -> FinetuningModel:
-        """The encoder with the task's output layer; for the options see `finetuning_models.EncoderModel`."""
+        """Returns the encoder with the task's output layer; for the options see `models.EncoderModel`."""
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """What the task is judged by, and "loss"."""
+        """Returns the task's scores, and "loss"."""
 
     def resume_settings(self) -> dict[str, Any]:
-        """The task's own settings that change the weights: a run that resumes must have the same."""
+        """Returns the task's own settings that change the weights; a resumed run must have the same ones."""

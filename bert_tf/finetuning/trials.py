@@ -1,8 +1,7 @@
-"""Several fine-tuning runs, of which the one that does best on the dev set is used (paper, appendix A.3).
+"""Several fine-tuning runs with different hyperparameters; the best on the dev set is used (paper, appendix A.3).
 
-Each trial has a folder of its own, and a row in trials.jsonl once it is finished. After an interruption the finished
-ones are not repeated, and the one that was under way goes on from its last checkpoint. Only the best trial keeps its
-checkpoints.
+Each trial has its own folder and, when it is finished, a row in trials.jsonl. After an interruption the finished trials
+are not repeated, and the unfinished one continues from its last checkpoint. Only the best trial's checkpoints are kept.
 """
 
 import dataclasses
@@ -38,28 +37,28 @@ class TrialTable:
         self.path = os.path.join(output_dir, TRIALS_FILE)
 
     def rows(self) -> list[dict]:
-        """A row for each trial: name, a hash of what all trials share ("settings"), hyperparameters, scores."""
+        """Returns a row for each trial: name, a hash of the settings common to all trials, hyperparameters, scores."""
         if not files.exists(self.path):
             return []
         with files.open_file(self.path) as reader:
             return [json.loads(line) for line in reader]
 
     def add(self, row: Mapping[str, object]) -> None:
-        """Adds a row; the file is whole at any time."""
+        """Adds a row; the file is replaced as a whole, so an interruption can't leave it incomplete."""
         rows = [*self.rows(), row]
         with files.replacing(self.path) as writer:
             writer.writelines(json.dumps(each) + "\n" for each in rows)
 
     def best(self) -> dict | None:
-        """The trial with the highest score, the first of several; None if there is none."""
+        """Returns the trial with the highest score, the first of equal ones; None if there are no trials."""
         return max(self.rows(), key=lambda row: row[self.selection_metric], default=None)
 
     def folder(self, name: str) -> str:
-        """Where a trial's files are."""
+        """Returns the folder of a trial's files."""
         return os.path.join(self.output_dir, run_directory.TRIALS_FOLDER, name)
 
     def summary(self) -> list[dict]:
-        """A row for each setting: how many seeds, and their scores' mean, standard deviation and best."""
+        """Returns a row for each setting: the number of seeds, and their scores' mean, standard deviation and best."""
         by_setting: dict[tuple, list[float]] = {}
         for row in self.rows():
             by_setting.setdefault(tuple(row[name] for name in _SETTINGS), []).append(row[self.selection_metric])
@@ -85,11 +84,11 @@ def run_trials(
     """Trains every candidate that has no row yet.
 
     Args:
-      candidates: what to try.
-      table: of the finished trials.
-      resume_settings: what all trials have in common: rows made with something else are refused.
-      train: gets hyperparameters and a folder; trains there, or goes on, and returns the scores.
-      allow_changes: take such rows all the same.
+      candidates: the hyperparameters to try.
+      table: the finished trials.
+      resume_settings: the settings common to all trials; rows with other settings are refused.
+      train: trains with hyperparameters in a folder, or continues the training there, and returns the scores.
+      allow_changes: accept rows with other settings.
 
     Returns:
       The row of the best trial.
@@ -113,9 +112,9 @@ def run_trials(
             {"trial": hyperparameters.name, "settings": settings, **dataclasses.asdict(hyperparameters), **scores}
         )
         _keep_best_checkpoints(table)
-    _keep_best_checkpoints(table)  # once more, if the last trial's row was the last that a killed run wrote
-    shown = ["trial", table.selection_metric, "loss"]
-    say(reporting.table([{name: row[name] for name in shown} for row in table.rows()]))
+    _keep_best_checkpoints(table)  # again, because a killed run may have written the last row without this step
+    columns = ["trial", table.selection_metric, "loss"]
+    say(reporting.table([{name: row[name] for name in columns} for row in table.rows()]))
     say(reporting.table(table.summary()))
     best = table.best()
     score = reporting.format_number(best[table.selection_metric])

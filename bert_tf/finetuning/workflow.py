@@ -1,4 +1,4 @@
-"""From a task to its results: prepare the data, train (once, or in trials), evaluate, predict."""
+"""All steps of fine-tuning: prepare the data, train (once, or in trials), evaluate, predict."""
 
 import dataclasses
 import os
@@ -23,12 +23,12 @@ from bert_tf.training.contract import PeriodicEvaluation
 
 
 class ReportingTask(Task, Protocol):
-    """What a task brings to be evaluated and to predict, besides what the loop needs.
+    """A task that can also be evaluated and write predictions.
 
     Attributes:
-      labels: the names of its classes; None for regression.
-      dev_splits: what it is evaluated on; the first one chooses between models.
-      test_splits: what it predicts.
+      labels: the names of the classes; None for regression.
+      dev_splits: the splits for evaluation; models are chosen by the first one.
+      test_splits: the splits for prediction.
     """
 
     labels: Sequence[str] | None
@@ -36,13 +36,13 @@ class ReportingTask(Task, Protocol):
     test_splits: Sequence[str]
 
     def check_training_set(self, examples: Sequence[Any]) -> None:
-        """Raises an InputError if nothing can be learned from it."""
+        """Raises an InputError if nothing can be learned from the training set."""
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
-        """The scores under the names of eval_results.txt."""
+        """Returns the scores under the names of eval_results.txt."""
 
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
-        """How often each class (row) was taken for each (column), and their names; None where there are no classes."""
+        """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
 
     def write_predictions(
         self,
@@ -51,6 +51,7 @@ class ReportingTask(Task, Protocol):
         examples: Sequence[Any],
         outputs: ModelOutputs,
         features: FeatureSet,
+        *,
         release_format: bool = False,
     ) -> list[str]:
         """Writes the predictions of a split, and returns the names of the files."""
@@ -58,19 +59,19 @@ class ReportingTask(Task, Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class WorkflowConfig:
-    """Which steps of fine-tuning are carried out, and how.
+    """The steps of fine-tuning to carry out, and their settings.
 
     Attributes:
       do_train: train.
       do_eval: evaluate on the dev splits.
       do_predict: predict the test splits.
-      candidates: what to train with; the best of several is used.
-      warmup_proportion: share of the steps in which the learning rate rises.
-      selection: how the dev set is looked at during training.
-      predict_batch_size: examples that are predicted together.
-      release_format: write test_results.tsv without its header.
-      allow_changes: resume a run though its settings have changed.
-      flags: for the record.
+      candidates: the hyperparameters; if there are several, each is tried and the best is used.
+      warmup_proportion: the share of the steps in which the learning rate rises.
+      selection: how the dev set is used during training.
+      predict_batch_size: the number of examples that each replica predicts at a time.
+      release_format: write test_results.tsv without a header.
+      allow_changes: resume a run although its settings have changed.
+      flags: the program's flags, which are recorded in the folder.
     """
 
     do_train: bool
@@ -89,14 +90,14 @@ class WorkflowConfig:
             raise InputError("At least one of --do_train, --do_eval and --do_predict must be given.")
 
     @property
-    def watches_dev_set(self) -> bool:
-        """Whether the dev set is needed while training."""
-        chooses = self.selection.keep_best or self.selection.early_stopping_patience or len(self.candidates) > 1
-        return self.do_train and bool(self.do_eval or chooses)
+    def evaluates_while_training(self) -> bool:
+        """Whether the dev set is needed during training."""
+        selects = self.selection.keep_best or self.selection.early_stopping_patience or len(self.candidates) > 1
+        return self.do_train and bool(self.do_eval or selects)
 
 
 def prepare(run: FinetuningRun, config: WorkflowConfig) -> None:
-    """Reads, checks and tokenizes all data that will be needed. Best done before TensorFlow has run anything."""
+    """Reads, checks and tokenizes all data that will be needed; see `FinetuningRun.prepare`."""
     task: ReportingTask = run.task
     splits: list[str] = []
     if config.do_train:
@@ -104,7 +105,7 @@ def prepare(run: FinetuningRun, config: WorkflowConfig) -> None:
         task.check_training_set(run.examples("train"))
     if config.do_eval:
         splits += task.dev_splits
-    elif config.watches_dev_set:
+    elif config.evaluates_while_training:
         splits += task.dev_splits[:1]
     if config.do_predict:
         splits += task.test_splits
@@ -115,8 +116,8 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
     """Trains, evaluates and predicts as the config says, in the folder of a run.
 
     Args:
-      run: its training config gives the folder, and all settings that the candidates leave open.
-      config: what is to be done.
+      run: the run; its training config has the folder and all settings that the candidates don't have.
+      config: the steps to carry out.
 
     Returns:
       "eval": split -> results; "predict": split -> the model's outputs.
@@ -126,24 +127,24 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
     """
     prepare(run, config)
     output_dir = run.training_config.output_dir
-    chosen = _train(run, config, output_dir) if config.do_train else _trained_before(run, output_dir)
-    done: dict[str, dict] = {"eval": {}, "predict": {}}
+    selected_run = _train(run, config, output_dir) if config.do_train else _trained_before(run, output_dir)
+    results: dict[str, dict] = {"eval": {}, "predict": {}}
     if config.do_eval:
-        done["eval"] = _evaluate(chosen, config, output_dir)
+        results["eval"] = _evaluate(selected_run, config, output_dir)
     if config.do_predict:
-        done["predict"] = _predict(chosen, config, output_dir)
-    return done
+        results["predict"] = _predict(selected_run, config, output_dir)
+    return results
 
 
 def _trained_before(run: FinetuningRun, output_dir: str) -> FinetuningRun:
-    """The run of a folder, or the best of its trials."""
+    """Returns the run of a folder, or the best of its trials."""
     table = TrialTable(output_dir, run.task.selection_metric)
     best = None if saver.latest_checkpoint(output_dir) else table.best()
     return run if best is None else _in_folder(run, table.folder(best["trial"]))
 
 
 def _in_folder(run: FinetuningRun, folder: str) -> FinetuningRun:
-    """A run with the checkpoints of another folder."""
+    """Returns a run with the checkpoints of another folder."""
     return run.with_training(dataclasses.replace(run.training_config, output_dir=folder))
 
 
@@ -158,10 +159,10 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
         )
         trial = run.with_training(training_config)
         trial.record(config.flags, len(features), config.allow_changes)
-        # Not before: a folder that is refused keeps the classes of the run in it.
+        # Only after `record`: if it refuses the folder, the classes of the run in it must not be replaced.
         files.write_json(os.path.join(output_dir, run_directory.LABELS_FILE), task.labels and list(task.labels))
         selection = DevSelection(trial, task.dev_splits[0], config.selection)
-        if not config.watches_dev_set:
+        if not config.evaluates_while_training:
             trial.train(features)
             return selection
         every = config.selection.eval_steps(training_config, len(features))
@@ -171,7 +172,7 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
 
     def train_and_score(hyperparameters: Hyperparameters, folder: str) -> dict[str, float]:
         start = time.perf_counter()
-        line = train(hyperparameters, folder).chosen()
+        line = train(hyperparameters, folder).selected_evaluation()
         scores = {name: value for name, value in line.items() if name not in ("kind", "time")}
         return scores | {"seconds": round(time.perf_counter() - start, 1)}
 
@@ -179,10 +180,10 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
         return train(config.candidates[0], output_dir).run
     table = TrialTable(output_dir, task.selection_metric)
     varied = {"num_train_steps", "num_warmup_steps", *(field.name for field in dataclasses.fields(Hyperparameters))}
-    how = run.training_config.resume_settings()
+    training_settings = run.training_config.resume_settings()
     resume_settings = {
         **run.resume_settings(len(features)),
-        **{name: value for name, value in how.items() if name not in varied},
+        **{name: value for name, value in training_settings.items() if name not in varied},
         "bert_config": run.config.to_dict(),
         "warmup_proportion": config.warmup_proportion,
         "selection": dataclasses.asdict(config.selection),
@@ -192,7 +193,7 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
 
 
 def _evaluate(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> dict[str, dict]:
-    """Evaluates every dev split; the first one's results go into eval_results.txt, as released."""
+    """Evaluates every dev split; the results of the first one are written into eval_results.txt, as in the release."""
     task: ReportingTask = run.task
     global_step = run.restore()
     results: dict[str, dict] = {}
@@ -214,7 +215,7 @@ def _predict(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> dic
         features = run.features(split)
         outputs[split] = run.predict(features, config.predict_batch_size, split)
         for path in task.write_predictions(
-            output_dir, split, run.examples(split), outputs[split], features, config.release_format
+            output_dir, split, run.examples(split), outputs[split], features, release_format=config.release_format
         ):
             say(f"Wrote {path}.")
     return outputs

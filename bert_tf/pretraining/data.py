@@ -1,4 +1,4 @@
-"""The examples that a run trains on, checked against model and vocabulary before anything runs."""
+"""Finds the examples of a run, and checks that they fit the model and the vocabulary before training starts."""
 
 import dataclasses
 
@@ -14,12 +14,12 @@ from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingData:
-    """Examples of one length, as the user names them.
+    """A set of examples with the same length, as the flags describe it.
 
     Attributes:
       input_file: TFRecord files: names and globs, separated by commas.
-      max_seq_length: length of their sequences.
-      max_predictions_per_seq: length of their masked-LM lists.
+      max_seq_length: length T of the sequences.
+      max_predictions_per_seq: length P of the lists of masked positions.
       flag_name: the flag that names the files, for messages.
     """
 
@@ -31,12 +31,12 @@ class PretrainingData:
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSet:
-    """Examples of one length that were found.
+    """A set of examples with the same length, which have been found and checked.
 
     Attributes:
-      shards: their files.
-      features: what their records hold.
-      masker: what masks them as they are read; None if they are masked already, or not to be.
+      shards: the files.
+      features: the features in each record.
+      masker: masks the examples while they are read; None if they are already masked, or if no masks are needed.
     """
 
     shards: list[Shard]
@@ -45,7 +45,7 @@ class ExampleSet:
 
     @property
     def records(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
         return sum(shard.records for shard in self.shards)
 
 
@@ -53,10 +53,10 @@ class ExampleFinder:
     """Finds the examples for a model.
 
     Args:
-      config: of the encoder.
+      config: the config of the encoder.
       objective: see `PretrainingModel`.
-      vocab_file: what the data was made with; "" if it isn't known.
-      seed: of the masks, where sequences are masked as they are read.
+      vocab_file: the vocabulary with which the data was made; "" if it isn't known.
+      seed: the seed of the masks, for data that is masked while it is read.
 
     Raises:
       InputError: if the vocabulary can't be used, or doesn't fit the config.
@@ -74,7 +74,7 @@ class ExampleFinder:
             self._vocab_sha256 = vocabulary_hash(vocab_file)
 
     def find(self, data: PretrainingData) -> ExampleSet:
-        """The examples that are named.
+        """Finds the examples that the flags describe.
 
         Raises:
           InputError: if data, vocabulary, config and objective don't fit together.
@@ -82,7 +82,7 @@ class ExampleFinder:
         self._config.check_sequence_length(data.max_seq_length)
         lengths = (data.max_seq_length, data.max_predictions_per_seq)
         shards = record_shards.find_shards(
-            data.input_file, *lengths, self._config.vocab_size, self._vocab_sha256, data.flag_name
+            data.input_file, *lengths, self._config.vocab_size, self._vocab_sha256, flag_name=data.flag_name
         )
         features = record_shards.record_features(shards, *lengths, data.flag_name)
         is_masked = features == pretraining_features(*lengths)
@@ -94,13 +94,13 @@ class ExampleFinder:
             if shard.sidecar.settings.get("objective") == "ltr":
                 raise InputError(
                     f"{data.flag_name}: {shard.path} was made with --objective=ltr, but --objective is "
-                    f"{self._objective}. Set --objective=ltr, or make the data anew with --masking=dynamic or with "
-                    "masks."
+                    f"{self._objective}. Set --objective=ltr, or make the data again, with --masking=dynamic or "
+                    "with static masks."
                 )
         if not self._vocab_file:
             raise InputError(
-                f"{data.flag_name}: {data.input_file} is unmasked data, to be masked while it is read, which needs "
-                "--vocab_file (the one that the data was made with)."
+                f"{data.flag_name}: {data.input_file} is unmasked data. To mask it while it is read, --vocab_file is "
+                "needed; give the vocabulary that the data was made with."
             )
         policy = MaskingPolicy(**record_shards.masking_settings(shards[0]))
         vocabulary = MaskingVocabulary.of(load_vocab(self._vocab_file), policy.ordinary_replacements)

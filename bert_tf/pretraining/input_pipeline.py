@@ -1,12 +1,17 @@
-"""From shards of TFRecords to batches: a pure function of (files, seed, step).
+"""Makes batches from TFRecord files. The batch of a step depends only on the files, the seed and the step.
 
-Training reads an endless stream: epoch after epoch, each with the shards in an order of its own. Laid end to end in
-that order, they are cut into streams of one length, which are interleaved, a record of each in turn, so that files
-of different sources are mixed. The stream is cut into windows of some thousand records, and each window is shuffled
-with a seed of its own. So the batch of any step is known without the steps before it; to resume, whole shards are
-skipped by their counts, then records, and nothing about an iterator is ever saved.
+Training reads an endless sequence of records:
 
-Axis letters: B batch, W window.
+- In each epoch the shards have another random order.
+- The records of an epoch, in this order, are cut into a few streams of equal length. The streams are interleaved: one
+  record is taken from each in turn. So records from different files are mixed.
+- The resulting sequence is cut into shuffle windows of some thousand records, and each window is shuffled with its own
+  seed.
+
+So a run can resume at any step without saved state of an iterator: whole shards are skipped by their record counts, and
+then single records are skipped.
+
+Axis letters: B batch, W shuffle window.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,51 +22,51 @@ import tensorflow as tf
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.sequences.example_format import Feature, parse
 
-# Masks a batch that is read: called with its features, the step, its first row in the global batch and the global size.
+# Masks a batch. It takes the features, the step, the index of their first row in the global batch, and the global size.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, int], dict[str, tf.Tensor]]
 
-# The release reads four files at a time. A stream begins inside a shard, and the records before that must be skipped;
-# where that takes long, no shard gets more streams than one.
+# The release interleaves four files. Here a stream can begin inside a shard, and the records before it must be skipped.
+# If shards are so large that this takes long, there are no more streams than shards.
 _INTERLEAVED_STREAMS, _LARGE_SHARD = 8, 1_000_000
-# A window is the smallest number of whole batches that holds so many records.
+# A shuffle window has as many whole batches as are needed for this number of records.
 _WINDOW_RECORDS = 8192
 _READ_BUFFER = 8 << 20
 
 
 def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The places of the stream's records.
+    """Finds the shards and the positions of some records of the endless sequence.
 
     Args:
-      shards: what is read.
-      indices: [n] numbers of records in the stream.
-      seed: of the shards' order; None leaves them in order, one after the other.
+      shards: the files.
+      indices: [n] the indices of the records in the sequence, before shuffling in windows.
+      seed: the seed of the order of the shards; None keeps the given order and reads one shard after the other.
 
     Returns:
-      [n] the index into `shards` of each record's shard, and [n] its number in that shard.
+      [n] the index of each record's shard in `shards`, and [n] the index of the record in this shard.
     """
     total = sum(shard.records for shard in shards)
     epochs, rows = np.divmod(indices, total)
     streams = _stream_count(len(shards), total, seed)
-    found = np.empty_like(indices), np.empty_like(indices)
+    shard_indices, record_indices = np.empty_like(indices), np.empty_like(indices)
     for epoch in np.unique(epochs):
-        here = epochs == epoch
+        in_epoch = epochs == epoch
         order = _epoch_order(len(shards), int(epoch), seed).numpy()
         starts = np.cumsum([0, *(shards[i].records for i in order)])
-        position = _stream_start(rows[here] % streams, total, streams).numpy() + rows[here] // streams
+        position = _stream_start(rows[in_epoch] % streams, total, streams).numpy() + rows[in_epoch] // streams
         shard = np.searchsorted(starts, position, side="right") - 1
-        found[0][here], found[1][here] = order[shard], position - starts[shard]
-    return found
+        shard_indices[in_epoch], record_indices[in_epoch] = order[shard], position - starts[shard]
+    return shard_indices, record_indices
 
 
 def _epoch_order(count: int, epoch: int | tf.Tensor, seed: int | None) -> tf.Tensor:
-    """The order of the shards in an epoch, the same in the graph and outside of it."""
+    """The order of the shards in an epoch; `epoch` may be a number or a tensor in a graph."""
     if seed is None:
         return tf.range(count)
     return _shuffled_range(count, seed, epoch)
 
 
 def _shuffled_range(count: int, seed: int, number: int | tf.Tensor) -> tf.Tensor:
-    """A permutation of 0..count-1 for each (seed, number)."""
+    """A permutation of 0..count-1, which depends only on the seed and the number."""
     pair = tf.stack([tf.cast(seed, tf.int64), tf.cast(number, tf.int64)])
     return tf.random.experimental.index_shuffle(tf.range(count), seed=pair, max_index=count - 1)
 
@@ -73,12 +78,12 @@ def _stream_count(shards: int, records: int, seed: int | None) -> int:
 
 
 def _stream_start(stream: np.ndarray | tf.Tensor, total: int, streams: int) -> tf.Tensor:
-    """Where a stream begins in an epoch's shards laid end to end; the first ones are longer by what doesn't divide."""
+    """The index of a stream's first record in its epoch. The first `total % streams` streams are one record longer."""
     return stream * (total // streams) + tf.minimum(stream, total % streams)
 
 
 def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.data.Dataset:
-    """The endless stream of serialised records, from its `index`-th on."""
+    """The endless sequence of serialised records, beginning with the record `index`."""
     paths = tf.constant([shard.path for shard in shards])
     counts = tf.constant([shard.records for shard in shards], tf.int64)
     total = sum(shard.records for shard in shards)
@@ -111,7 +116,7 @@ def _read(path: str | tf.Tensor) -> tf.data.Dataset:
 
 
 def window_size(global_batch_size: int) -> int:
-    """How many records are shuffled together: whole batches."""
+    """The number of records that are shuffled together, a multiple of the batch size."""
     return global_batch_size * -(-_WINDOW_RECORDS // global_batch_size)
 
 
@@ -124,20 +129,23 @@ def training_batches(
     context: tf.distribute.InputContext | None = None,
     masker: Masker | None = None,
 ) -> tf.data.Dataset:
-    """Shuffled batches without end, from that of `start_step` on.
+    """Makes the endless sequence of shuffled batches, beginning with the batch of `start_step`.
 
     Args:
-      shards: what is read.
-      features: what each record holds.
-      global_batch_size: B over all replicas.
-      seed: of both orders, that of the shards and that within windows.
-      start_step: how many batches were used before.
-      context: which part of each global batch this pipeline feeds; all of it if None.
-      masker: what masks unmasked sequences.
+      shards: the files.
+      features: the features in each record.
+      global_batch_size: B, over all replicas.
+      seed: the seed of the order of the shards and of the order in the windows.
+      start_step: the number of batches that were used before.
+      context: says which part of each global batch this pipeline gives; None for all of it.
+      masker: masks unmasked examples; None for masked ones.
+
+    Returns:
+      A dataset of batches. Each contains the examples of one replica; the replicas of this pipeline come in turn.
     """
     window = window_size(global_batch_size)
     batches_per_window = window // global_batch_size
-    first_window, batches_to_skip = divmod(start_step, batches_per_window)
+    first_window, skipped_batches = divmod(start_step, batches_per_window)
     part, size = _part_of_batch(global_batch_size, context)
 
     def shuffle(number: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:  # [W] -> batches [B / replicas]
@@ -147,8 +155,8 @@ def training_batches(
 
     windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
     dataset = windows.enumerate(start=first_window).prefetch(1).flat_map(shuffle)
-    dataset = dataset.skip(batches_to_skip * replicas_per_pipeline(context))
-    return _parsed(dataset, features, global_batch_size, start_step, context, masker)
+    dataset = dataset.skip(skipped_batches * replicas_per_pipeline(context))
+    return _parsed(dataset, features, global_batch_size, start_step=start_step, context=context, masker=masker)
 
 
 def evaluation_batches(
@@ -158,25 +166,26 @@ def evaluation_batches(
     context: tf.distribute.InputContext | None = None,
     masker: Masker | None = None,
 ) -> tf.data.Dataset:
-    """Batches in the files' order, without end: as released, a short file is gone over again.
+    """Makes an endless sequence of batches. The files are read in order, again and again, as in the release.
 
-    Unmasked sequences get the same masks in every evaluation.
+    See `training_batches` for the arguments. Unmasked examples get the same masks in every evaluation.
     """
     part, size = _part_of_batch(global_batch_size, context)
     dataset = _records_from(shards, 0, None).batch(global_batch_size, drop_remainder=True)
     dataset = dataset.map(lambda records: records[part]).unbatch().batch(size, drop_remainder=True)
-    return _parsed(dataset, features, global_batch_size, 0, context, masker)
+    return _parsed(dataset, features, global_batch_size, start_step=0, context=context, masker=masker)
 
 
 def _parsed(
     dataset: tf.data.Dataset,
     features: Sequence[Feature],
     global_batch_size: int,
+    *,
     start_step: int,
     context: tf.distribute.InputContext | None,
     masker: Masker | None,
 ) -> tf.data.Dataset:
-    """Batches of records, parsed and masked; each replica's part of a step's batch stands by itself."""
+    """Parses and masks batches of records; each of them is the part of one replica."""
     replicas = replicas_per_pipeline(context)
     part, size = _part_of_batch(global_batch_size, context)
 
@@ -191,29 +200,30 @@ def _parsed(
 
 
 def replicas_per_pipeline(context: tf.distribute.InputContext | None) -> int:
-    """How many replicas one input pipeline feeds; each takes the next batch in turn."""
+    """The number of replicas that get their batches from one input pipeline, in turn."""
     return 1 if context is None else context.num_replicas_in_sync // context.num_input_pipelines
 
 
 def _part_of_batch(global_batch_size: int, context: tf.distribute.InputContext | None) -> tuple[slice, int]:
-    """Which of a global batch's examples a pipeline feeds, and how many each of its replicas takes."""
+    """The slice of a global batch that this pipeline gives, and the number of examples that each replica gets."""
     if context is None:
         return slice(None), global_batch_size
     size = context.get_per_replica_batch_size(global_batch_size)
-    fed = size * replicas_per_pipeline(context)
-    return slice(context.input_pipeline_id * fed, (context.input_pipeline_id + 1) * fed), size
+    pipeline_size = size * replicas_per_pipeline(context)
+    start = context.input_pipeline_id * pipeline_size
+    return slice(start, start + pipeline_size), size
 
 
 def _options(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
-    # Each pipeline takes its own part of a batch itself.
+    # `_part_of_batch` already gives each pipeline its part of a batch.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options)
 
 
 def shards_of_step(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> list[str]:
-    """The paths of the shards that the records of a step's batch come from."""
+    """The paths of the shards that contain the records of a step's batch."""
     window = window_size(global_batch_size)
     number, row = divmod(step * global_batch_size, window)
     batch = _shuffled_range(window, seed, number)[row : row + global_batch_size]
@@ -221,7 +231,7 @@ def shards_of_step(shards: Sequence[Shard], global_batch_size: int, seed: int, s
 
 
 def shards_of_window(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> list[str]:
-    """The paths of the shards that must be read for a step's batch."""
+    """The paths of the shards that must be read for a step's batch, which are those of its whole window."""
     window = window_size(global_batch_size)
     first = step * global_batch_size // window * window
     return _paths(shards, np.arange(first, first + window), seed)

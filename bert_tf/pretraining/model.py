@@ -1,4 +1,4 @@
-"""Pre-training: masked language modelling, next sentence prediction, and the paper's ablations of both."""
+"""The model for pre-training: masked LM and next sentence prediction, and the paper's ablations."""
 
 from collections.abc import Mapping
 
@@ -14,16 +14,16 @@ OBJECTIVES = ("mlm_nsp", "mlm", "ltr")
 
 
 class PretrainingModel:
-    """The encoder with the heads of an objective.
+    """The encoder with the heads of an objective. It is a `TrainableModel`.
 
     Args:
-      config: of the encoder.
-      objective: "mlm_nsp" is BERT; "mlm" leaves out next sentence prediction; "ltr" predicts each token from those
+      config: the config of the encoder.
+      objective: "mlm_nsp" is BERT's; "mlm" has no next sentence prediction; "ltr" predicts each token from the tokens
         before it (paper, Table 5).
       encoder_options: see `BertEncoder`.
 
     Raises:
-      InputError: if there is no such objective.
+      InputError: if the objective is unknown.
     """
 
     def __init__(self, config: BertConfig, objective: str = "mlm_nsp", **encoder_options) -> None:
@@ -38,21 +38,21 @@ class PretrainingModel:
         if self.next_sentence:
             self.variables += self.next_sentence.variables
             self.metric_names += ("next_sentence_accuracy", "next_sentence_loss")
-        # Only next sentence prediction reads the pooler.
+        # Only next sentence prediction uses the pooler.
         unused = () if self.next_sentence else ("bert/pooler/",)
         self.trained_variables = (
             [v for v in self.variables if not v.path.startswith(unused)] if unused else self.variables
         )
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """Floating-point operations of a training step's products."""
+        """The number of floating-point operations of the matrix products in a training step."""
         predictions = tf.cast(tf.size(self._predictions(batch)[0]), tf.float32)
         width = self.encoder.config.hidden_size
         head = 2.0 * predictions * width * (width + self.encoder.config.vocab_size)
         return 3.0 * (self.encoder.flops(batch["input_ids"]) + head)
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The number of predictions, and of examples."""
+        """The number of predictions and the number of examples."""
         _, _, weights = self._predictions(batch)
         return {
             "predictions": tf.reduce_sum(weights),
@@ -62,7 +62,7 @@ class PretrainingModel:
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The released loss: the mean over predictions plus the mean over sentence pairs (see `TrainableModel`)."""
+        """The released loss: the mean over predictions plus the mean over examples. See `TrainableModel.loss`."""
         output = self.encoder(self._input_ids(batch), batch["input_mask"], batch["segment_ids"], seed=seed)
         positions, labels, weights = self._predictions(batch)
         logits = self.masked_lm(output.sequence_output, positions, self.encoder.embedding_table)
@@ -71,7 +71,7 @@ class PretrainingModel:
         loss_sum = tf.reduce_sum(weights * per_prediction)
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
         weight = tf.reduce_sum(weights)
-        loss = loss_sum / (totals["predictions"] + 1e-5)  # the release's guard against batches without predictions
+        loss = loss_sum / (totals["predictions"] + 1e-5)  # the release adds 1e-5 for batches without predictions
         metrics = {
             "masked_lm_accuracy": (tf.reduce_sum(weights * correct), weight),
             "masked_lm_loss": (loss_sum, weight),
@@ -88,21 +88,21 @@ class PretrainingModel:
         return loss, metrics
 
     def _predictions(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Positions, labels and weights [B, P] of what is predicted."""
+        """The positions, labels and weights of the predictions, each [B, P]."""
         if self.objective != "ltr":
             return batch["masked_lm_positions"], batch["masked_lm_ids"], batch["masked_lm_weights"]
-        # Each position but the last predicts its right neighbour, up to the end of the text.
+        # Each position except the last predicts the next token, up to the end of the text.
         input_ids, input_mask = self._input_ids(batch), batch["input_mask"]
         positions = tf.zeros_like(input_ids[:, 1:]) + tf.range(tf.shape(input_ids)[1] - 1)
         return positions, input_ids[:, 1:], tf.cast(input_mask[:, 1:], tf.float32)
 
     def _input_ids(self, batch: Batch) -> tf.Tensor:
-        """What the encoder reads [B, T]; without masks where each token is predicted from those before it."""
+        """The input_ids of the encoder [B, T]. For the objective "ltr", the original tokens replace the masks."""
         input_ids = batch["input_ids"]
         if self.objective != "ltr" or "masked_lm_ids" not in batch:
             return input_ids
         length = tf.shape(input_ids)[1]
-        places = tf.one_hot(batch["masked_lm_positions"], length, dtype=tf.int32)  # [B, P, T]
-        places *= tf.cast(batch["masked_lm_weights"] > 0, tf.int32)[:, :, None]
-        originals = tf.reduce_sum(places * batch["masked_lm_ids"][:, :, None], axis=1)
-        return tf.where(tf.reduce_sum(places, axis=1) > 0, originals, input_ids)
+        is_prediction = tf.one_hot(batch["masked_lm_positions"], length, dtype=tf.int32)  # [B, P, T]
+        is_prediction *= tf.cast(batch["masked_lm_weights"] > 0, tf.int32)[:, :, None]
+        originals = tf.reduce_sum(is_prediction * batch["masked_lm_ids"][:, :, None], axis=1)
+        return tf.where(tf.reduce_sum(is_prediction, axis=1) > 0, originals, input_ids)

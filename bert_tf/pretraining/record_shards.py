@@ -1,4 +1,4 @@
-"""The files of pre-training examples that a run reads: found, counted and checked before anything runs."""
+"""Finds, counts and checks the TFRecord files of a run before training starts."""
 
 import concurrent.futures
 import dataclasses
@@ -14,22 +14,22 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import SIDECAR_SUFFIX, Feature, Sidecar, names, pretraining_features
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
-# A TFRecord is its length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
+# A TFRecord consists of the data's length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
 _RECORD_HEADER, _RECORD_FOOTER = 12, 4
-# There may be thousands of files, and each look at one takes a while where they are in the cloud.
-_FILES_AT_ONCE = 32
+# There may be thousands of files, and in the cloud it takes long to open one.
+_MAX_OPEN_FILES = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """A file of TFRecords that was looked at.
+    """A TFRecord file that has been checked.
 
     Attributes:
       path: the file.
-      records: how many it holds.
-      sidecar: what `data_prep` says of it; None for the release's own files.
+      records: the number of its records.
+      sidecar: the description that `data_prep` wrote beside it; None if there is none, as for the release's files.
     """
 
     path: str
@@ -43,26 +43,27 @@ def find_shards(
     max_predictions_per_seq: int,
     vocab_size: int,
     vocab_sha256: str | None = None,
+    *,
     flag_name: str = "--input_file",
 ) -> list[Shard]:
-    """The shards that hold pre-training examples of the expected lengths.
+    """Finds the files of pre-training examples, and checks that they have the expected lengths and vocabulary.
 
     Args:
-      patterns: comma-separated names and globs; sidecars among the matches are passed over.
+      patterns: file names and glob patterns, separated by commas; sidecars that match are ignored.
       max_seq_length: the flag's value.
       max_predictions_per_seq: the flag's value.
-      vocab_size: the model's; ids must be below.
-      vocab_sha256: the vocabulary that will be used; None where it isn't known.
-      flag_name: how the user knows the files, for messages.
+      vocab_size: the model's vocabulary size; all ids must be smaller.
+      vocab_sha256: the hash of the vocabulary that will be used; None if it isn't known.
+      flag_name: the flag that gave the patterns, for messages.
 
     Raises:
-      InputError: if a file is missing, cut short or empty, or was made with other lengths or another vocabulary.
+      InputError: if a file is missing, incomplete or empty, or was made with other lengths or another vocabulary.
     """
     paths = [path for path in files.expand_patterns(patterns, flag_name) if not path.endswith(SIDECAR_SUFFIX)]
     if not paths:
         raise InputError(f"{flag_name}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
 
-    def look_at(path: str) -> Shard:
+    def check(path: str) -> Shard:
         files.require_file(path, flag_name)
         sidecar = Sidecar.read(path)
         if sidecar is None:
@@ -71,8 +72,8 @@ def find_shards(
             size = tf.io.gfile.stat(path).length
             if size != sidecar.file_size:
                 raise InputError(
-                    f"{flag_name}: {path} has {size} bytes, but {sidecar.file_size} by its sidecar. It was cut short "
-                    "or changed; make it anew."
+                    f"{flag_name}: {path} has {size} bytes, but {sidecar.file_size} are expected by its sidecar. The "
+                    "file is incomplete or was changed; make it again."
                 )
             records = sidecar.records
             for name, expected in (
@@ -83,7 +84,7 @@ def find_shards(
                 if found != expected and (sidecar.is_masked or name == "max_seq_length"):
                     raise InputError(
                         f"{flag_name}: {path} was made with --{name}={found}, but --{name} is {expected}. "
-                        f"Set --{name}={found}, or make the data anew."
+                        f"Set --{name}={found}, or make the data again."
                     )
             if vocab_sha256 is not None and sidecar.vocab_sha256 != vocab_sha256:
                 raise InputError(
@@ -98,16 +99,16 @@ def find_shards(
         )
         return shard
 
-    return _of_each(paths, look_at)
+    return _for_each_file(paths, check)
 
 
 def record_features(
     shards: Sequence[Shard], max_seq_length: int, max_predictions_per_seq: int, flag_name: str = "--input_file"
 ) -> tuple[Feature, ...]:
-    """What each record of some shards holds; those without a sidecar hold what the release writes.
+    """The features in each record of the shards. Shards without a sidecar have the features that the release writes.
 
     Raises:
-      InputError: if some are masked and some are not, or masked by other rules.
+      InputError: if some shards are masked and others are not, or if they were made for different masks.
     """
     released = pretraining_features(max_seq_length, max_predictions_per_seq)
     by_policy: dict[str, tuple[Shard, tuple[Feature, ...]]] = {}
@@ -116,21 +117,21 @@ def record_features(
         policy = "" if features == released else json.dumps([names(features), masking_settings(shard)], sort_keys=True)
         by_policy.setdefault(policy, (shard, features))
     if len(by_policy) > 1:
-        (one, _), (other, _) = list(by_policy.values())[:2]
+        (first, _), (second, _) = list(by_policy.values())[:2]
         raise InputError(
-            f"{flag_name}: {one.path} and {other.path} don't go together: they were made with different --masking, or "
-            "for different masks. Train on one kind of data at a time."
+            f"{flag_name}: {first.path} and {second.path} don't go together: they were made with different "
+            "--masking, or for different masks. Train on one kind of data at a time."
         )
     return next(iter(by_policy.values()))[1]
 
 
 def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
-    """The values of the `MaskingPolicy` that a shard was made for; None if that isn't known."""
+    """The fields of the `MaskingPolicy` for which a shard was made; None if it isn't known."""
     return None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
 
 
 def count_records(path: str, flag_name: str) -> int:
-    """Counts a file's records by their headers, without reading the data.
+    """Counts the records of a file. Only their headers are read.
 
     Raises:
       InputError: if the file ends inside a record.
@@ -147,25 +148,25 @@ def count_records(path: str, flag_name: str) -> int:
             if position > size:
                 raise InputError(
                     f"{flag_name}: {path} ends inside its record {count + 1}, or is not a TFRecord file. "
-                    "It was cut short or damaged; make it anew."
+                    "It is incomplete or damaged; make it again."
                 )
             count += 1
     return count
 
 
 def fingerprints(shards: Sequence[Shard]) -> dict[str, str]:
-    """The size of each file, and the checksums of its first and its last record, by path.
+    """The fingerprint of each file by path: its size, and the checksums of its first and its last record.
 
-    Data that was made anew with the same name differs in these, and they are found without reading the rest.
+    The fingerprint changes when the data is made again with the same name. Only a few bytes of the file are read.
     """
     paths = [shard.path for shard in shards]
-    return dict(zip(paths, _of_each(paths, _fingerprint), strict=True))
+    return dict(zip(paths, _for_each_file(paths, _fingerprint), strict=True))
 
 
-def _of_each(paths: Sequence[str], look_at: Callable[[str], Found]) -> list[Found]:
-    """What is found in each file, many being looked at at once."""
-    with concurrent.futures.ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        return list(pool.map(look_at, paths))
+def _for_each_file(paths: Sequence[str], function: Callable[[str], Result]) -> list[Result]:
+    """Calls a function for each file, in many threads, and returns the results in order."""
+    with concurrent.futures.ThreadPoolExecutor(_MAX_OPEN_FILES) as pool:
+        return list(pool.map(function, paths))
 
 
 def _fingerprint(path: str) -> str:
@@ -188,10 +189,10 @@ def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int,
         entry = found.get(feature.name)
         values = () if entry is None else (entry.float_list if feature.is_float else entry.int64_list).value
         if len(values) != feature.length:
-            flag = "max_predictions_per_seq" if feature.name.startswith("masked_lm") else "max_seq_length"
+            flag_of_length = "max_predictions_per_seq" if feature.name.startswith("masked_lm") else "max_seq_length"
             raise InputError(
                 f"{flag_name}: {path}, record 1: {feature.name} has {len(values)} numbers, but {feature.length} are "
-                f"expected. The data was made with another --{flag}, or is no pre-training data."
+                f"expected. The data was made with another --{flag_of_length}, or is not pre-training data."
             )
     largest = max(found["input_ids"].int64_list.value)
     if largest >= vocab_size:

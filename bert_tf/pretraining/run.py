@@ -1,4 +1,4 @@
-"""A pre-training run in a folder: which data, in which phases, with which model; checked before anything runs."""
+"""A pre-training run: checks data, model and settings before training starts, then trains and evaluates."""
 
 import dataclasses
 import functools
@@ -26,12 +26,12 @@ from bert_tf.training.evaluation import BatchEvaluator
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """The steps [start, end) that read one kind of data; the paper trains 90% of them on short sequences.
+    """Consecutive steps that use the same data. The paper has two phases: 90% of the steps use short sequences.
 
     Attributes:
-      start: first step.
-      end: step after the last.
-      examples: the data.
+      start: the first step.
+      end: the step after the last one.
+      examples: the examples.
     """
 
     start: int
@@ -40,17 +40,17 @@ class Phase:
 
 
 class PretrainingRun:
-    """A pre-training run: checks everything first, then trains and evaluates.
+    """A pre-training run. The constructor checks everything; the methods train and evaluate.
 
     Args:
-      config: of the encoder.
+      config: the config of the encoder.
       objective: see `PretrainingModel`.
-      data: what is trained on, phase after phase.
-      phase_ends: at which step each phase ends; the last one at the end of training.
-      training_config: how to train, and the folder.
-      distribution_config: where to run.
-      vocab_file: what the data was made with; "" if it isn't known.
-      init_checkpoint: where to start if the folder holds no checkpoint of the run.
+      data: the training data of each phase.
+      phase_ends: the step at which each phase ends; the last one is the end of training.
+      training_config: the settings of training, with the run's folder.
+      distribution_config: the devices.
+      vocab_file: the vocabulary with which the data was made; "" if it isn't known.
+      init_checkpoint: the checkpoint to start from if the folder contains no checkpoint of the run.
 
     Raises:
       InputError: if the data, the vocabulary, the config and the flags don't fit together.
@@ -64,12 +64,13 @@ class PretrainingRun:
         phase_ends: Sequence[int],
         training_config: TrainingConfig,
         distribution_config: DistributionConfig,
+        *,
         vocab_file: str = "",
         init_checkpoint: str | None = None,
     ) -> None:
         self._finder = ExampleFinder(config, objective, vocab_file, training_config.seed)
         resume.require_starting_point(training_config.output_dir, init_checkpoint)
-        # Before anything else of TensorFlow's is used: workers must find each other first.
+        # Workers must find each other before TensorFlow is used for anything else.
         self.strategy = distribution.build_strategy(distribution_config)
         self.config = config
         self.objective = objective
@@ -85,7 +86,7 @@ class PretrainingRun:
 
     @functools.cached_property
     def model(self) -> PretrainingModel:
-        """Built in the strategy's scope when it is first needed, with initial values from the seed."""
+        """The model with initial values from the seed; built in the strategy's scope when it is first used."""
         keras.utils.set_random_seed(self.training_config.seed)
         with self.strategy.scope():
             return PretrainingModel(
@@ -98,16 +99,23 @@ class PretrainingRun:
 
     @functools.cached_property
     def evaluator(self) -> BatchEvaluator:
-        """Compiled once, for all evaluations of the run."""
+        """The evaluator, which is compiled once for all evaluations of the run."""
         return BatchEvaluator(self.model, self.strategy)
 
     def record(self, flags: Mapping[str, Any], allow_changes: bool = False) -> None:
-        """Writes down what the run is made of; refuses a folder whose run began with something else."""
+        """Records the settings and the data in the run's folder; see `run_directory.prepare`.
+
+        Args:
+          flags: the values of all flags, by name.
+          allow_changes: resume a run even if its settings have changed.
+
+        Raises:
+          InputError: if the folder contains a run that began with other settings.
+        """
         if not distribution.is_chief(self.strategy):
             return
-        how = self.training_config
         run_directory.prepare(
-            how.output_dir,
+            self.training_config.output_dir,
             self.config,
             self.vocab_file,
             flags,
@@ -124,14 +132,14 @@ class PretrainingRun:
                     }
                     for phase in self.phases
                 ],
-                **how.resume_settings(),
+                **self.training_config.resume_settings(),
             },
             allow_changes=allow_changes,
         )
 
     def train(self, evaluation: PeriodicEvaluation | None = None) -> dict[str, float]:
-        """Trains to the last step, from the run's newest checkpoint if there is one; see `training.train`."""
-        how = self.training_config
+        """Trains to the last step. Resumes from the run's newest checkpoint if there is one; see `loop.train`."""
+        config = self.training_config
         for phase in self.phases:
             examples = phase.examples
             say(
@@ -144,16 +152,16 @@ class PretrainingRun:
             return input_pipeline.training_batches(
                 phase.examples.shards,
                 phase.examples.features,
-                how.train_batch_size,
-                how.seed,
-                step - phase.start,
-                context,
-                phase.examples.masker,
+                global_batch_size=config.train_batch_size,
+                seed=config.seed,
+                start_step=step - phase.start,
+                context=context,
+                masker=phase.examples.masker,
             )
 
         def describe(step: int, shards_of: Callable[..., list[str]]) -> str:
             phase = self._phase(step)
-            paths = shards_of(phase.examples.shards, how.train_batch_size, how.seed, step - phase.start)
+            paths = shards_of(phase.examples.shards, config.train_batch_size, config.seed, step - phase.start)
             return ", ".join(os.path.basename(path) for path in paths)
 
         data = TrainingData(
@@ -162,7 +170,9 @@ class PretrainingRun:
             describe=functools.partial(describe, shards_of=input_pipeline.shards_of_step),
             describe_reading=functools.partial(describe, shards_of=input_pipeline.shards_of_window),
         )
-        return loop.train(self.model, how, self.strategy, data, self.init_checkpoint, evaluation)
+        return loop.train(
+            self.model, config, self.strategy, data, init_checkpoint=self.init_checkpoint, evaluation=evaluation
+        )
 
     def _phase(self, step: int) -> Phase:
         return next(phase for phase in self.phases if step < phase.end)
@@ -170,13 +180,16 @@ class PretrainingRun:
     def held_out_evaluation(
         self, data: PretrainingData, batch_size: int, max_steps: int, every: int
     ) -> PeriodicEvaluation:
-        """Evaluates on other data while training goes on: whole batches, once through at the most.
+        """Makes an evaluation on other data, which is repeated during training. It uses each example at most once.
 
         Args:
-          data: the held-out examples.
-          batch_size: examples in a batch.
-          max_steps: most batches of an evaluation.
-          every: steps between evaluations.
+          data: the held-out examples; those that don't fill a batch are not used.
+          batch_size: number of examples per batch.
+          max_steps: the largest number of batches per evaluation.
+          every: number of training steps between two evaluations.
+
+        Raises:
+          InputError: if the data can't be used, or has fewer examples than a batch.
         """
         held_out = self._finder.find(data)
         distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
@@ -194,10 +207,10 @@ class PretrainingRun:
         return PeriodicEvaluation(evaluate, every)
 
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
-        """The release's evaluation: metrics over `steps` batches, going over a short file again.
+        """The release's evaluation over `steps` batches; if the data has fewer, it is read again from the beginning.
 
         Returns:
-          global_step, loss (the mean over batches), and the means of the model's metrics.
+          global_step, loss (the mean over the batches), and the means of the model's metrics.
         """
         step = resume.restore_for_evaluation(self.model, self.training_config.output_dir, self.init_checkpoint)
         return {"global_step": step, **self._evaluate(self.phases[-1].examples, batch_size, steps)}

@@ -1,4 +1,4 @@
-"""Where the work runs: the only module that knows which `tf.distribute` strategy is in use."""
+"""Devices, replicas and workers. Only this module knows which `tf.distribute` strategy is in use."""
 
 import dataclasses
 import functools
@@ -17,14 +17,14 @@ STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 
 @dataclasses.dataclass(frozen=True)
 class DistributionConfig:
-    """The flags that say where to run.
+    """The flags that choose the devices.
 
     Attributes:
       distribution_strategy: one of `STRATEGIES`.
       tpu_name: the TPU's name or address (`grpc://...`), or "local" on a TPU VM.
-      tpu_zone: its zone; found out if empty.
-      gcp_project: its project; found out if empty.
-      num_tpu_cores: how many cores are expected; 0 for any number.
+      tpu_zone: the TPU's zone; if empty, TensorFlow looks it up.
+      gcp_project: the TPU's project; if empty, TensorFlow looks it up.
+      num_tpu_cores: how many cores the TPU must have; 0 for any number.
     """
 
     distribution_strategy: str = "one_device"
@@ -42,10 +42,10 @@ class DistributionConfig:
 
 
 def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-    """The strategy that the flags ask for.
+    """Builds the strategy that the flags ask for.
 
     Raises:
-      InputError: if TF_CONFIG is missing or malformed (multi_worker), or no TPU answers under the name given.
+      InputError: if TF_CONFIG is missing or malformed (multi_worker), or no TPU can be reached under the given name.
     """
     if config.distribution_strategy == "one_device":
         return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0")
@@ -59,16 +59,16 @@ def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 
 
 def _check_tf_config() -> None:
-    text = os.environ.get("TF_CONFIG", "")
+    tf_config = os.environ.get("TF_CONFIG", "")
     example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(tf_config)
         job, index = parsed["task"]["type"], int(parsed["task"]["index"])
         tasks = list(parsed["cluster"][job]) if job in ("chief", "worker") else None
     except (ValueError, KeyError, TypeError):
         raise InputError(
-            f"--distribution_strategy=multi_worker reads the cluster from TF_CONFIG, which is {text!r}. "
-            f"Set it, on each worker with its own index, to something like {example}."
+            "--distribution_strategy=multi_worker reads the cluster from TF_CONFIG, an environment variable, "
+            f"which is {tf_config!r}. Set it to something like {example}; each worker needs its own index."
         ) from None
     if tasks is None:
         raise InputError(f"TF_CONFIG: the task's type is {job!r}, but 'worker' or 'chief' is expected.")
@@ -77,7 +77,7 @@ def _check_tf_config() -> None:
 
 
 def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-    where = f"--tpu_name={config.tpu_name}"
+    given_flag = f"--tpu_name={config.tpu_name}"
     if not config.tpu_name:
         raise InputError("--tpu_name is needed with --use_tpu (the TPU's name, grpc:// address, or 'local').")
     try:
@@ -85,21 +85,21 @@ def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
             tpu=config.tpu_name, zone=config.tpu_zone or None, project=config.gcp_project or None
         )
     except (ValueError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
-        raise InputError(f"{where}: no TPU can be reached ({error}). Check its name, zone and project.") from None
+        raise InputError(f"{given_flag}: no TPU can be reached ({error}). Check its name, zone and project.") from None
     strategy = tf.distribute.TPUStrategy(resolver)
     cores = strategy.num_replicas_in_sync
     if config.num_tpu_cores and cores != config.num_tpu_cores:
-        raise InputError(f"{where} has {cores} cores, but --num_tpu_cores is {config.num_tpu_cores}.")
+        raise InputError(f"{given_flag} has {cores} cores, but --num_tpu_cores is {config.num_tpu_cores}.")
     return strategy
 
 
-# What Linux calls the instructions that multiply bfloat16 numbers: Intel's and AMD's, and Arm's.
+# Linux's names for the instructions that multiply bfloat16 numbers: the first two are of x86, the last is of Arm.
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 @functools.cache
 def emulates_bfloat16() -> bool:
-    """Whether the work runs on a CPU without instructions for bfloat16."""
+    """Whether the program runs on a CPU without instructions for bfloat16."""
     if not _has_only_cpus():
         return False
     try:
@@ -110,9 +110,10 @@ def emulates_bfloat16() -> bool:
 
 
 def compiles_parts() -> bool:
-    """Whether XLA can compile parts of a step that it doesn't compile whole: on a CPU that no two replicas share.
+    """Whether XLA can compile single parts of a step that is not compiled as a whole.
 
-    Replicas on one CPU have logical devices each, which XLA doesn't know.
+    It can do so on a CPU with one replica. Several replicas on one CPU have a logical device each, and XLA doesn't
+    support logical devices.
     """
     one_device = len(tf.config.list_logical_devices()) == 1
     return _has_only_cpus() and (one_device or tf.distribute.get_strategy().num_replicas_in_sync == 1)
@@ -123,28 +124,28 @@ def _has_only_cpus() -> bool:
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Whether steps should be looped over on the device, and words looked up by products."""
+    """Whether the strategy runs on a TPU, where several steps run in one loop on the device."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
-    """Whether other processes take part in each step."""
+    """Whether other processes take part in each training step."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
-    """Returns when all processes have come here."""
+    """Waits until all processes have called this function."""
     if is_multi_worker(strategy):
-        strategy.run(_meet)
+        strategy.run(_barrier)
 
 
 @tf.function(autograph=False)
-def _meet() -> tf.Tensor:
+def _barrier() -> tf.Tensor:
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, 1.0)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes the checkpoints and reports; one process of a cluster does."""
+    """Whether this process is the one of its cluster that writes checkpoints and reports."""
     resolver = strategy.cluster_resolver
     if not is_multi_worker(strategy) or resolver is None:
         return True
@@ -152,29 +153,29 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     return resolver.task_type == "chief" or (not has_own_job and resolver.task_id == 0)
 
 
-def per_replica_batch_size(global_batch_size: int, strategy: tf.distribute.Strategy, flag: str) -> int:
-    """The part of a batch that each replica takes.
+def per_replica_batch_size(global_batch_size: int, strategy: tf.distribute.Strategy, flag_name: str) -> int:
+    """The number of examples of a batch that each replica gets.
 
     Raises:
       InputError: if the batch can't be split evenly.
     """
     replicas = strategy.num_replicas_in_sync
     if global_batch_size < 1 or global_batch_size % replicas:
-        raise InputError(f"{flag} is {global_batch_size}, but a multiple of the {replicas} replicas is expected.")
+        raise InputError(f"{flag_name} is {global_batch_size}, but a multiple of the {replicas} replicas is expected.")
     return global_batch_size // replicas
 
 
 def replicated(
     function: Callable[[Mapping[str, tf.Tensor]], Mapping[str, tf.Tensor]], strategy: tf.distribute.Strategy
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """Compiles a function of a batch, and has each replica compute its part of the batch.
+    """Compiles a function so that each replica computes its part of the batch.
 
     Args:
-      function: named tensors, each with a row for each example, to named tensors of the same kind.
-      strategy: where.
+      function: takes and returns named tensors [B, ...] with one row per example.
+      strategy: the strategy in whose scope the function's variables were built.
 
     Returns:
-      The same on arrays; the number of rows must be a multiple of the replicas.
+      The same function, which takes and returns arrays. B must be a multiple of the number of replicas.
     """
     replicas = strategy.num_replicas_in_sync
 

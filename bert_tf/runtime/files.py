@@ -1,7 +1,7 @@
-"""Reading and writing files so that bad input is named and outputs are whole or absent.
+"""Reads and writes files. Errors name the bad file, and an output is either complete or not there.
 
-Every path may be local or a URL such as `gs://bucket/name`. URLs go through `tf.io.gfile`, which is
-imported only when one is met, so that the text-only modules stay free of TensorFlow.
+Every path may be local or a URL such as `gs://bucket/name`. URLs are opened with `tf.io.gfile`, which is imported only
+when it is needed: the modules that handle text must run without TensorFlow.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ from typing import IO, Any
 
 
 class InputError(ValueError):
-    """Something the user gave (a file, a line, a flag) can't be used.
+    """The user gave a file, a line or a flag that can't be used.
 
-    The message names it, says what was found and what was expected, and what to do. The programs print it
-    as one line and exit with status 1.
+    The message names it, and says what was found, what was expected and what to do. The programs print the message
+    without a traceback and exit with status 1.
     """
 
 
@@ -35,7 +35,7 @@ def _gfile() -> Any:
 
 
 def open_file(path: str, mode: str = "r") -> IO:
-    """Opens a local or remote file. Text is UTF-8, and its line ends are left as they are."""
+    """Opens a local or remote file. Text is UTF-8; line ends are not converted."""
     if is_remote(path):
         return _gfile().GFile(path, mode)
     if "b" in mode:
@@ -44,7 +44,7 @@ def open_file(path: str, mode: str = "r") -> IO:
 
 
 def exists(path: str) -> bool:
-    """True if the path is a file or a folder."""
+    """True if there is a file or a folder at the path."""
     return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
 
 
@@ -54,7 +54,7 @@ def is_folder(path: str) -> bool:
 
 
 def size(path: str) -> int:
-    """A file's bytes."""
+    """The size of a file in bytes."""
     return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
 
 
@@ -64,7 +64,7 @@ def list_folder(path: str) -> list[str]:
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder and its parents; fine if it exists."""
+    """Makes a folder and its parents; does nothing if the folder exists."""
     if is_remote(path):
         _gfile().makedirs(path)
     elif path:
@@ -72,7 +72,7 @@ def make_folder(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes a file, if it is there."""
+    """Removes a file; does nothing if there is none."""
     if is_remote(path):
         if _gfile().exists(path):
             _gfile().remove(path)
@@ -82,7 +82,7 @@ def remove(path: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """Moves a file over another one; atomic on a local disk."""
+    """Renames a file and replaces the target if it exists. On a local disk this is atomic."""
     if is_remote(target):
         _gfile().rename(source, target, overwrite=True)
     else:
@@ -90,13 +90,13 @@ def rename(source: str, target: str) -> None:
 
 
 def copy(source: str, target: str) -> None:
-    """Copies a file, whole or not at all."""
+    """Copies a file completely or not at all."""
     with open_file(source, "rb") as reader, replacing(target, "wb") as writer:
         shutil.copyfileobj(reader, writer)
 
 
 def move(source: str, target: str) -> None:
-    """Moves a local file, to another disk or a URL if need be; `target` is whole at any time."""
+    """Moves a local file, also to another disk or to a URL. `target` never holds a part of the file."""
     make_folder(os.path.dirname(target))
     if not is_remote(target):
         try:
@@ -110,15 +110,15 @@ def move(source: str, target: str) -> None:
 
 
 def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
-    """Returns `path` if it is a file that can be read, and has bytes in it.
+    """Returns `path` after checking that it is a file, and that the file is not empty.
 
     Args:
       path: the file.
-      flag_name: how the user knows it, for example `--vocab_file`.
-      may_be_empty: whether it may have none.
+      flag_name: the flag that gave the path, for messages; for example `--vocab_file`.
+      may_be_empty: whether an empty file is accepted.
 
     Raises:
-      InputError: if it is missing, a folder, or empty.
+      InputError: if the path is missing, a folder, or an empty file.
     """
     if not path:
         raise InputError(f"{flag_name} is needed, but it is not given.")
@@ -132,25 +132,28 @@ def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
 
 
 def check_output_file(path: str, flag_name: str) -> None:
-    """Raises an InputError if a file can't be written because a folder has its name; best called before any work.
+    """Checks that no folder has the name of an output file. Call it before any work is done.
 
     Args:
       path: the file.
-      flag_name: how the user knows it, for example `--output_file`.
+      flag_name: the flag that gave the path, for messages; for example `--output_file`.
+
+    Raises:
+      InputError: if the path is a folder.
     """
     if is_folder(path):
         raise InputError(f"{flag_name}: {path} is a folder, but the name of a file is expected.")
 
 
 def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
-    """The files that a comma-separated list of names and globs stands for.
+    """Finds the files that match a comma-separated list of names and glob patterns.
 
-    As the release does, each pattern's matches are listed in turn; a pattern's matches are sorted here, so
+    The files are listed pattern after pattern, as in the release. Here the matches of one pattern are also sorted, so
     that the result does not depend on the file system.
 
     Args:
-      patterns: the flag's value, or its parts.
-      flag_name: how the user knows it, for example `--input_file`.
+      patterns: the flag's value, or a list of names and patterns.
+      flag_name: the flag, for messages; for example `--input_file`.
 
     Raises:
       InputError: if nothing is given, or a pattern matches no file.
@@ -163,7 +166,7 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
     for part in parts:
         if is_remote(part):
             matches = sorted(_gfile().glob(part))
-        elif os.path.exists(part):  # a name that holds glob characters is still a name
+        elif os.path.exists(part):  # the name of a file may contain glob characters
             matches = [part]
         else:
             matches = sorted(glob.glob(part, recursive=True))
@@ -174,10 +177,10 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
 
 
 def read_text(path: str, flag_name: str) -> str:
-    """A whole UTF-8 text file.
+    """Reads a UTF-8 text file.
 
     Raises:
-      InputError: if the file is missing or empty, or holds bytes that are not UTF-8 (names the line).
+      InputError: if the file is missing or empty, or if it contains bytes that are not UTF-8; names their line.
     """
     with open_file(require_file(path, flag_name), "rb") as reader:
         data = reader.read()
@@ -192,10 +195,10 @@ def read_text(path: str, flag_name: str) -> str:
 
 
 def read_json(path: str, flag_name: str) -> Any:
-    """A whole JSON file.
+    """Reads a JSON file.
 
     Raises:
-      InputError: if it can't be read, or is not JSON (names line and column).
+      InputError: if the file can't be read or is not valid JSON; names the line and the column.
     """
     text = read_text(path, flag_name)
     try:
@@ -205,14 +208,16 @@ def read_json(path: str, flag_name: str) -> Any:
             f"{flag_name}: {path}, line {error.lineno}, column {error.colno}: not valid JSON ({error.msg})."
         ) from None
     except RecursionError:
-        raise InputError(f"{flag_name}: {path}: nested thousands deep, which no file that is read here is.") from None
+        raise InputError(
+            f"{flag_name}: {path}: nested thousands deep, which can't be read. Check that it is the right file."
+        ) from None
 
 
 @contextlib.contextmanager
 def replacing(path: str, mode: str = "w") -> Iterator[IO]:
-    """Opens a temporary file that takes the place of `path` when the block ends without an error.
+    """Opens a temporary file and renames it to `path` when the `with` block ends without an error.
 
-    Until then, and after an error or a kill, `path` is as it was.
+    Until then, and after an error or a kill, `path` keeps its old content.
     """
     make_folder(os.path.dirname(path))
     temporary = temporary_name(path)
@@ -230,9 +235,9 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def replacing_folder(path: str) -> Iterator[str]:
-    """Gives the name of a temporary folder that becomes `path` when the block ends without an error.
+    """Gives the name of a temporary folder, which is renamed to `path` when the `with` block ends without an error.
 
-    Until then, and after an error or a kill, there is no such folder (or an empty one, as it was).
+    Until then, and after an error or a kill, `path` does not exist (or is still the empty folder that it was before).
     """
     path = path.rstrip("/")
     make_folder(os.path.dirname(path))
@@ -246,7 +251,7 @@ def replacing_folder(path: str) -> Iterator[str]:
 
 
 def remove_folder(path: str) -> None:
-    """Removes a folder with all that is in it; fine if it isn't there."""
+    """Removes a folder and everything in it; does nothing if there is none."""
     if is_remote(path):
         if _gfile().exists(path):
             _gfile().rmtree(path)
@@ -255,11 +260,11 @@ def remove_folder(path: str) -> None:
 
 
 def temporary_name(path: str) -> str:
-    """A name beside `path` that no reader takes for a finished file."""
+    """A name in the same folder as `path`, which no reader mistakes for a finished file."""
     return f"{path}.tmp-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def write_json(path: str, value: Mapping | list) -> None:
-    """Writes a JSON file, whole or not at all."""
+    """Writes a JSON file completely or not at all."""
     with replacing(path) as writer:
         writer.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

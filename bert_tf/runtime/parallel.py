@@ -1,4 +1,4 @@
-"""A function over many items in several processes, for work in pure Python such as tokenizing."""
+"""Runs a function on many items in several processes, for work in pure Python such as tokenization."""
 
 import concurrent.futures
 import math
@@ -13,7 +13,7 @@ from bert_tf.runtime.files import InputError
 
 Result = TypeVar("Result")
 
-# Chunks that each process gets, so that one with long texts doesn't keep the others waiting.
+# With several chunks per process, no process has to wait long for another one that got the long texts.
 _CHUNKS_PER_WORKER = 4
 
 
@@ -23,30 +23,31 @@ def map_chunks(
     num_workers: int,
     description: str = "prepare",
     unit: str = "example",
+    *,
     smallest_chunk: int = 500,
 ) -> list[Result]:
-    """Cuts a sequence into chunks of neighbours, and gives each to a function, in several processes.
+    """Cuts a sequence into chunks of consecutive items, and calls a function on each chunk in several processes.
 
-    The processes are forked: they see items and function as they are, and only results are copied back. Call it before
-    TensorFlow has run anything, since a fork has none of the threads that TensorFlow started. The function must not
-    use TensorFlow.
+    The processes are forked: they share the items and the function with this process, and only the results are copied
+    back. Call this before TensorFlow has run anything, because a forked process lacks the threads that TensorFlow
+    started. The function must not use TensorFlow.
 
     Args:
-      function: of a chunk; its result must be picklable, and best be made of NumPy arrays.
-      items: what is cut; slicing it gives a chunk.
-      num_workers: processes; 0 for one on each core that this program may use.
-      description: the work, for the progress bar.
-      unit: an item, for the progress bar.
-      smallest_chunk: items that are worth a process.
+      function: takes a chunk; its result must be picklable, and is copied fastest if it consists of NumPy arrays.
+      items: the sequence; a slice of it is a chunk.
+      num_workers: number of processes; 0 for one per core that this program may use.
+      description: name of the work, for the progress bar.
+      unit: name of an item, for the progress bar.
+      smallest_chunk: the fewest items for which another process is started.
 
     Returns:
       The results, in the order of the chunks.
 
     Raises:
-      InputError: if a process was killed; and whatever the function raises.
+      InputError: if a process was killed. Errors of the function are raised as they are.
     """
     if num_workers < 0:
-        raise InputError(f"--num_workers is {num_workers}, but 0 (one on each core) or more is expected.")
+        raise InputError(f"--num_workers is {num_workers}, but 0 (one per core) or more is expected.")
     workers = min(num_workers or len(os.sched_getaffinity(0)), math.ceil(len(items) / smallest_chunk))
     if workers <= 1:
         return [function(items)]
@@ -55,30 +56,30 @@ def map_chunks(
     results: list[Result] = []
     with (
         concurrent.futures.ProcessPoolExecutor(
-            workers, multiprocessing.get_context("fork"), initializer=_remember, initargs=(function, items)
+            workers, multiprocessing.get_context("fork"), initializer=_set_inherited, initargs=(function, items)
         ) as pool,
         reporting.progress_bar(len(items), description, unit=unit) as bar,
     ):
         try:
-            for (start, end), result in zip(ranges, pool.map(_run, ranges), strict=True):
+            for (start, end), result in zip(ranges, pool.map(_run_chunk, ranges), strict=True):
                 results.append(result)
                 bar.update(end - start)
         except BrokenProcessPool:
             raise InputError(
-                f"{description}: a process was killed, most likely for want of memory. Use fewer --num_workers."
+                f"{description}: a process was killed, most likely because memory ran out. Set a smaller --num_workers."
             ) from None
     return results
 
 
-# What a forked process works on.
+# Set in each forked process: the function and all items.
 _inherited: tuple[Callable[[Sequence[Any]], Any], Sequence[Any]] | None = None
 
 
-def _remember(function: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> None:
+def _set_inherited(function: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> None:
     global _inherited
     _inherited = function, items
 
 
-def _run(bounds: tuple[int, int]) -> Any:
+def _run_chunk(bounds: tuple[int, int]) -> Any:
     function, items = _inherited
     return function(items[slice(*bounds)])

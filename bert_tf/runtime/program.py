@@ -1,67 +1,78 @@
-"""How every program starts and stops: checked arguments, and input errors as one line."""
+"""Starts and ends the programs: checks the arguments, and prints input errors without a traceback."""
 
 import contextlib
 import errno
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 
 from absl import app, flags, logging
 
 from bert_tf.runtime.files import InputError
 
-# What the machine refuses, wherever a program asks for it: room on a disk, and permission.
-_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+# Errors that the user can solve: the disk or a quota is full, or a permission is missing.
+_SOLVABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
-# What shells expect of a program that Ctrl-C has ended: 128 and the signal's number.
-_INTERRUPTED = 130
+# The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
+_INTERRUPTED_STATUS = 130
 
 
-def run(main: Callable[..., None], takes_names: bool = False) -> None:
-    """Parses the flags and runs a program; what the user can mend ends it with a message, and Ctrl-C too.
+def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bool = False) -> None:
+    """Parses the flags and runs a program. Errors that the user can solve, and Ctrl-C, end it with a short message.
 
-    The exit status is 1 after an InputError, a full disk or a lack of permission, and 130 after Ctrl-C.
+    The exit status is 1 after an InputError, a full disk or a missing permission, and 130 after Ctrl-C.
 
     Args:
-      main: what the program does.
-      takes_names: whether there are arguments beside the flags, such as names of files; `main` is called with them.
+      main: the function that does the program's work. The flags of its module are the program's own.
+      required: names of flags that must be given.
+      takes_names: whether the program accepts arguments that are not flags, such as file names; `main` gets them.
     """
 
-    def checked(arguments: list[str]) -> None:
+    def run_main(arguments: list[str]) -> None:
         if len(arguments) > 1 and not takes_names:
             raise app.UsageError(f"unknown argument {arguments[1]!r} (flags look like --name=value)")
         if not flags.FLAGS["verbosity"].present:
-            logging.set_verbosity(logging.WARNING)  # what we have to say, `say` says
+            logging.set_verbosity(logging.WARNING)  # our own messages go through `say`
         try:
             main(*arguments[1:])
         except InputError as error:
             say(f"error: {error}")
             sys.exit(1)
         except OSError as error:
-            if error.errno not in _REFUSED:
+            if error.errno not in _SOLVABLE_ERRNOS:
                 raise
-            say(f"error: {error}. Nothing that was complete is lost; mend that and run again.")
+            say(f"error: {error}. Nothing that was complete is lost; solve this problem and run the program again.")
             sys.exit(1)
         except KeyboardInterrupt:
             say("\nInterrupted.")
-            sys.exit(_INTERRUPTED)
+            sys.exit(_INTERRUPTED_STATUS)
 
-    app.run(checked)
+    _present_as_main(sys.modules[main.__module__])
+    flags.mark_flags_as_required(required)
+    app.run(run_main)
+
+
+def _present_as_main(module: ModuleType) -> None:
+    """Lets `--help` and `flag_values` find the program's text and flags, also where an installed command imports it."""
+    sys.modules["__main__"].__doc__ = module.__doc__
+    for flag in flags.FLAGS.get_key_flags_for_module(module):
+        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
 def say(message: str) -> None:
-    """Prints a message for the user to standard error, where it doesn't mix with results."""
+    """Prints a message for the user to standard error; standard output is left to results."""
     print(message, file=sys.stderr, flush=True)
 
 
 def typed_lines() -> Iterator[str]:
-    """The lines of the standard input, without their ends: UTF-8 whatever the locale, its errors replaced."""
+    """The lines of standard input without line ends, read as UTF-8 in any locale; invalid bytes are replaced."""
     return (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collects SIGTERMs, and the first Ctrl-C, instead of dying of them; the list is empty until one comes."""
+    """Collects SIGTERM and the first Ctrl-C in a list, which is empty at first; they don't end the program."""
     received: list[int] = []
 
     def receive(number: int, frame: object) -> None:

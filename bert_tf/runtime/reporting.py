@@ -1,4 +1,4 @@
-"""What programs show: progress bars, tables, results."""
+"""Progress bars, tables and results, as the programs print them."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,10 @@ from bert_tf.runtime.program import say
 
 
 def progress_bar(total: int | None, description: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
-    """A bar with counts, rate and ETA on standard error; quiet where nobody watches a terminal but every minute.
+    """A progress bar on standard error that shows the count, the rate and the remaining time.
 
-    Bytes (unit "B") are shown as kB, MB...
+    It is updated twice per second on a terminal, and once per minute elsewhere, for example in a log file. Numbers of
+    bytes (unit "B") are printed as kB, MB and so on.
     """
     interval = 0.5 if sys.stderr.isatty() else 60.0
     return tqdm(
@@ -30,12 +31,12 @@ def progress_bar(total: int | None, description: str, initial: int = 0, unit: st
 
 
 def format_number(value: float | int | str) -> str:
-    """Four significant digits for floats, everything else as it is."""
+    """Formats a float with four significant digits, and any other value with `str`."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """Rows with the same keys as an aligned text table."""
+    """Formats rows as an aligned text table; the keys of the first row are the columns."""
     header = list(rows[0])
     cells = [header] + [[format_number(row.get(key, "")) for key in header] for row in rows]
     widths = [max(len(line[i]) for line in cells) for i in range(len(header))]
@@ -44,7 +45,10 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def report_results(results: Mapping[str, object], path: str) -> None:
-    """Prints an evaluation's results, and writes them as the release's `eval_results.txt`: "name = value", sorted."""
+    """Prints the results of an evaluation, and writes them to a file in the format of the release's `eval_results.txt`.
+
+    Each line is "name = value"; the lines are sorted.
+    """
     say(f"***** Eval results ({path}) *****")
     lines = [f"{name} = {results[name]}" for name in sorted(results)]
     for line in lines:

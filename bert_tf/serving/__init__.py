@@ -1,4 +1,15 @@
-"""Models as SavedModels that take raw text: the encoder in the form that runs fastest, reading of texts, files.
+"""Exported models that take raw text: the encoder in its fastest form, tokenization inside the graph, and files.
 
-Imports `model`, `tokenization` and `sequences`. What a task serves lies beside the task.
+    encoder              the encoder for serving, without padding and with fused operations
+    bilstm               the BiLSTM for serving, alone and on top of the encoder
+    output_layer         the output layer of a fine-tuned model for serving
+    reader               texts and ids as inputs of a signature, and the computation of many sequences in parts
+    pretrained_encoder   a pre-trained model for serving: hidden states, and guesses for [MASK]
+    finished_run         a finished run, as the export of its task needs it
+    saved_model          writes SavedModels, loads them and calls them with Python values
+    portable_models      LiteRT and ONNX models
+    line_predictions     answers to JSON lines
+
+`tasks` and the programs import this package. It imports `finetuning` and the layers below. The served model of each
+task is defined in the task's folder.
 """

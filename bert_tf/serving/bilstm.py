@@ -1,6 +1,6 @@
-"""The BiLSTM for serving: what `bilstm.BiLstm` computes, without Keras and over real tokens only.
+"""The BiLSTM for serving: computes the same as `model.bilstm.BiLstm`, without Keras and without padding.
 
-Axis letters: B sequences, T tokens or words of the longest, n tokens or words of all sequences, U units.
+Axis letters: B sequences, T tokens or words of the longest sequence, n tokens or words of all sequences, U units.
 """
 
 import keras
@@ -12,7 +12,7 @@ from bert_tf.serving.encoder import InferenceEncoder, product
 
 
 class _Lstm(tf.Module):
-    """One direction of one layer, with its weights as they are now; Keras has its gates in the order i, f, g, o."""
+    """One direction of one layer, with a copy of its weights; the gates are in Keras's order i, f, g, o."""
 
     def __init__(self, layer: keras.layers.LSTM, backward: bool) -> None:
         super().__init__(name="backward" if backward else "forward")
@@ -24,8 +24,8 @@ class _Lstm(tf.Module):
         self._bias = tf.Variable(cell.bias.numpy(), trainable=False, name="bias")
 
     def __call__(self, x: tf.Tensor, visible: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """x [n, width], visible [n] bool, lengths [B] -> [n, U]; at what isn't visible the state stays as it was."""
-        # The loop needs steps; what reads the inputs alone is one product, of which nothing is padding.
+        """x [n, width], visible [n] bool, lengths [B] -> [n, U]; tokens that aren't visible don't change the state."""
+        # Only the recurrent part needs a loop. The product with the inputs is computed at once, without padding.
         length = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
 
         def steps(values: tf.Tensor) -> tf.Tensor:  # [n, ...] -> [T, B, ...]
@@ -34,29 +34,29 @@ class _Lstm(tf.Module):
             return tf.transpose(padded, [1, 0, *range(2, values.shape.rank + 1)])
 
         inputs = product(x, self._kernel, self._bias)
-        nothing = tf.zeros([tf.size(lengths), self._units])
+        zeros = tf.zeros([tf.size(lengths), self._units])
         states, _ = tf.scan(
-            self._step, (steps(inputs), steps(visible[:, tf.newaxis])), (nothing, nothing), reverse=self._backward
+            self._step, (steps(inputs), steps(visible[:, tf.newaxis])), (zeros, zeros), reverse=self._backward
         )
         return tf.boolean_mask(tf.transpose(states, [1, 0, 2]), tf.sequence_mask(lengths, length))
 
     def _step(
-        self, carried: tuple[tf.Tensor, tf.Tensor], token: tuple[tf.Tensor, tf.Tensor]
+        self, previous: tuple[tf.Tensor, tf.Tensor], token: tuple[tf.Tensor, tf.Tensor]
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """State and cell [B, U]; inputs [B, 4U] and whether they count [B, 1] -> the next state and cell."""
-        (state, cell), (inputs, visible) = carried, token
+        """State and cell [B, U]; inputs [B, 4U] and whether the token is visible [B, 1] -> the next state and cell."""
+        (state, cell), (inputs, visible) = previous, token
         gates = inputs + tf.matmul(state, self._recurrent_kernel)
-        write, keep, new, show = tf.split(gates, 4, axis=-1)
-        next_cell = tf.sigmoid(keep) * cell + tf.sigmoid(write) * tf.tanh(new)
-        next_state = tf.sigmoid(show) * tf.tanh(next_cell)
+        input_gate, forget_gate, candidate, output_gate = tf.split(gates, 4, axis=-1)
+        next_cell = tf.sigmoid(forget_gate) * cell + tf.sigmoid(input_gate) * tf.tanh(candidate)
+        next_state = tf.sigmoid(output_gate) * tf.tanh(next_cell)
         return tf.where(visible, next_state, state), tf.where(visible, next_cell, cell)
 
 
 class InferenceBiLstm(tf.Module):
-    """What a `BiLstm` computes, float32 like it.
+    """A `BiLstm` for serving; it computes the same in float32.
 
     Args:
-      bilstm: the layers, whose weights are taken as they are now.
+      bilstm: the trained BiLSTM; its weights are copied.
     """
 
     def __init__(self, bilstm: BiLstm) -> None:
@@ -67,15 +67,15 @@ class InferenceBiLstm(tf.Module):
         ]
 
     def __call__(self, x: tf.Tensor, visible: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        """What each token is read as.
+        """Computes the state of each token.
 
         Args:
           x: [n, width], the sequences end to end.
-          visible: [n], 0 for tokens that are passed over.
-          lengths: [B] int32, how many tokens each sequence has.
+          visible: [n], 0 for tokens that are ignored.
+          lengths: [B] int32, the number of tokens in each sequence.
 
         Returns:
-          [n, 2U], forward states before backward ones; zeros for tokens that are passed over.
+          [n, 2U], forward states before backward ones; zeros for tokens that are ignored.
         """
         x, is_visible = tf.cast(x, tf.float32), visible > 0
         for directions in self._layers:
@@ -84,11 +84,11 @@ class InferenceBiLstm(tf.Module):
 
 
 class RecurrentEncoder(tf.Module):
-    """An encoder with a BiLSTM on it, where an `InferenceEncoder` would be; see `finetuning_models.EncoderModel`.
+    """An encoder with a BiLSTM on top, used like an `InferenceEncoder`; see `finetuning.models.EncoderModel`.
 
     Args:
-      encoder: what the BiLSTM reads.
-      bilstm: the BiLSTM.
+      encoder: the encoder.
+      bilstm: the trained BiLSTM on top of it.
     """
 
     def __init__(self, encoder: InferenceEncoder, bilstm: BiLstm) -> None:
@@ -102,11 +102,11 @@ class RecurrentEncoder(tf.Module):
         return self._bilstm(self._encoder.token_states(batch), batch.visible, batch.lengths)
 
     def pooled_output(self, batch: TokenBatch) -> tf.Tensor:
-        """What both directions end with, [B, 2U], which is read in place of the pooler's output; float32."""
+        """The last states of both directions [B, 2U], float32, which replace the pooler's output."""
         forward, backward = tf.split(self.token_states(batch), 2, axis=-1)
-        last = tf.cumsum(batch.lengths) - 1  # a batch's sequences end with a visible token, if they have one
+        last = tf.cumsum(batch.lengths) - 1  # the last token of a sequence is visible, if any token is
         return tf.concat([tf.gather(forward, last), batch.first(backward)], axis=-1)
 
 
-# What served models read texts with.
+# The encoders that served models can have.
 TextEncoder = InferenceEncoder | RecurrentEncoder

@@ -1,11 +1,11 @@
-"""The encoder for serving: what `BertEncoder` computes, in the form that TensorFlow runs fastest on a CPU.
+"""The encoder for serving: computes the same as `BertEncoder`, in the form that TensorFlow runs fastest on a CPU.
 
-Products are written so that TensorFlow fuses each with its bias, activation or residual, and each layer normalisation
-into one operation; for that biases, scales and offsets have to be constants. Matrices stay variables: as constants they
-were no faster, but took ten times their size in memory and many seconds of the first call. No padding is computed: the
-tokens of all sequences stand end to end, and only attention sees them as rows. Query, key and value are one product,
-with the scores' scale in the weights. Where only the pooler's output is wanted, the last block computes no state but
-those that it reads.
+- TensorFlow fuses each matrix product with its bias, activation or residual, and each layer normalisation into one
+  operation. This requires that biases, scales and offsets are constants. Matrices stay variables: as constants they
+  were no faster, but took ten times their size in memory and many seconds in the first call.
+- Nothing is computed for padding: the tokens of all sequences are stored end to end, and only attention pads them.
+- Query, key and value are computed by one product, and the scale of the scores is included in the weights.
+- If only the pooler's output is needed, the last block computes only the states that the pooler reads.
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, H hidden, N heads, D head size.
 """
@@ -20,50 +20,50 @@ from bert_tf.encoder import MASKED_SCORE, BertEncoder
 from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.sequences.graph_packing import TokenBatch
 
-# TensorFlow fuses a product with these forms of gelu, not with those of `layers`.
+# TensorFlow can fuse a product with these forms of gelu, but not with those of `model.activations`.
 _FUSED_ACTIVATIONS = {
     "gelu": lambda x: tf.nn.gelu(x, approximate=True),
     "gelu_erf": lambda x: tf.nn.gelu(x, approximate=False),
 }
 
 
-class _Rows(NamedTuple):
-    """How attention sees a batch.
+class _PaddedLayout(NamedTuple):
+    """The positions of a batch's tokens in the padded arrays of attention, and the attention masks.
 
     Attributes:
-      sources: [B*T] which token stands at each place; padding shows the first one, and nobody looks at it.
-      places: [n] where each token stands.
+      sources: [B*T] the token at each padded position; padding repeats the first token, and its result is not used.
+      positions: [n] the padded position of each token.
       bias: [B, 1, 1 or T, T], added to the scores.
-      summary: [B] the token of each sequence that the pooler reads.
-      summary_bias: [B, 1, 1, T], added to its scores.
-      is_full: whether nothing is padding.
+      pooled_tokens: [B] the token of each sequence that the pooler reads.
+      pooled_bias: [B, 1, 1, T], added to the scores of these tokens.
+      is_full: whether there is no padding.
     """
 
     sources: tf.Tensor
-    places: tf.Tensor
+    positions: tf.Tensor
     bias: tf.Tensor
-    summary: tf.Tensor
-    summary_bias: tf.Tensor
+    pooled_tokens: tf.Tensor
+    pooled_bias: tf.Tensor
     is_full: tf.Tensor
 
     @property
     def length(self) -> tf.Tensor:
         return tf.shape(self.bias)[-1]
 
-    def spread(self, x: tf.Tensor) -> tf.Tensor:  # [n, ...] -> [B*T, ...]
+    def pad(self, x: tf.Tensor) -> tf.Tensor:  # [n, ...] -> [B*T, ...]
         return tf.cond(self.is_full, lambda: x, lambda: tf.gather(x, self.sources))
 
-    def collect(self, x: tf.Tensor) -> tf.Tensor:  # [B*T, ...] -> [n, ...]
-        return tf.cond(self.is_full, lambda: x, lambda: tf.gather(x, self.places))
+    def unpad(self, x: tf.Tensor) -> tf.Tensor:  # [B*T, ...] -> [n, ...]
+        return tf.cond(self.is_full, lambda: x, lambda: tf.gather(x, self.positions))
 
 
 class InferenceEncoder(tf.Module):
-    """A trained encoder with its weights as they are now.
+    """A trained encoder for serving.
 
     Args:
-      encoder: the encoder.
-      dtype: "float32" or "bfloat16": what weights are stored and products computed in. Layer normalisation and softmax
-        are computed in float32.
+      encoder: the encoder; its weights are copied.
+      dtype: "float32" or "bfloat16", the type of the stored weights and of matrix products. Layer normalisation and
+        softmax are computed in float32.
     """
 
     def __init__(self, encoder: BertEncoder, dtype: str = "float32") -> None:
@@ -77,7 +77,7 @@ class InferenceEncoder(tf.Module):
             _join_projections(weights, f"encoder/layer_{i}/attention/self", self.config.head_size)
         vectors = {name: w for name, w in weights.items() if w.ndim == 1}
         self._matrices = {n: self._variable(w, n) for n, w in weights.items() if w.ndim == 2}
-        self._vector = vectors.__getitem__  # a function, because a module would take a dict's arrays for its own
+        self._vector = vectors.__getitem__  # a function, because tf.Module would track the arrays of a dict
 
     def _variable(self, values: np.ndarray, name: str) -> tf.Variable:
         return tf.Variable(tf.cast(values, self.dtype), trainable=False, name=name)
@@ -88,15 +88,15 @@ class InferenceEncoder(tf.Module):
         return self._matrices["embeddings/word_embeddings"]
 
     def states(self, batch: TokenBatch) -> list[tf.Tensor]:
-        """The hidden states [n, H] that the first block reads, then those of each block, in the compute dtype."""
-        rows = self._rows(batch)
+        """The embeddings [n, H], then the hidden states [n, H] of each block, in the compute dtype."""
+        layout = self._layout(batch)
         states = [self._embed(batch)]
         for i in range(self.config.num_hidden_layers):
-            states.append(self._block(i, states[-1], rows))
+            states.append(self._block(i, states[-1], layout))
         return states
 
     def layers(self, batch: TokenBatch) -> list[tf.Tensor]:
-        """The last hidden states [n, H] of each block, first block first, in the compute dtype."""
+        """The hidden states [n, H] of each block, first block first, in the compute dtype."""
         return self.states(batch)[1:]
 
     def token_states(self, batch: TokenBatch) -> tf.Tensor:
@@ -104,64 +104,64 @@ class InferenceEncoder(tf.Module):
         return self.states(batch)[-1]
 
     def pooled_output(self, batch: TokenBatch) -> tf.Tensor:
-        """The pooler's output [B, H], float32; of the last block only the states that it reads are computed."""
-        rows = self._rows(batch)
+        """The pooler's output [B, H], float32; the last block computes only the states that the pooler reads."""
+        layout = self._layout(batch)
         x = self._embed(batch)
         last = self.config.num_hidden_layers - 1
         for i in range(last):
-            x = self._block(i, x, rows)
-        return self._pool(self._block(last, x, rows, only_summary=True))
+            x = self._block(i, x, layout)
+        return self._pool(self._block(last, x, layout, only_pooled=True))
 
     def pool(self, batch: TokenBatch, states: tf.Tensor) -> tf.Tensor:
         """The last hidden states [n, H] -> the pooled output [B, H], float32."""
-        return self._pool(tf.gather(states, self._rows(batch).summary))
+        return self._pool(tf.gather(states, self._layout(batch).pooled_tokens))
 
-    def _pool(self, summary: tf.Tensor) -> tf.Tensor:
-        return tf.cast(tf.tanh(self._dense("pooler/dense", summary)), tf.float32)
+    def _pool(self, states: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.tanh(self._dense("pooler/dense", states)), tf.float32)
 
-    def _rows(self, batch: TokenBatch) -> _Rows:
+    def _layout(self, batch: TokenBatch) -> _PaddedLayout:
         lengths = batch.lengths
         starts = tf.cumsum(lengths, exclusive=True)
         length = tf.reduce_max(tf.concat([lengths, [1]], axis=0))
-        places = tf.range(length)
-        inside = places < lengths[:, tf.newaxis]  # [B, T]
-        sources = tf.reshape(tf.where(inside, starts[:, tf.newaxis] + places, 0), [-1])
+        positions = tf.range(length)
+        inside = positions < lengths[:, tf.newaxis]  # [B, T]
+        sources = tf.reshape(tf.where(inside, starts[:, tf.newaxis] + positions, 0), [-1])
         visible = inside & (tf.reshape(tf.gather(batch.visible, sources), tf.shape(inside)) > 0)
-        summary_place = tf.zeros_like(lengths)
-        bias = summary_bias = _bias(visible[:, tf.newaxis])
-        if self.causal:  # the last token is the one that has seen its whole sequence
-            summary_place = tf.reduce_max(tf.where(visible, places, 0), axis=1)
-            bias = _bias(visible[:, tf.newaxis] & (places[:, tf.newaxis] >= places))
-            summary_bias = _bias((visible & (places <= summary_place[:, tf.newaxis]))[:, tf.newaxis])
-        return _Rows(
+        pooled_position = tf.zeros_like(lengths)
+        bias = pooled_bias = _bias(visible[:, tf.newaxis])
+        if self.causal:  # only the last token attends to the whole sequence
+            pooled_position = tf.reduce_max(tf.where(visible, positions, 0), axis=1)
+            bias = _bias(visible[:, tf.newaxis] & (positions[:, tf.newaxis] >= positions))
+            pooled_bias = _bias((visible & (positions <= pooled_position[:, tf.newaxis]))[:, tf.newaxis])
+        return _PaddedLayout(
             sources=sources,
-            places=tf.where(tf.reshape(inside, [-1]))[:, 0],
+            positions=tf.where(tf.reshape(inside, [-1]))[:, 0],
             bias=bias,
-            summary=starts + summary_place,
-            summary_bias=summary_bias,
+            pooled_tokens=starts + pooled_position,
+            pooled_bias=pooled_bias,
             is_full=tf.reduce_all(inside),
         )
 
     def _embed(self, batch: TokenBatch) -> tf.Tensor:
-        numbers = {
+        ids = {
             "word_embeddings": batch.ids,
             "token_type_embeddings": batch.segments,
             "position_embeddings": tf.ragged.range(batch.lengths).flat_values,
         }
-        rows = [tf.gather(self._matrices[f"embeddings/{table}"], number) for table, number in numbers.items()]
+        rows = [tf.gather(self._matrices[f"embeddings/{table}"], indices) for table, indices in ids.items()]
         return self._layer_norm("embeddings/LayerNorm", tf.add_n([tf.cast(row, tf.float32) for row in rows]))
 
-    def _block(self, number: int, x: tf.Tensor, rows: _Rows, only_summary: bool = False) -> tf.Tensor:
-        """[n, H] -> [n, H], or [B, H] if only the states that the pooler reads are wanted."""
+    def _block(self, number: int, x: tf.Tensor, layout: _PaddedLayout, only_pooled: bool = False) -> tf.Tensor:
+        """[n, H] -> [n, H], or [B, H] if only the states that the pooler reads are needed."""
         name = f"encoder/layer_{number}"
-        context = self._attend(f"{name}/attention/self", x, rows, only_summary)
-        residual = tf.gather(x, rows.summary) if only_summary else x
+        context = self._attend(f"{name}/attention/self", x, layout, only_pooled)
+        residual = tf.gather(x, layout.pooled_tokens) if only_pooled else x
         dense = self._dense(f"{name}/attention/output/dense", context) + residual
         attended = self._layer_norm(f"{name}/attention/output/LayerNorm", dense)
         inner = self.activation(self._dense(f"{name}/intermediate/dense", attended))
         return self._layer_norm(f"{name}/output/LayerNorm", self._dense(f"{name}/output/dense", inner) + attended)
 
-    def _attend(self, name: str, x: tf.Tensor, rows: _Rows, only_summary: bool) -> tf.Tensor:
+    def _attend(self, name: str, x: tf.Tensor, layout: _PaddedLayout, only_pooled: bool) -> tf.Tensor:
         """[n, H] -> the context [n, H], or [B, H]."""
         width, heads, size = self.config.hidden_size, self.config.num_attention_heads, self.config.head_size
         kernel, bias = self._matrices[f"{name}/kernel"].read_value(), self._constant(f"{name}/bias")
@@ -171,19 +171,19 @@ class InferenceEncoder(tf.Module):
             split = tf.reshape(projected, [-1, length, parts, heads, size])
             return tf.unstack(tf.transpose(split, [2, 0, 3, 1, 4]))
 
-        if only_summary:
-            query = product(tf.gather(x, rows.summary), kernel[:, :width], bias[:width])
+        if only_pooled:
+            query = product(tf.gather(x, layout.pooled_tokens), kernel[:, :width], bias[:width])
             (query,) = split_heads(query, 1, 1)
-            key, value = split_heads(rows.spread(product(x, kernel[:, width:], bias[width:])), 2, rows.length)
-            scores_bias = rows.summary_bias
+            key, value = split_heads(layout.pad(product(x, kernel[:, width:], bias[width:])), 2, layout.length)
+            scores_bias = layout.pooled_bias
         else:
-            query, key, value = split_heads(rows.spread(product(x, kernel, bias)), 3, rows.length)
-            scores_bias = rows.bias
+            query, key, value = split_heads(layout.pad(product(x, kernel, bias)), 3, layout.length)
+            scores_bias = layout.bias
         scores = tf.cast(tf.matmul(query, key, transpose_b=True), tf.float32) + scores_bias
         probabilities = tf.cast(tf.nn.softmax(scores), self.dtype)
         context = tf.transpose(tf.matmul(probabilities, value), [0, 2, 1, 3])  # [B, T, N, D]
         context = tf.reshape(context, [-1, width])
-        return context if only_summary else rows.collect(context)
+        return context if only_pooled else layout.unpad(context)
 
     def _dense(self, name: str, x: tf.Tensor) -> tf.Tensor:
         return product(x, self._matrices[f"{name}/kernel"].read_value(), self._constant(f"{name}/bias"))
@@ -197,7 +197,7 @@ class InferenceEncoder(tf.Module):
 
 
 def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int) -> None:
-    """Makes one kernel [H, 3H] and one bias [3H] of query, key and value; the query's bear the scores' scale."""
+    """Joins query, key and value to one kernel [H, 3H] and one bias [3H]; the query's are scaled like the scores."""
     scales = {"query": 1.0 / math.sqrt(head_size), "key": 1.0, "value": 1.0}
     for kind in ("kernel", "bias"):
         parts = [scale * weights.pop(f"{name}/{projection}/{kind}") for projection, scale in scales.items()]
@@ -205,7 +205,7 @@ def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int)
 
 
 def _bias(visible: tf.Tensor) -> tf.Tensor:
-    """Visible keys [B, 1 or T, T] -> what is added to the scores, [B, 1, 1 or T, T]."""
+    """Visible keys [B, 1 or T, T] -> the bias that is added to the scores [B, 1, 1 or T, T]."""
     return tf.where(visible, 0.0, MASKED_SCORE)[:, tf.newaxis]
 
 
@@ -214,16 +214,18 @@ def product(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
     return tf.nn.bias_add(tf.matmul(x, kernel), bias)
 
 
-# What TensorFlow's fused layer normalisation (2.20, on CPUs) adds to the variance, whatever the graph says.
+# TensorFlow's fused layer normalisation (2.20, on CPUs) adds this to the variance and ignores the graph's epsilon.
 _FUSED_EPSILON = 1e-3
 
 
 def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """[n, H] -> [n, H], float32; in three axes and this form, because that's the one that TensorFlow fuses.
+    """[n, H] -> [n, H], float32; computed with three axes in the only form that TensorFlow fuses.
 
-    Inputs are multiplied by what makes the fused operation's epsilon ours: the same function, fused or not.
+    The inputs are scaled so that adding the fused operation's epsilon is equivalent to adding `epsilon`. The result is
+    the same whether TensorFlow fuses the operation or not.
     """
     x = math.sqrt(_FUSED_EPSILON / epsilon) * tf.cast(x, tf.float32)[tf.newaxis]
     mean = tf.reduce_mean(x, axis=[2], keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=[2], keepdims=True)
-    return tf.squeeze(tf.nn.batch_normalization(x, mean, variance, beta, gamma, _FUSED_EPSILON), 0)
+    normalised = tf.nn.batch_normalization(x, mean, variance, offset=beta, scale=gamma, variance_epsilon=_FUSED_EPSILON)
+    return tf.squeeze(normalised, 0)

@@ -1,4 +1,4 @@
-"""A finished run as exporting sees it, and what its task makes of it.
+"""A finished run as the export of its task needs it, and the exportable model that a task returns.
 
 Axis letters: B batch, T tokens.
 """
@@ -30,9 +30,9 @@ class Exportable(NamedTuple):
     """A model that can be exported.
 
     Attributes:
-      served: with its signatures.
-      plain: what `ids` computes, padded, for runtimes that know TensorFlow's common operations only; None for a model
-        with a BiLSTM, which they can't run.
+      served: the model with its signatures.
+      plain: a function that computes the same as the signature `ids` on padded input, for runtimes that have only
+        TensorFlow's common operations; None for a model with a BiLSTM, which they can't run.
     """
 
     served: ServedModel
@@ -44,15 +44,15 @@ class FinishedRun:
     """A run's folder, as far as exporting needs it.
 
     Attributes:
-      folder: where its checkpoints are.
-      settings: what it was trained with; see `run_directory.recorded`.
-      flags: of the program that trained.
-      bilstm: sizes of the BiLSTM that was fine-tuned with the encoder; None for none.
+      folder: the folder of its checkpoints.
+      settings: the settings of training; see `run_directory.recorded`.
+      flags: the flags of the program that trained it.
+      bilstm: the sizes of the BiLSTM that was fine-tuned with the encoder; None for a model without one.
       labels: the classes; None for regression.
-      config: of the encoder.
-      tokenizer: of the model.
-      max_seq_length: longest sequence of the exported model.
-      export_config: how it is exported.
+      config: the encoder's config.
+      tokenizer: the model's tokenizer.
+      max_seq_length: the exported model cuts longer sequences.
+      export_config: the settings of the export.
     """
 
     folder: str
@@ -67,10 +67,10 @@ class FinishedRun:
 
     @classmethod
     def read(cls, model_dir: str, config: ExportConfig) -> "FinishedRun":
-        """Reads what a run has recorded in its folder.
+        """Reads the records in a run's folder.
 
         Raises:
-          InputError: if the folder isn't that of a finished run, or sequences are to be longer than the model takes.
+          InputError: if it isn't the folder of a finished run, or `max_seq_length` is more than the model can take.
         """
         folder = run_directory.folder_of_model(model_dir)
         recorded = run_directory.read(folder)
@@ -92,7 +92,7 @@ class FinishedRun:
         )
 
     def restore(self, model: TrainableModel) -> int:
-        """Gives a model the weights that the run is judged with, and returns their step."""
+        """Loads the run's selected weights into a model, and returns their step."""
         source = checkpoints.open_checkpoint(self.folder, "--model_dir")
         variables = checkpoints.named_variables(model.variables)
         say(str(checkpoints.restore(variables, source, may_be_fresh="", flag_name="--model_dir")))
@@ -100,30 +100,30 @@ class FinishedRun:
 
     @property
     def encoder_options(self) -> dict[str, Any]:
-        """What models are built with besides the config; see `EncoderModel`."""
+        """The options of `EncoderModel` that the run's model was built with."""
         if self.bilstm is not None:
             self.export_config.check_bilstm()
         return {"causal": bool(self.settings.get("causal")), "bilstm": self.bilstm}
 
     def encoder(self, model: EncoderModel) -> TextEncoder:
-        """What reads tokens in the exported model."""
+        """Returns the encoder of the exported model."""
         encoder = InferenceEncoder(model.encoder, self.export_config.dtype)
         return encoder if model.bilstm is None else RecurrentEncoder(encoder, model.bilstm)
 
     def texts(self) -> TextReader:
-        """What reads texts in the exported model."""
+        """Returns the text reader of the exported model."""
         return TextReader(self.tokenizer, self.max_seq_length)
 
 
 def plain_logits(model: EncoderModel) -> PlainFunction | None:
-    """A fine-tuned model's logits, by name, from padded ids [B, T]; see `Exportable`."""
+    """Returns a function from padded ids [B, T] to a fine-tuned model's logits by name; see `Exportable`."""
     if model.bilstm is not None:
         return None
 
     def logits(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        found = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
-        if isinstance(found, tuple):
-            return dict(zip(("start_logits", "end_logits"), found, strict=True))
-        return {"logits": found}
+        values = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
+        if isinstance(values, tuple):
+            return dict(zip(("start_logits", "end_logits"), values, strict=True))
+        return {"logits": values}
 
     return logits

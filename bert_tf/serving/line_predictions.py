@@ -1,4 +1,4 @@
-"""Answers JSON lines with an exported model, as they come, in their order."""
+"""Answers JSON lines with an exported model as soon as they arrive, in their order."""
 
 import json
 import queue
@@ -10,53 +10,53 @@ from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportedModel
 
-# How many batches are sorted by length at once.
-_BATCHES_AT_ONCE = 16
+# The lines of so many batches are sorted by length together.
+_SORTED_BATCHES = 16
 
 
 def answer_lines(model: ExportedModel, lines: Iterable[bytes], writer: IO[str], batch_size: int) -> tuple[int, int]:
-    """Writes an answer for each line that isn't empty, as soon as there is one.
+    """Writes an answer for each line that isn't empty, as soon as it is computed.
 
     Args:
-      model: what answers.
-      lines: JSON; they are read while others are answered.
-      writer: where the answers go.
-      batch_size: lines that are computed together.
+      model: the model.
+      lines: JSON; more lines are read while earlier ones are answered.
+      writer: the file of the answers.
+      batch_size: the number of lines that are computed together.
 
     Returns:
-      How many lines couldn't be used, and how many there were.
+      The number of lines that couldn't be used, and the number of all lines.
     """
     total = failed = 0
     with reporting.progress_bar(None, "predict", unit="line") as bar:
-        for some in _available(lines, batch_size * _BATCHES_AT_ONCE):
-            rows = [_parsed(model, line) for line in some]
+        for available in _available(lines, batch_size * _SORTED_BATCHES):
+            rows = [_parsed(model, line) for line in available]
             answers = _answers(model, [fields for fields, _ in rows if fields is not None], batch_size)
-            for fields, others in rows:
+            for fields, other_fields in rows:
                 answer = {} if fields is None else next(answers)
-                writer.write(json.dumps(others | answer, ensure_ascii=False) + "\n")
+                writer.write(json.dumps(other_fields | answer, ensure_ascii=False) + "\n")
                 failed += fields is None or answer.keys() == {"error"}
             writer.flush()
-            total += len(some)
-            bar.update(len(some))
+            total += len(available)
+            bar.update(len(available))
     return failed, total
 
 
 def _parsed(model: ExportedModel, line: bytes) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """A line's fields that the model reads (None if it can't be used), and what its answer has besides."""
-    others: dict[str, Any] = {}
+    """Returns the fields that the model reads (None if the line can't be used), and other fields of the answer."""
+    other_fields: dict[str, Any] = {}
     try:
         example = json.loads(line.decode("utf-8", "ignore"))
         if isinstance(example, dict):
-            others = {name: value for name, value in example.items() if name not in model.inputs}
-        return model.check(example), others
+            other_fields = {name: value for name, value in example.items() if name not in model.inputs}
+        return model.check(example), other_fields
     except json.JSONDecodeError as error:
         return None, {"error": f"not valid JSON ({error.msg}, column {error.colno})"}
     except InputError as error:
-        return None, others | {"error": str(error)}
+        return None, other_fields | {"error": str(error)}
 
 
 def _answers(model: ExportedModel, examples: list[dict[str, Any]], batch_size: int) -> Iterator[dict[str, Any]]:
-    """The answers, those that the model refuses with what it says."""
+    """Yields the answers; for an example that the model refuses, the answer is its error message."""
     try:
         yield from model.predict(examples, batch_size)
     except InputError:
@@ -67,24 +67,24 @@ def _answers(model: ExportedModel, examples: list[dict[str, Any]], batch_size: i
                 yield {"error": str(error).removeprefix("example 0: ")}
 
 
-def _available(lines: Iterable[bytes], most: int) -> Iterator[list[bytes]]:
-    """Lists of the lines that have come, at least one and at most so many: who types a line needn't type more."""
-    waiting: queue.Queue[bytes | None] = queue.Queue(maxsize=4 * most)
+def _available(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:
+    """Yields lists of the lines that have arrived, 1 to `max_lines` each, so that a typed line is answered at once."""
+    arrived: queue.Queue[bytes | None] = queue.Queue(maxsize=4 * max_lines)
 
     def read() -> None:
         for line in lines:
             if line.strip():
-                waiting.put(line)
-        waiting.put(None)
+                arrived.put(line)
+        arrived.put(None)
 
     threading.Thread(target=read, daemon=True).start()
     is_open = True
     while is_open:
-        some = [waiting.get()]
-        while some[-1] is not None and len(some) < most and not waiting.empty():
-            some.append(waiting.get())
-        if some[-1] is None:
-            some.pop()
+        available = [arrived.get()]
+        while available[-1] is not None and len(available) < max_lines and not arrived.empty():
+            available.append(arrived.get())
+        if available[-1] is None:
+            available.pop()
             is_open = False
-        if some:
-            yield some
+        if available:
+            yield available

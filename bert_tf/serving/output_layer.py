@@ -6,10 +6,10 @@ from bert_tf.model.heads import LinearHead
 
 
 class OutputLayer(tf.Module):
-    """What a `LinearHead` computes with its weights as they are now.
+    """A `LinearHead` for serving.
 
     Args:
-      head: the layer.
+      head: the trained layer; its weights are copied.
     """
 
     def __init__(self, head: LinearHead) -> None:

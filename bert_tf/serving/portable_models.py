@@ -1,6 +1,6 @@
-"""Models for runtimes other than TensorFlow: LiteRT (TensorFlow Lite), with weights of eight bits, and ONNX.
+"""Models for other runtimes than TensorFlow: LiteRT (TensorFlow Lite), with 8-bit weights, and ONNX.
 
-They are made of plain operations on padded ids, and lie beside saved_model.pb.
+They contain only common operations on padded ids, and are written into the same folder as saved_model.pb.
 
 Axis letters: B batch, T tokens.
 """
@@ -10,13 +10,12 @@ from types import ModuleType
 
 import tensorflow as tf
 
-from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime import extras, files
 from bert_tf.serving.reader import IDS
 
 LITE_FILE = "ids_int8.tflite"
 ONNX_FILE = "ids.onnx"
-# The newest whose operations tf2onnx writes all of.
+# The newest operator set that tf2onnx supports completely.
 _OPSET = 17
 
 # input_ids, input_mask, segment_ids [B, T] -> named outputs.
@@ -28,12 +27,12 @@ _SPECS = list(IDS.values())
 def write_lite(function: PlainFunction, path: str) -> None:
     """Writes a LiteRT model with the signature `serving_default`.
 
-    Only matrices are quantised, each output channel with a scale of its own; activations are quantised as they come
-    ("dynamic range"), so no example data are needed.
+    Only matrices are quantised, with one scale for each output channel. Activations are quantised when they are
+    computed ("dynamic range"), so no sample data are needed.
     """
     concrete = tf.function(function, input_signature=_SPECS).get_concrete_function()
     module = tf.Module()
-    module.read_by_it = list(concrete.variables)
+    module.used_variables = list(concrete.variables)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     with files.replacing(path, "wb") as writer:
@@ -41,20 +40,16 @@ def write_lite(function: PlainFunction, path: str) -> None:
 
 
 def import_tf2onnx() -> ModuleType:
-    """The converter, which is not among this project's requirements.
+    """Imports the converter to ONNX, which this project does not require.
 
     Raises:
       InputError: if it isn't installed.
     """
-    try:
-        import tf2onnx
-    except ImportError:
-        raise InputError("--export_onnx needs tf2onnx, which is not installed: pip install tf2onnx==1.17.0") from None
-    return tf2onnx
+    return extras.require("tf2onnx", "--export_onnx")
 
 
 def write_onnx(function: PlainFunction, path: str) -> None:
-    """Writes an ONNX model, float32.
+    """Writes an ONNX model in float32.
 
     Raises:
       InputError: if tf2onnx isn't installed.

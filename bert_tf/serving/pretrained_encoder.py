@@ -1,7 +1,7 @@
-"""A pre-trained model, served: hidden states of texts, and what would stand in the place of each [MASK].
+"""A pre-trained model for serving: hidden states of texts, and guesses for each [MASK].
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, L layers, H hidden, V vocabulary,
-M masks of the text that has most.
+M most masks in a text.
 """
 
 import tensorflow as tf
@@ -19,18 +19,18 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer
 
 _MASK = "[MASK]"
-# Guesses for each mask.
+# The number of guesses for each mask.
 _TOP = 5
 
 
 class ServedEncoder(tf.Module):
-    """Encodes texts and pairs, and fills in masks where there is a head for it.
+    """Encodes texts and pairs, and fills in masks if the model has a masked-LM head.
 
     Args:
-      encoder: the model.
-      tokenizer: of the model.
+      encoder: the encoder.
+      tokenizer: the model's tokenizer.
       max_seq_length: longer sequences are cut.
-      masked_lm: what fills in masks; None where the checkpoint has none.
+      masked_lm: the masked-LM head; None if the checkpoint has none.
     """
 
     def __init__(
@@ -50,23 +50,25 @@ class ServedEncoder(tf.Module):
             self._mask_filler = _MaskFiller(encoder, masked_lm, tokenizer, max_seq_length, self._pieces)
 
     def signatures(self) -> dict[str, Signature]:
-        """`serving_default`: text_a [B]; `pairs`: text_a and text_b [B]; `all_layers`, `fill_mask`: text_a [B]; `ids`.
+        """Returns the signatures.
 
-        `serving_default`, `pairs` and `ids` (input_ids, input_mask, segment_ids [B, T]) give `sequence_output`
-        [B, T, H], zeros behind a text's end, and `pooled_output` [B, H]; from texts there are besides `tokens` and
-        `input_ids` [B, T], of which the first `num_tokens` [B] are meant, and `truncated` [B]. `all_layers` gives
-        `all_encoder_layers` [B, L, T, H] with these. `fill_mask` gives the best guesses for each [MASK] of a text, best
-        first: `guesses` and `probabilities` [B, M, 5], of which the first `num_masks` [B] are meant.
+        - `serving_default` (text_a [B]), `pairs` (text_a and text_b [B]) and `ids` (input_ids, input_mask, segment_ids
+          [B, T]) return `sequence_output` [B, T, H], with zeros after the end of a text, and `pooled_output` [B, H].
+          The signatures for texts also return `tokens` and `input_ids` [B, T], padded after the first `num_tokens`
+          [B], and `truncated` [B].
+        - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H] and the same values for texts.
+        - `fill_mask` (text_a [B]), if there is a masked-LM head, returns the best guesses for each [MASK] of a text,
+          best first: `guesses` and `probabilities` [B, M, 5], padded after the first `num_masks` [B].
         """
-        found = {
+        signatures = {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "pairs": signature(self._from_texts, text_a=TEXTS, text_b=TEXTS),
             "all_layers": signature(self._all_layers, text_a=TEXTS),
             "ids": ids_signature(self._from_ids),
         }
         if self._mask_filler is not None:
-            found["fill_mask"] = signature(self._mask_filler.fill, text_a=TEXTS)
-        return found
+            signatures["fill_mask"] = signature(self._mask_filler.fill, text_a=TEXTS)
+        return signatures
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
@@ -116,11 +118,11 @@ class _MaskFiller(tf.Module):
         dense, norm = head.transform.dense, head.transform.layer_norm
         self._kernel = tf.Variable(tf.cast(dense.kernel.value, encoder.dtype), trainable=False)
         self._output_bias = tf.Variable(head.output_bias.numpy(), trainable=False)
-        # Constants, so that they can be fused; in a tuple of arrays, because a module would track tensors.
+        # Constants, so that TensorFlow can fuse them; in a closure, so that tf.Module does not track them.
         self._vectors = (lambda *arrays: lambda: arrays)(*(v.numpy() for v in (dense.bias, norm.beta, norm.gamma)))
 
     def fill(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
-        """[B] texts -> the guesses for each mask; see `ServedEncoder.signatures`."""
+        """Texts [B] -> the guesses for each mask; see `ServedEncoder.signatures`."""
         pieces = self._tokenizer.tokenize(text_a)
         none = pieces[:, :0]
         kept = self._packer.fit(pieces, none)
@@ -152,14 +154,14 @@ class _MaskFiller(tf.Module):
 
 
 def exportable(model_dir: str, config: ExportConfig) -> Exportable:
-    """What is exported of a pre-trained model that `bert_tf.load` reads.
+    """Returns the exportable model of a pre-trained model that `bert_tf.load` can read.
 
     Raises:
-      InputError: if it can't be loaded, has no vocabulary, or sequences are to be longer than it takes.
+      InputError: if it can't be loaded, has no vocabulary, or `max_seq_length` is more than it can take.
     """
     loaded = pretrained.load(model_dir)
     if loaded.tokenizer is None:
-        raise InputError(f"--model_dir: there is no vocab.txt in {model_dir}; put the model's there.")
+        raise InputError(f"--model_dir: there is no vocab.txt in {model_dir}. Put the model's vocabulary there.")
     max_seq_length = config.max_seq_length or loaded.config.max_position_embeddings
     check_max_seq_length(max_seq_length)
     loaded.config.check_sequence_length(max_seq_length)

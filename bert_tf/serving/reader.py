@@ -1,7 +1,7 @@
-"""From raw strings to what the encoder reads: what all served models do with their texts.
+"""The inputs of served models: raw texts and ids are turned into the encoder's input.
 
-A served model is a `tf.Module` whose variables and constants make the SavedModel, and whose `signatures` are what can
-be called there. Texts are UTF-8; bytes that aren't are left out, as the release leaves them out.
+A served model is a `tf.Module`. Its variables and constants are saved in the SavedModel, and its `signatures` are the
+functions that can be called there. Texts are UTF-8; invalid bytes are dropped, as in the release.
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences.
 """
@@ -20,36 +20,36 @@ Signature = Callable[..., Mapping[str, tf.Tensor]]
 
 
 class ServedModel(Protocol):
-    """What can be exported."""
+    """A model that can be exported."""
 
     def signatures(self) -> dict[str, Signature]:
-        """The functions that can be called, by name; "serving_default" takes raw text, "ids" takes ids."""
+        """Returns the functions that can be called, by name; "serving_default" takes raw text, "ids" takes ids."""
 
 
 def signature(function: Signature, **inputs: tf.TensorSpec) -> Signature:
-    """A function with named inputs, as a SavedModel keeps it."""
+    """Returns a function with named inputs that can be saved in a SavedModel."""
     specs = [tf.TensorSpec(spec.shape, spec.dtype, name) for name, spec in inputs.items()]
     return tf.function(function, input_signature=specs, autograph=False)
 
 
-# Texts [B]; texts of which each example has several [B, C].
+# Texts [B]; several texts for each example [B, C].
 TEXTS = tf.TensorSpec([None], tf.string)
 TEXT_LISTS = tf.TensorSpec([None, None], tf.string)
-# [B, T] each: what the signature "ids" takes.
+# The inputs of the signature "ids", each [B, T].
 IDS = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids", "input_mask", "segment_ids")}
 
 
 def ids_signature(function: Signature) -> Signature:
-    """A function of `input_ids`, `input_mask` and `segment_ids`, as a SavedModel keeps it."""
+    """Returns a function of `input_ids`, `input_mask` and `segment_ids` that can be saved in a SavedModel."""
     return signature(function, **IDS)
 
 
 class TextReader(tf.Module):
-    """Tokenizes and packs texts, or pairs of them.
+    """Tokenizes and packs texts or pairs of texts.
 
     Args:
-      tokenizer: of the model.
-      max_seq_length: longer sequences are cut, pairs from the end of the longer text.
+      tokenizer: the model's tokenizer.
+      max_seq_length: longer sequences are cut; in a pair, pieces are removed from the end of the longer text.
     """
 
     def __init__(self, tokenizer: FullTokenizer, max_seq_length: int) -> None:
@@ -58,9 +58,9 @@ class TextReader(tf.Module):
         self.packer = GraphPacker(tokenizer.vocab, max_seq_length)
 
     def read(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> tuple[TokenBatch, tf.Tensor]:
-        """[B] texts -> their sequences; [B] whether they were cut.
+        """Texts [B] -> their sequences, and whether each was cut [B].
 
-        As in the release, a second text without pieces makes a single-text sequence.
+        As in the release, if the second text has no pieces, the sequence contains only the first text.
         """
         first = self.tokenizer.tokenize(text_a)
         if text_b is None:
@@ -73,15 +73,15 @@ class TextReader(tf.Module):
 
 
 def check_equally_many(**inputs: tf.Tensor) -> None:
-    """Stops a signature whose inputs are of different batch sizes."""
+    """Makes a signature fail if its inputs have different batch sizes."""
     (first_name, first), *others = inputs.items()
     for name, values in others:
-        message = f"{first_name} and {name} must have as many elements; an element is one example."
+        message = f"{first_name} and {name} must have the same number of elements; an element is one example."
         tf.debugging.assert_equal(tf.shape(values)[0], tf.shape(first)[0], message)
 
 
 def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> TokenBatch:
-    """[B, T] each -> their sequences; stops a signature whose inputs the model can't read."""
+    """Ids, mask and segments [B, T] -> their sequences; makes a signature fail if the model can't read its inputs."""
     checks = []
     for name, values in (("input_mask", input_mask), ("segment_ids", segment_ids)):
         message = f"input_ids and {name} must have the same shape."
@@ -95,37 +95,37 @@ def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, se
     ):
         message = f"{name} must lie between 0 and {size - 1}."
         checks.append(tf.debugging.Assert(tf.reduce_all((values >= 0) & (values < size)), [message]))
-    with tf.control_dependencies(checks):  # so that nothing else fails first and says less
+    with tf.control_dependencies(checks):  # otherwise another operation could fail first, with a less clear message
         return TokenBatch.from_padded(*map(tf.identity, (input_ids, input_mask, segment_ids)))
 
 
-# Sequences that the encoder sees at once where a text may have any number of them, which bounds the memory.
-_SEQUENCES_AT_ONCE = 32
+# If a text may have any number of sequences, the encoder computes so many at a time, which limits the memory.
+_SEQUENCES_PER_PART = 32
 
 
 def in_parts(
     function: Callable[[TokenBatch], tf.Tensor], batch: TokenBatch, width: int, kept: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Applies a function of a batch [n] -> [n, width], float32, to some sequences at a time.
+    """Applies a function to a limited number of sequences at a time.
 
     Args:
-      function: what is applied.
+      function: a function from a batch [n] to values [n, width], float32.
       batch: the sequences.
-      width: of what it gives.
-      kept: [n], the tokens whose results are wanted; None for all.
+      width: the width of the function's result.
+      kept: [n], whether the result of each token is needed; None for all.
 
     Returns:
-      [n, width], or of the tokens that are kept.
+      The values [n, width], or only those of the tokens that are needed.
     """
     total = tf.size(batch.lengths)
-    behind = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)
+    starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)
 
     def next_part(begin: tf.Tensor, results: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-        end = tf.minimum(begin + _SEQUENCES_AT_ONCE, total)
-        tokens = slice(behind[begin], behind[end])
+        end = tf.minimum(begin + _SEQUENCES_PER_PART, total)
+        tokens = slice(starts[begin], starts[end])
         part = TokenBatch(batch.ids[tokens], batch.segments[tokens], batch.visible[tokens], batch.lengths[begin:end])
-        found = function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
-        return end, results.write(begin // _SEQUENCES_AT_ONCE, found)
+        values = function(part) if kept is None else tf.boolean_mask(function(part), kept[tokens])
+        return end, results.write(begin // _SEQUENCES_PER_PART, values)
 
     results = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[None, width], infer_shape=False)
     empty = results.write(0, tf.zeros([0, width]))

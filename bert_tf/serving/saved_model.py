@@ -1,4 +1,4 @@
-"""SavedModels of this project: written whole or not at all, and called with plain Python values."""
+"""Writes this project's SavedModels, loads them and calls them with plain Python values."""
 
 import dataclasses
 import re
@@ -14,7 +14,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.reader import ServedModel
 
 SERVING_DEFAULT = "serving_default"
-# How many of a row's values are meant, where an output has as many for each row as the longest has.
+# Padded outputs, each with the output that says how many of a row's values are not padding.
 _COUNTS = {
     "tokens": "num_tokens",
     "tags": "num_tokens",
@@ -30,9 +30,9 @@ _COUNTS = {
     "probabilities": "num_masks",
     "all_encoder_layers": "num_tokens",
 }
-# The axis of a row that is padded, where it isn't the first.
+# The padded axis of a row, if it isn't the first.
 _PADDED_AXES = {"all_encoder_layers": 1}
-# Outputs, by name and rank, that have as many values for each row as one of its inputs has.
+# Outputs, by name and rank, that have one value for each element of a row of this input.
 _AS_LONG_AS = {
     ("sequence_output", 3): "input_ids",
     ("logits", 3): "input_ids",
@@ -41,7 +41,7 @@ _AS_LONG_AS = {
     ("probabilities", 2): "endings",
     ("truncated", 2): "endings",
 }
-_MOST = np.iinfo(np.int32).max
+_MAX_ID = np.iinfo(np.int32).max
 
 DTYPES = ("float32", "bfloat16")
 QUANTIZATIONS = ("none", "int8")
@@ -49,21 +49,22 @@ QUANTIZATIONS = ("none", "int8")
 
 @dataclasses.dataclass(frozen=True)
 class ExportConfig:
-    """How a model is exported.
+    """The settings of an export.
 
     Attributes:
-      dtype: what weights are stored and products computed in.
-      quantize: "int8" for a LiteRT model besides, whose matrices are bytes.
-      onnx: whether there is to be an ONNX model besides.
-      text: whether raw strings are taken; without, there is only `ids`, which needs no operation of tensorflow-text's.
-      max_seq_length: longer sequences are cut; None for the run's, or for all that a pre-trained model takes.
-      null_score_diff_threshold: SQuAD 2.0: there is no answer where its odds are above this; None for the one tuned
-        for the model, or else 0.
-      answers: SQuAD: `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length`, where they aren't the
+      dtype: the type of the stored weights and of matrix products; one of `DTYPES`.
+      quantize: one of `QUANTIZATIONS`; "int8" to write also a LiteRT model with 8-bit matrices.
+      onnx: whether to write also an ONNX model.
+      text: whether the model takes raw strings; if not, its only signature is `ids`, which does not need
+        tensorflow-text.
+      max_seq_length: longer sequences are cut; None for the run's value, or the most that a pre-trained model can take.
+      null_score_diff_threshold: SQuAD 2.0: a question has no answer if the score of no answer minus the best answer's
+        is above this; None for the threshold that was tuned for the model, or else 0.
+      answers: SQuAD: values of `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length` that replace the
         run's.
 
     Raises:
-      InputError: if there is no such type.
+      InputError: if `dtype` or `quantize` has another value.
     """
 
     dtype: str = "float32"
@@ -80,26 +81,26 @@ class ExportConfig:
                 raise InputError(f"--export_{name} is {value!r}, but one of {', '.join(expected)} is expected.")
 
     def check_bilstm(self) -> None:
-        """Raises an InputError if a BiLSTM, whose loop over tokens LiteRT has no operations for, is to be converted."""
+        """Raises an InputError if a model with a BiLSTM would be converted; LiteRT has no operations for its loop."""
         for flag, is_given in (("--export_quantize=int8", self.quantize == "int8"), ("--export_onnx", self.onnx)):
             if is_given:
                 raise InputError(f"{flag}: a model with a BiLSTM is exported as a SavedModel only. Leave the flag out.")
 
 
 def check_export_dir(export_dir: str) -> None:
-    """Raises an InputError if a folder can't be exported to; best called before anything is trained."""
+    """Raises an InputError if a model can't be exported into a folder; call it before training."""
     if not export_dir:
         raise InputError("--export_dir is needed with --do_export, but it is not given.")
     if files.exists(export_dir) and (not files.is_folder(export_dir) or files.list_folder(export_dir)):
-        raise InputError(f"--export_dir: {export_dir} exists already. Name another folder, or remove it.")
+        raise InputError(f"--export_dir: {export_dir} exists already. Choose another folder, or remove this one.")
 
 
 def write(model: ServedModel, folder: str, text: bool = True) -> list[str]:
     """Writes a SavedModel into a folder that doesn't exist yet.
 
     Args:
-      model: what is served.
-      folder: its new folder.
+      model: the served model.
+      folder: the new folder.
       text: see `ExportConfig`.
 
     Returns:
@@ -111,10 +112,10 @@ def write(model: ServedModel, folder: str, text: bool = True) -> list[str]:
 
 
 class ExportedModel:
-    """A SavedModel that is loaded once and called often; from `load`.
+    """A loaded SavedModel; see `load`.
 
     Attributes:
-      inputs: the names of a signature's inputs, which are the fields of an example.
+      inputs: the names of the signature's inputs, which are the fields of an example.
       signatures: the names of all signatures.
     """
 
@@ -124,59 +125,61 @@ class ExportedModel:
         self._model = tf.saved_model.load(folder)
         self.signatures = sorted(self._model.signatures)
         if signature not in self.signatures:
-            raise InputError(f"{folder} has no signature {signature!r}, but {', '.join(self.signatures)}.")
+            raise InputError(f"{folder} has no signature {signature!r}; it has {', '.join(self.signatures)}.")
         self._function = self._model.signatures[signature]
         self._specs: dict[str, tf.TensorSpec] = self._function.structured_input_signature[1]
         self.inputs = sorted(self._specs)
 
     def __call__(self, **inputs: Any) -> dict[str, np.ndarray]:
-        """The signature itself: named inputs to named outputs, all of them arrays."""
+        """Calls the signature itself, with arrays as inputs and outputs."""
         return {name: values.numpy() for name, values in self._function(**inputs).items()}
 
     def check(self, example: Any) -> dict[str, Any]:
-        """An example as a mapping of the inputs.
+        """Checks an example, and returns the fields that the signature reads.
 
-        A string stands for the only input. Numbers for `ids` signatures are lists of integers.
+        If there is only one input, the example may be a string. Fields of an `ids` signature are lists of integers.
 
         Raises:
-          InputError: if a field is missing or not of the kind that is expected.
+          InputError: if a field is missing or has another type.
         """
         fields = {self.inputs[0]: example} if isinstance(example, str) and len(self.inputs) == 1 else example
         if not isinstance(fields, Mapping):
-            raise InputError(f"an object with {', '.join(map(repr, self.inputs))} is expected, not {_shown(example)}.")
+            raise InputError(
+                f"an object with {', '.join(map(repr, self.inputs))} is expected, not {_abbreviated(example)}."
+            )
         for name in self.inputs:
             if name not in fields:
-                raise InputError(f"the field {name!r} is missing; there must be {', '.join(map(repr, self.inputs))}.")
+                raise InputError(f"the field {name!r} is missing; {', '.join(map(repr, self.inputs))} are needed.")
             self._check_field(name, fields[name])
         ids = [name for name in self.inputs if self._specs[name].dtype != tf.string]
         if len({len(fields[name]) for name in ids}) > 1:
-            raise InputError(f"the fields {', '.join(map(repr, ids))} must be of the same length.")
+            raise InputError(f"the fields {', '.join(map(repr, ids))} must have the same length.")
         return {name: fields[name] for name in self.inputs}
 
     def _check_field(self, name: str, value: Any) -> None:
         spec = self._specs[name]
         kind = str if spec.dtype == tf.string else int
-        wanted = "text" if kind is str else "integers"
+        expected = "text" if kind is str else "integers"
         if spec.shape.rank == 1:
             if not isinstance(value, kind):
-                raise InputError(f"the field {name!r} must be {wanted}, not {_shown(value)}.")
+                raise InputError(f"the field {name!r} must be {expected}, not {_abbreviated(value)}.")
         elif not isinstance(value, list) or not value or not all(type(part) is kind for part in value):
-            raise InputError(f"the field {name!r} must be a list of {wanted}, not {_shown(value)}.")
-        elif kind is int and not all(0 <= part <= _MOST for part in value):
-            raise InputError(f"the field {name!r} must hold numbers from 0 to {_MOST}, not {_shown(value)}.")
+            raise InputError(f"the field {name!r} must be a list of {expected}, not {_abbreviated(value)}.")
+        elif kind is int and not all(0 <= part <= _MAX_ID for part in value):
+            raise InputError(f"the field {name!r} must contain numbers from 0 to {_MAX_ID}, not {_abbreviated(value)}.")
 
     def predict(self, examples: Sequence[Any], batch_size: int = 32) -> list[dict[str, Any]]:
-        """Answers examples in their order, those of similar length together.
+        """Answers examples; those of similar length are computed together.
 
         Args:
-          examples: objects with the fields `inputs`, or strings where there is only one.
-          batch_size: how many are computed together.
+          examples: mappings with the fields `inputs`, or strings if there is only one input.
+          batch_size: the number of examples that are computed together.
 
         Returns:
-          For each example the outputs as Python values, without padding.
+          For each example, in the same order, the outputs as Python values without padding.
 
         Raises:
-          InputError: if an example can't be used; names its number, from 0.
+          InputError: if an example can't be used; the message has its number, counted from 0.
         """
         checked = []
         for number, example in enumerate(examples):
@@ -196,12 +199,12 @@ class ExportedModel:
         batch = [examples[number] for number in numbers]
         try:
             outputs = self(**{name: self._tensor(name, [fields[name] for fields in batch]) for name in self.inputs})
-        except tf.errors.InvalidArgumentError as error:  # what a signature asserts of its inputs
+        except tf.errors.InvalidArgumentError as error:  # a failed check of the signature's inputs
             if len(numbers) == 1:
                 raise InputError(f"example {numbers[0]}: {_assertion(error)}") from None
             return [row for number in numbers for row in self._answer(examples, [number])]
         return [
-            {name: _plain(name, outputs[name][row], _count(name, outputs, row, fields)) for name in sorted(outputs)}
+            {name: _to_python(name, outputs[name][row], _count(name, outputs, row, fields)) for name in sorted(outputs)}
             for row, fields in enumerate(batch)
         ]
 
@@ -218,17 +221,17 @@ def load(folder: str, signature: str = SERVING_DEFAULT) -> ExportedModel:
     """Loads an exported model.
 
     Args:
-      folder: the one that has saved_model.pb.
-      signature: which one is called.
+      folder: the folder that contains saved_model.pb.
+      signature: the name of the signature that is called.
 
     Raises:
-      InputError: if there is no such model, or signature.
+      InputError: if there is no such model or signature.
     """
     return ExportedModel(folder, signature)
 
 
 def _encode(text: str) -> bytes:
-    """UTF-8; lone surrogates, which JSON may hold and UTF-8 can't, become bytes that the model leaves out."""
+    """Encodes in UTF-8; lone surrogates, which JSON may contain, become invalid bytes, which the model drops."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -237,13 +240,13 @@ def _size(fields: Mapping[str, Any]) -> int:
 
 
 def _assertion(error: tf.errors.InvalidArgumentError) -> str:
-    """The message of an assertion of the graph, without what TensorFlow puts around it."""
-    found = re.search(r"assertion failed: \[(.*?)\]", error.message)
-    return found.group(1) if found else error.message
+    """Returns the message of a failed assertion in the graph, without TensorFlow's additions."""
+    match = re.search(r"assertion failed: \[(.*?)\]", error.message)
+    return match.group(1) if match else error.message
 
 
 def _count(name: str, outputs: Mapping[str, np.ndarray], row: int, fields: Mapping[str, Any]) -> int | None:
-    """How many of a row's values are meant; None for all."""
+    """Returns how many of a row's values are not padding; None for all."""
     counts = outputs.get(_COUNTS.get(name, ""))
     if counts is not None:
         return int(counts[row])
@@ -251,8 +254,8 @@ def _count(name: str, outputs: Mapping[str, np.ndarray], row: int, fields: Mappi
     return None if source is None else len(source)
 
 
-def _plain(name: str, value: np.ndarray | np.generic, count: int | None) -> Any:
-    """An output as JSON has it."""
+def _to_python(name: str, value: np.ndarray | np.generic, count: int | None) -> Any:
+    """Converts an output to Python values, as in JSON."""
     kept = value if count is None else value[(slice(None),) * _PADDED_AXES.get(name, 0) + (slice(count),)]
     return _decoded(kept.tolist() if isinstance(kept, np.ndarray | np.generic) else kept)
 
@@ -263,6 +266,6 @@ def _decoded(value: Any) -> Any:
     return [_decoded(part) for part in value] if isinstance(value, list) else value
 
 
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:60]}..."
+def _abbreviated(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -1,4 +1,18 @@
-"""The tasks of the paper, and your own: rows, rules, scores, files of predictions, and what is served.
+"""The tasks: reading of data, features, scores, prediction files, and served models.
 
-Imports `finetuning` and `serving`. `table` says which name stands for which task; tasks don't import one another.
+    table                which name of --task_name is which task, and how each task is exported
+    glue                 GLUE's nine tasks and XNLI
+    glue_benchmark       several GLUE tasks in one run, the row of the paper's Table 1, the file for the GLUE server
+    custom               classification or regression of your own data, from files with named columns
+    multiple_choice      SWAG, CODAH, and your own prompts with endings
+    squad                SQuAD 1.1 and 2.0 (a folder)
+    tagging              named entities and other tags of words (a folder)
+    sentence_task        labels, scores and prediction files of all sentence tasks
+    sentence_features    features of sentences and pairs, with the release's names
+    metrics              the scores of all tasks
+    tables               rows of TSV, CSV and JSON-lines files
+    served               served models of sentence tasks and multiple choice
+
+`export` and the programs import this package. It imports `serving` and the layers below. The folders `squad` and
+`tagging` do not import other tasks.
 """

@@ -1,4 +1,4 @@
-"""Your own classification or regression, from TSV, CSV or JSON lines with named columns."""
+"""Classification or regression of your own data, from TSV, CSV or JSON-lines files with named columns."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ from bert_tf.tasks.tables import Cell, Row
 from bert_tf.tokenization import FullTokenizer
 
 FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")}
-# --class_weights: each class counts as much in the loss as any other, however many examples it has.
+# --class_weights: every class has the same total weight in the loss, however many examples it has.
 BALANCED = "balanced"
 
 _METRICS = {
@@ -31,14 +31,14 @@ _METRICS = {
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """Which columns hold what.
+    """The names of the columns.
 
     Attributes:
-      text: of the first, or only, text.
-      text_b: of the second text of a pair; "" for single texts.
-      label: of the label, the score, or the labels.
-      id: of a unique id; "" to number the rows by their lines.
-      label_separator: what stands between several labels in one cell.
+      text: the column of the first, or only, text.
+      text_b: the column of the second text of a pair; "" for single texts.
+      label: the column of the label, the score, or the labels.
+      id: the column of a unique id; "" to use the line numbers as ids.
+      label_separator: the separator of several labels in one cell.
     """
 
     text: str = "text"
@@ -49,15 +49,16 @@ class Columns:
 
 
 class CustomTask(SentenceTask):
-    """A task that is told by its files' columns.
+    """A task on your own files.
 
     Args:
       paths: split ("train", "dev", "test") -> file.
-      columns: of all of them; the test file needs no label.
+      columns: the columns of all files; the test file needs no label.
       problem: "classification", "regression" or "multi_label".
-      labels: the classes; None to learn them from the training file.
-      class_weights: "" for none, "balanced", or "class=weight,..."; in the training loss, of classifications.
-      on_bad_row: "error" stops at a row that can't be used; "skip" counts it.
+      labels: the classes; None to take them from the training file.
+      class_weights: the weights of the classes in the training loss of a classification: "" for equal weights,
+        "balanced", or "class=weight,...".
+      on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
 
     Raises:
       InputError: if the settings contradict each other.
@@ -67,6 +68,7 @@ class CustomTask(SentenceTask):
         self,
         paths: Mapping[str, str],
         columns: Columns,
+        *,
         problem: str = "classification",
         labels: Sequence[str] | None = None,
         class_weights: str = "",
@@ -75,13 +77,13 @@ class CustomTask(SentenceTask):
         if problem not in PROBLEMS:
             raise InputError(f"--problem is {problem!r}, but one of {', '.join(PROBLEMS)} is expected.")
         if problem == "regression" and labels:
-            raise InputError("--labels are given, but a regression has none.")
+            raise InputError("--labels are given, but a regression has no classes.")
         if problem != "classification" and class_weights:
-            raise InputError(f"--class_weights are for classification, but --problem is {problem}.")
+            raise InputError(f"--class_weights can be used for classification only, but --problem is {problem}.")
         if problem == "multi_label" and not columns.label_separator:
-            raise InputError("--label_separator is empty, but something must stand between several labels.")
+            raise InputError("--label_separator is empty, but several labels in one cell need a separator.")
         if labels is not None and len(set(labels)) != len(labels):
-            raise InputError(f"--labels: a label stands twice in {', '.join(labels)}.")
+            raise InputError(f"--labels: a label occurs twice in {', '.join(labels)}.")
         metric, selection_metric = _METRICS[problem]
         super().__init__("custom", labels, metric, selection_metric)
         self.paths = dict(paths)
@@ -93,16 +95,16 @@ class CustomTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...] | None:
-        """The classes: those given, or those of the training file, sorted (numbers as numbers); None for regression."""
+        """The given classes, or those of the training file, sorted (numbers by value); None for regression."""
         if self.problem == "regression" or self._labels is not None:
             return self._labels
-        found = {label for example in self.examples("train") for label in _as_tuple(example.label)}
-        if not found:
+        labels = {label for example in self.examples("train") for label in _as_tuple(example.label)}
+        if not labels:
             raise InputError(f"{self.paths['train']}: no row has a label, so there is nothing to learn.")
-        if len(found) < 2 and self.problem == "classification":
-            raise InputError(f"{self.paths['train']}: every row has the label {min(found)!r}; two classes are needed.")
+        if len(labels) < 2 and self.problem == "classification":
+            raise InputError(f"{self.paths['train']}: every row has the label {min(labels)!r}; two classes are needed.")
         return tuple(
-            sorted(found, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
+            sorted(labels, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
         )
 
     @property
@@ -110,14 +112,14 @@ class CustomTask(SentenceTask):
         return self.problem != "regression" and self._labels is None
 
     def resume_settings(self) -> dict[str, Any]:
-        """The classes, their weights, and what the labels mean."""
+        """Returns the problem, the classes and their weights."""
         return super().resume_settings() | {"problem": self.problem, "class_weights": self._class_weights}
 
     def examples(self, split: str) -> list[InputExample]:
-        """The rows of a split; those of "test" without their labels, if they have any.
+        """Returns the rows of a split; labels of "test" are not read.
 
         Raises:
-          InputError: if the file is missing or a row can't be used; names file and line.
+          InputError: if the file is missing or a row can't be used; the message has the file and the line.
         """
         columns, path = self.columns, tables.split_file(self.paths, split)
         label = () if split == "test" else (columns.label,)
@@ -150,59 +152,60 @@ class CustomTask(SentenceTask):
             raise InputError(f"{row.where}: the label is empty.")
         if self.problem == "classification" and self._learns_labels and _is_fraction(label):
             raise InputError(
-                f"{row.where}: the label {label!r} is a number with a point, but classes are expected. "
-                "For numbers pass --problem=regression; if these are classes, name them with --labels."
+                f"{row.where}: the label {label!r} is a number with a decimal point, but classes are expected. "
+                "To predict numbers, pass --problem=regression. If these are classes, list them in --labels."
             )
         return label
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
-        """Raises an InputError if there is nothing to tell apart."""
+        """Raises an InputError if all examples of a classification have the same label."""
         if self.problem == "classification":
             super().check_training_set(examples)
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """See `sentence_features.featurize`."""
+        """Returns the features; see `sentence_features.featurize`."""
         multi_label = self.problem == "multi_label"
         return sentence_features.featurize(
             examples, self.labels, max_seq_length, tokenizer, num_workers, multi_label=multi_label
         )
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
-        """A classifier with a logit a class, or one output for regression."""
+        """Returns a classifier with one logit per class, or one output for regression."""
         outputs = 1 if self.labels is None else len(self.labels)
-        return ClassifierModel(config, outputs, self.problem, class_weights=self.weights(), **options)
+        return ClassifierModel(config, outputs, problem=self.problem, class_weights=self.weights(), **options)
 
     def weights(self) -> list[float] | None:
-        """How much an example of each class counts in the training loss; None if all count the same.
+        """Returns the weight of each class's examples in the training loss; None for equal weights.
 
         Raises:
-          InputError: if a weight is given for no class, or is no number above 0.
+          InputError: if --class_weights names an unknown class, or a weight is not a number above 0.
         """
         if not self._class_weights:
             return None
         if self._class_weights == BALANCED:
-            given = [example.label for example in self.examples("train")]
-            return [len(given) / (len(self.labels) * max(given.count(label), 1)) for label in self.labels]
+            labels = [example.label for example in self.examples("train")]
+            return [len(labels) / (len(self.labels) * max(labels.count(label), 1)) for label in self.labels]
         weights = dict.fromkeys(self.labels, 1.0)
         for part in self._class_weights.split(","):
             label, _, weight = part.rpartition("=")
             if label not in weights or not sentence_features.is_number(weight) or not float(weight) > 0:
                 raise InputError(
-                    f"--class_weights: {part!r} is not a class ({', '.join(self.labels)}), '=' and a number above 0."
+                    f"--class_weights: {part!r} is not of the form class=weight, with a class of "
+                    f"{', '.join(self.labels)} and a weight above 0."
                 )
             weights[label] = float(weight)
         return list(weights.values())
 
     def predictions(self, outputs: ModelOutputs) -> np.ndarray:
-        """Class numbers, or scores, or for several labels 0 or 1 for each class."""
+        """Returns class numbers, scores, or (multi-label) 0 or 1 for each class."""
         if self.problem == "multi_label":
             return (outputs["probabilities"] >= 0.5).astype(np.int32)
         return super().predictions(outputs)
 
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
-        """How often each class (row) was taken for each (column), and their names; None where that has no meaning."""
+        """Returns the counts of true (rows) and predicted classes (columns), and their names; None if not defined."""
         return super().confusion(outputs, features) if self.problem == "classification" else None
 
     def write_predictions(
@@ -212,13 +215,16 @@ class CustomTask(SentenceTask):
         examples: Sequence[InputExample],
         outputs: ModelOutputs,
         features: FeatureSet,
+        *,
         release_format: bool = False,
     ) -> list[str]:
         """Writes test_results.tsv, and test_predictions in the test file's format.
 
-        The latter has id, texts, label and each class's probability; or the score.
+        test_predictions has the id, the texts, and either the label and each class's probability, or the score.
         """
-        written = super().write_predictions(output_dir, split, examples, outputs, features, release_format)
+        written = super().write_predictions(
+            output_dir, split, examples, outputs, features, release_format=release_format
+        )
         path = os.path.join(output_dir, f"{split}_predictions{os.path.splitext(self.paths[split])[1].lower()}")
         rows = []
         for i, (example, prediction) in enumerate(zip(examples, self.predictions(outputs), strict=True)):
@@ -237,8 +243,8 @@ class CustomTask(SentenceTask):
 
     def _name(self, prediction: np.ndarray) -> str:
         if self.problem == "multi_label":
-            chosen = [label for label, is_chosen in zip(self.labels, prediction, strict=True) if is_chosen]
-            return self.columns.label_separator.join(chosen)
+            labels = [label for label, is_predicted in zip(self.labels, prediction, strict=True) if is_predicted]
+            return self.columns.label_separator.join(labels)
         return self.labels[prediction]
 
 
@@ -246,10 +252,10 @@ def _as_tuple(label: str | tuple[str, ...]) -> tuple[str, ...]:
     return label if isinstance(label, tuple) else (label,)
 
 
-def _text(row: Row, column: str, what: str) -> str:
+def _text(row: Row, column: str, cell_name: str) -> str:
     cell: Cell = row[column]
     if not isinstance(cell, str):
-        raise InputError(f"{row.where}: the {what} ({column!r}) is {'a list' if cell else 'missing'}, not text.")
+        raise InputError(f"{row.where}: the {cell_name} ({column!r}) is {'a list' if cell else 'missing'}, not text.")
     return cell
 
 

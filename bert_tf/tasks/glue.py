@@ -1,6 +1,6 @@
-"""GLUE's nine tasks and XNLI, from the files as they are published: one row of a table each.
+"""GLUE's nine tasks and XNLI, read from the published files; each task is defined by an entry of one table.
 
-Texts, labels and guids are those of the release's processors for CoLA, MNLI, MRPC and XNLI.
+For CoLA, MNLI, MRPC and XNLI, texts, labels and guids are the same as those of the release's processors.
 """
 
 import dataclasses
@@ -23,20 +23,21 @@ NLI = ("contradiction", "entailment", "neutral")  # in the release's order
 
 @dataclasses.dataclass(frozen=True)
 class GlueDefinition:
-    """Where a task's rows are, and what they mean.
+    """The files and columns of a task, and its metric.
 
     Attributes:
-      folder: GLUE's name of the task, and of its folder in the zip.
+      folder: GLUE's name of the task, and of its folder in the zip file.
       labels: the classes in the order of their ids; None for regression.
-      metric: what the task is judged by.
-      selection_metric: which of its scores is in the paper's Table 1.
-      text_a: column of the first text: a name in the header, or a place where there is none.
-      text_b: column of the second text; None for single sentences.
-      label: column of the label.
-      files: split, and where it may be. The first split that is not "train" or "test" is the one to choose a model by.
-      has_header: whether train and dev files name their columns; test files always do.
-      test_text_a: column of the first text in test files, where it differs.
-      may_be_short: rows without a text, or a column, are known to be in the published files, and are skipped.
+      metric: the function that computes the scores.
+      selection_metric: the score that is in the paper's Table 1.
+      text_a: the column of the first text: its name in the header, or its index in a file without one.
+      text_b: the column of the second text; None for single sentences.
+      label: the column of the label.
+      files: split and file names; the first one that exists is used. Models are chosen by the first split that is not
+        "train" or "test".
+      has_header: whether train and dev files have a header; test files always have one.
+      test_text_a: the column of the first text in test files, if it differs.
+      has_incomplete_rows: whether the published files have rows without a text or a column, which are skipped.
     """
 
     folder: str
@@ -49,7 +50,7 @@ class GlueDefinition:
     files: tuple[tuple[str, ...], ...] = (("train", "train.tsv"), ("dev", "dev.tsv"), ("test", "test.tsv"))
     has_header: bool = True
     test_text_a: str | None = None
-    may_be_short: bool = False
+    has_incomplete_rows: bool = False
 
 
 _MNLI_FILES = (
@@ -74,36 +75,61 @@ DEFINITIONS: dict[str, GlueDefinition] = {
         test_text_a="sentence",
     ),
     "sst-2": GlueDefinition("SST-2", BINARY, metrics.accuracy, "accuracy", "sentence"),
-    "mrpc": GlueDefinition("MRPC", BINARY, metrics.accuracy_and_f1, "f1", "#1 String", "#2 String", "Quality"),
-    "sts-b": GlueDefinition("STS-B", None, metrics.pearson_and_spearman, "spearman", "sentence1", "sentence2", "score"),
+    "mrpc": GlueDefinition(
+        "MRPC", BINARY, metrics.accuracy_and_f1, "f1", text_a="#1 String", text_b="#2 String", label="Quality"
+    ),
+    "sts-b": GlueDefinition(
+        "STS-B", None, metrics.pearson_and_spearman, "spearman", text_a="sentence1", text_b="sentence2", label="score"
+    ),
     "qqp": GlueDefinition(
-        "QQP", BINARY, metrics.accuracy_and_f1, "f1", "question1", "question2", "is_duplicate", may_be_short=True
+        "QQP",
+        BINARY,
+        metrics.accuracy_and_f1,
+        "f1",
+        text_a="question1",
+        text_b="question2",
+        label="is_duplicate",
+        has_incomplete_rows=True,
     ),
     "mnli": GlueDefinition(
-        "MNLI", NLI, metrics.accuracy, "accuracy", "sentence1", "sentence2", "gold_label", _MNLI_FILES
+        "MNLI",
+        NLI,
+        metrics.accuracy,
+        "accuracy",
+        text_a="sentence1",
+        text_b="sentence2",
+        label="gold_label",
+        files=_MNLI_FILES,
     ),
-    "qnli": GlueDefinition("QNLI", INFERENCE, metrics.accuracy, "accuracy", "question", "sentence"),
-    "rte": GlueDefinition("RTE", INFERENCE, metrics.accuracy, "accuracy", "sentence1", "sentence2"),
-    "wnli": GlueDefinition("WNLI", BINARY, metrics.accuracy, "accuracy", "sentence1", "sentence2"),
+    "qnli": GlueDefinition("QNLI", INFERENCE, metrics.accuracy, "accuracy", text_a="question", text_b="sentence"),
+    "rte": GlueDefinition("RTE", INFERENCE, metrics.accuracy, "accuracy", text_a="sentence1", text_b="sentence2"),
+    "wnli": GlueDefinition("WNLI", BINARY, metrics.accuracy, "accuracy", text_a="sentence1", text_b="sentence2"),
     "xnli": GlueDefinition(
-        "XNLI", NLI, metrics.accuracy, "accuracy", "sentence1", "sentence2", "gold_label", _XNLI_FILES
+        "XNLI",
+        NLI,
+        metrics.accuracy,
+        "accuracy",
+        text_a="sentence1",
+        text_b="sentence2",
+        label="gold_label",
+        files=_XNLI_FILES,
     ),
 }
 
-# Test rows have no labels; the release gives them the first one.
+# The label of pairs whose annotators did not agree.
 _NO_CONSENSUS = "-"
-# GLUE's list of the MRPC pairs that are dev, by the names it is found under: the two texts' ids in each row.
+# The usual names of GLUE's list of the MRPC pairs in the dev set; each row has the ids of the two texts.
 _MRPC_DEV_PAIRS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
 
 
 class GlueTask(SentenceTask):
-    """One of the table's tasks, read from a folder.
+    """One of the tasks of `DEFINITIONS`, read from a folder.
 
     Args:
-      name: a key of `DEFINITIONS`, in any case.
+      name: a key of `DEFINITIONS`, in upper or lower case.
       data_dir: the task's own folder, as in the release.
-      on_bad_row: "error" stops at a row that can't be used; "skip" counts it.
-      language: of XNLI.
+      on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
+      language: the language of XNLI.
 
     Raises:
       InputError: if there is no such task.
@@ -121,12 +147,12 @@ class GlueTask(SentenceTask):
 
     @property
     def dev_splits(self) -> list[str]:
-        """The labelled splits to evaluate on: the one to choose a model by, and the others that are there."""
+        """The labelled splits for evaluation: the one that models are chosen by, and others with existing files."""
         return self._splits("dev")
 
     @property
     def test_splits(self) -> list[str]:
-        """The splits without labels: the first, and the others that are there."""
+        """The splits without labels: the first one, and others with existing files."""
         return self._splits("test")
 
     def _splits(self, kind: str) -> list[str]:
@@ -134,16 +160,16 @@ class GlueTask(SentenceTask):
         return [first, *(split for split in others if files.exists(self.path(split)))]
 
     def path(self, split: str) -> str:
-        """The file of a split; where none of its names is there, the first."""
+        """Returns the first existing file of a split; if none exists, the first of its names."""
         names = next(names for name, *names in self.definition.files if name == split)
         paths = [os.path.join(self.data_dir, name.format(language=self.language)) for name in names]
         return next(filter(files.exists, paths), paths[0])
 
     def examples(self, split: str) -> list[InputExample]:
-        """The rows of a split.
+        """Returns the rows of a split.
 
         Raises:
-          InputError: if the file is missing or a row can't be used; names file and line.
+          InputError: if the file is missing or a row can't be used; the message has the file and the line.
         """
         ids = tables.UniqueIds()
 
@@ -157,7 +183,7 @@ class GlueTask(SentenceTask):
         return tables.convert_rows(self._rows(split), convert, self.path(split), on_bad_row)
 
     def test_indices(self, split: str) -> list[str]:
-        """What the GLUE server knows each row of a test split by."""
+        """Returns the GLUE server's index of each row of a test split."""
         ids = tables.UniqueIds()
         return [
             ids.check(row["index"] if "index" in row.columns else str(number), row)
@@ -180,40 +206,41 @@ class GlueTask(SentenceTask):
         return tables.read_tsv(path, has_header, needed)
 
     def _raw_mrpc(self, split: str) -> list[Row] | None:
-        """MRPC as its makers publish it: a training file, some pairs of which GLUE calls dev, and a test file.
+        """Reads MRPC in its original form: a training file, which also contains GLUE's dev pairs, and a test file.
 
-        Where the list of those pairs is missing, all pairs are trained on and the test file, which has labels, is dev.
+        If the list of the dev pairs is missing, all pairs of the training file are used for training, and the test
+        file, which has labels, is the dev set.
         """
         folder = functools.partial(os.path.join, self.data_dir)
-        listed = next(filter(files.exists, map(folder, _MRPC_DEV_PAIRS)), None)
-        if split == "dev" and listed is None:
+        dev_list = next(filter(files.exists, map(folder, _MRPC_DEV_PAIRS)), None)
+        if split == "dev" and dev_list is None:
             say(f"{self.data_dir} has none of {', '.join(_MRPC_DEV_PAIRS)}: evaluating on MRPC's labelled test pairs.")
-        from_test = split == "test" or (split == "dev" and listed is None)
+        from_test = split == "test" or (split == "dev" and dev_list is None)
         path = folder(f"msr_paraphrase_{'test' if from_test else 'train'}.txt")
         if not files.exists(path):
             return None
         rows = list(tables.read_tsv(path, True, ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")))
-        if from_test or listed is None:
+        if from_test or dev_list is None:
             return rows
-        dev_pairs = {tuple(row.cells[:2]) for row in tables.read_tsv(listed, has_header=False)}
+        dev_pairs = {tuple(row.cells[:2]) for row in tables.read_tsv(dev_list, has_header=False)}
         return [row for row in rows if ((row["#1 ID"], row["#2 ID"]) in dev_pairs) == (split == "dev")]
 
     def _example(self, row: Row, split: str) -> InputExample | None:
         definition = self.definition
         is_test = split.startswith("test")
-        if definition.may_be_short and len(row.cells) < len(row.columns):
+        if definition.has_incomplete_rows and len(row.cells) < len(row.columns):
             if not is_test:
-                raise SkippedRow("columns missing, as published")
+                raise SkippedRow("columns are missing in the published file")
             row = dataclasses.replace(row, cells=[*row.cells, *[""] * (len(row.columns) - len(row.cells))])
         if definition.folder == "XNLI":
             return self._xnli_example(row, split)
         guid = f"{split}-{row['index'] if definition.folder == 'MNLI' else row.line - 1}"
         text_a = row[definition.test_text_a if is_test and definition.test_text_a else definition.text_a]
         text_b = None if definition.text_b is None else row[definition.text_b]
-        if is_test:  # even a row without text needs a prediction
+        if is_test:  # the label is the first one, as in the release; even a row without text needs a prediction
             return InputExample(guid, text_a, text_b, definition.labels[0] if definition.labels else "0")
-        if definition.may_be_short and not (text_a.strip() and text_b.strip()):
-            raise SkippedRow("a text missing, as published")
+        if definition.has_incomplete_rows and not (text_a.strip() and text_b.strip()):
+            raise SkippedRow("a text is missing in the published file")
         return self._labelled(row, InputExample(guid, text_a, text_b, row[definition.label]))
 
     def _xnli_example(self, row: Row, split: str) -> InputExample | None:

@@ -1,4 +1,4 @@
-"""All of GLUE at once: the row of the paper's Table 1, and the file that the GLUE server takes."""
+"""Several GLUE tasks in one run: the row of the paper's Table 1, and the file for the GLUE server."""
 
 import io
 import os
@@ -16,7 +16,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 
-# The columns of the paper's Table 1: task, dev split, name, score.
+# The columns of the paper's Table 1: task, dev split, name of the column, score.
 TABLE_1 = (
     ("mnli", "dev_matched", "MNLI-m", "eval_accuracy"),
     ("mnli", "dev_mismatched", "MNLI-mm", "eval_accuracy"),
@@ -28,7 +28,7 @@ TABLE_1 = (
     ("mrpc", "dev", "MRPC", "eval_f1"),
     ("rte", "dev", "RTE", "eval_accuracy"),
 )
-# What the server calls the predictions of each task and split.
+# The server's names of the files with the predictions of each task and split.
 SUBMISSION = {
     ("cola", "test"): "CoLA.tsv",
     ("sst-2", "test"): "SST-2.tsv",
@@ -42,47 +42,47 @@ SUBMISSION = {
     ("wnli", "test"): "WNLI.tsv",
     ("mnli", "test_diagnostic"): "AX.tsv",
 }
-# Scores of STS-B lie between these.
-_SIMILARITIES = (0.0, 5.0)
+# The range of STS-B's scores.
+_SIMILARITY_RANGE = (0.0, 5.0)
 
-# The eight tasks of Table 1, which --task_name=all trains. WNLI is left out there, and only predicted.
+# The eight tasks of Table 1, which --task_name=all trains. Table 1 omits WNLI, which is only predicted.
 TRAINED_TASKS = tuple(dict.fromkeys(task for task, *_ in TABLE_1))
 
 
 def task_folder(root: str | None, name: str) -> str:
-    """Where a task's files are in GLUE's zip as it unpacks.
+    """Returns a task's folder in the unpacked zip file of GLUE.
 
     Raises:
-      InputError: if there is no root.
+      InputError: if the root folder is not given.
     """
     if not root:
-        raise InputError("--data_dir is needed, GLUE's root folder, but it is not given.")
+        raise InputError("--data_dir (GLUE's root folder) is needed, but it is not given.")
     return os.path.join(root, DEFINITIONS[name.lower()].folder)
 
 
 def carry_out(run: FinetuningRun, tasks: Sequence[GlueTask], config: WorkflowConfig, data_dir: str) -> None:
-    """Fine-tunes several tasks, each in its own folder, and writes what they make together.
+    """Fine-tunes several tasks, each in its own folder, and writes their common results.
 
-    glue_results.json has the row of Table 1; glue_submission.zip the predictions.
+    glue_results.json has the row of Table 1, and glue_submission.zip the predictions.
 
     Args:
-      run: gives what the tasks have in common, and the folder.
-      tasks: which.
-      config: for each of them.
+      run: the settings that all tasks share, and the folder.
+      tasks: the tasks.
+      config: the steps to carry out for each task.
       data_dir: GLUE's root folder.
     """
     output_dir = run.training_config.output_dir
     submission = majority_predictions(GlueTask("wnli", task_folder(data_dir, "wnli"))) if config.do_predict else {}
     runs = [run.with_task(task, task_folder(output_dir, task.name)) for task in tasks]
-    for each in runs:
-        workflow.prepare(each, config)
+    for task_run in runs:
+        workflow.prepare(task_run, config)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
-    for each in runs:
-        say(f"***** {each.task.name} *****")
-        done = workflow.carry_out(each, config)
-        results[each.task.name] = done["eval"]
-        if each.task.name != "wnli":
-            submission |= server_predictions(each.task, done["predict"])
+    for task_run in runs:
+        say(f"***** {task_run.task.name} *****")
+        task_results = workflow.carry_out(task_run, config)
+        results[task_run.task.name] = task_results["eval"]
+        if task_run.task.name != "wnli":
+            submission |= server_predictions(task_run.task, task_results["predict"])
     if config.do_eval:
         row = table_1_row(results)
         say(reporting.table([row]))
@@ -92,13 +92,13 @@ def carry_out(run: FinetuningRun, tasks: Sequence[GlueTask], config: WorkflowCon
 
 
 def table_1_row(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
-    """The paper's Table 1 on the dev sets, times 100.
+    """Returns the row of the paper's Table 1 for the dev sets, multiplied by 100.
 
-    F1 for QQP and MRPC, Spearman correlation for STS-B, Matthews correlation for CoLA, accuracy for the others; the
-    average is over all columns, MNLI's two apart and WNLI left out, as in the paper.
+    The scores are F1 for QQP and MRPC, Spearman correlation for STS-B, Matthews correlation for CoLA, and accuracy for
+    the others. As in the paper, the average is over all columns: MNLI has two, and WNLI none.
 
     Args:
-      results: task -> split -> what eval_results.txt has.
+      results: task -> split -> the results in eval_results.txt.
     """
     row = {
         column: round(100 * results[task][split][score], 1)
@@ -110,7 +110,7 @@ def table_1_row(results: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dic
 
 
 def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
-    """WNLI's most frequent class in training for every row, which is what the paper submitted; {} without WNLI."""
+    """Predicts WNLI's most frequent training class for every test row, as the paper did; returns {} without WNLI."""
     if not files.exists(wnli.path("train")):
         return {}
     labels = [example.label for example in wnli.examples("train")]
@@ -119,23 +119,23 @@ def majority_predictions(wnli: GlueTask) -> dict[str, list[tuple[str, str]]]:
 
 
 def server_predictions(task: GlueTask, outputs: Mapping[str, ModelOutputs]) -> dict[str, list[tuple[str, str]]]:
-    """A task's predictions as the server wants them: file -> index and label, or score, of each row."""
-    found = {}
+    """Returns a task's predictions in the server's format: file -> index and label (or score) of each row."""
+    submission = {}
     for split, values in outputs.items():
         if task.labels is None:
-            predictions = [f"{score:.3f}" for score in np.clip(task.predictions(values), *_SIMILARITIES)]
+            predictions = [f"{score:.3f}" for score in np.clip(task.predictions(values), *_SIMILARITY_RANGE)]
         else:
             predictions = [task.labels[number] for number in task.predictions(values)]
         if (task.name, split) in SUBMISSION:
-            found[SUBMISSION[task.name, split]] = list(zip(task.test_indices(split), predictions, strict=True))
-    return found
+            submission[SUBMISSION[task.name, split]] = list(zip(task.test_indices(split), predictions, strict=True))
+    return submission
 
 
 def write_submission(path: str, predictions: Mapping[str, Sequence[tuple[str, str]]]) -> None:
-    """Writes the zip, and says which of the server's files are not in it.
+    """Writes the zip file, and reports which of the server's files it does not contain.
 
     Args:
-      path: the file.
+      path: the zip file.
       predictions: file -> index and prediction of each row.
     """
     packed = io.BytesIO()
@@ -146,19 +146,19 @@ def write_submission(path: str, predictions: Mapping[str, Sequence[tuple[str, st
     with files.replacing(path, "wb") as writer:
         writer.write(packed.getvalue())
     missing = [name for name in SUBMISSION.values() if name not in predictions]
-    say(f"Wrote {path}." + (f" The server also wants {', '.join(missing)}." if missing else ""))
+    say(f"Wrote {path}." + (f" The server also needs {', '.join(missing)}." if missing else ""))
 
 
 def parse_names(task_name: str) -> list[str]:
-    """The tasks that a name, "name,name..." or "all" stands for.
+    """Returns the tasks of --task_name, which is one name, several with commas between them, or "all".
 
     Raises:
-      InputError: if one of several is not GLUE's.
+      InputError: if there are several names and one of them is not a GLUE task.
     """
     if task_name.lower() == "all":
         return list(TRAINED_TASKS)
     names = [name.strip().lower() for name in task_name.split(",")]
     for name in names if len(names) > 1 else ():
         if name not in {task for task, _ in SUBMISSION}:
-            raise InputError(f"--task_name: {name!r} can't be one of several; the tasks of GLUE can.")
+            raise InputError(f"--task_name: {name!r} can't be combined with other tasks; only GLUE's tasks can.")
     return names

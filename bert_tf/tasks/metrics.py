@@ -1,6 +1,6 @@
-"""The scores that tasks are judged by, from scikit-learn, SciPy and seqeval.
+"""The scores of all tasks, computed by scikit-learn, SciPy and seqeval.
 
-Each function takes the model's outputs and the labels and gives named scores between -1 and 1.
+Each function takes predictions and labels, and returns named scores between -1 and 1.
 """
 
 from collections.abc import Sequence
@@ -12,24 +12,27 @@ from sklearn import metrics as sklearn_metrics
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Share of right predictions."""
+    """Returns the share of correct predictions."""
     return {"accuracy": float(np.mean(predictions == labels))}
 
 
 def accuracy_and_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Accuracy, and F1 of class 1 (MRPC, QQP)."""
+    """Returns the accuracy, and F1 of class 1 (MRPC, QQP)."""
     f1 = sklearn_metrics.f1_score(labels, predictions, zero_division=0.0)
     return {"accuracy": float(np.mean(predictions == labels)), "f1": float(f1)}
 
 
 def accuracy_and_macro_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Accuracy, and the mean of the classes' F1."""
+    """Returns the accuracy, and the mean of the classes' F1."""
     f1 = sklearn_metrics.f1_score(labels, predictions, average="macro", zero_division=0.0)
     return {"accuracy": float(np.mean(predictions == labels)), "macro_f1": float(f1)}
 
 
 def multi_label_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Both [N, C], 0 or 1: F1 over all decisions, the mean of the classes' F1, and the share of rows without error."""
+    """Returns F1 over all decisions, the mean of the classes' F1, and the share of rows without an error.
+
+    Predictions and labels are arrays [N, C] of 0 and 1.
+    """
     f1 = {
         f"{average}_f1": float(sklearn_metrics.f1_score(labels, predictions, average=average, zero_division=0.0))
         for average in ("micro", "macro")
@@ -38,7 +41,7 @@ def multi_label_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, flo
 
 
 def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Matthews correlation coefficient (CoLA), and accuracy."""
+    """Returns Matthews' correlation coefficient (CoLA), and the accuracy."""
     return {
         "matthews_correlation": float(sklearn_metrics.matthews_corrcoef(labels, predictions)),
         "accuracy": float(np.mean(predictions == labels)),
@@ -46,7 +49,7 @@ def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> dict[st
 
 
 def pearson_and_spearman(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Both correlations (STS-B); 0 where the predictions, or the labels, are all the same."""
+    """Returns both correlations (STS-B); 0 if all predictions, or all labels, are equal."""
     if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
         return {"pearson": 0.0, "spearman": 0.0}
     return {
@@ -56,16 +59,16 @@ def pearson_and_spearman(predictions: np.ndarray, labels: np.ndarray) -> dict[st
 
 
 def entity_scores(predictions: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Precision, recall and F1 of entities, over all and by type, as the CoNLL evaluation counts them.
+    """Returns precision, recall and F1 of all entities and of each type, as the CoNLL evaluation counts them.
 
-    An entity is right if its first word, its last word and its type are.
+    A predicted entity is correct if its first word, its last word and its type are correct.
 
     Args:
-      predictions: the tags of each sentence, in any IOB scheme.
-      labels: the right ones.
+      predictions: the predicted tags of each sentence, in any IOB scheme.
+      labels: the true tags.
     """
     if all(tag == "O" for sentence in (*labels, *predictions) for tag in sentence):
-        return {"precision": 0.0, "recall": 0.0, "f1": 0.0}  # seqeval would warn of means of nothing
+        return {"precision": 0.0, "recall": 0.0, "f1": 0.0}  # without entities, seqeval would print warnings
     report = classification_report(list(labels), list(predictions), output_dict=True, zero_division=0)
     names = (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score"))
     scores = {name: float(report["micro avg"][key]) for name, key in names}

@@ -1,7 +1,7 @@
-"""One of several endings: SWAG (paper, section 4.4), and files with a prompt and its endings.
+"""Multiple choice: SWAG (paper, section 4.4), CODAH, and your own files with prompts and endings.
 
-Each ending makes a sequence with its prompt, [CLS] prompt [SEP] ending [SEP]; the model gives each a score, and the
-choice is a softmax over them.
+Each ending forms a sequence with its prompt, [CLS] prompt [SEP] ending [SEP]. The model computes one score for each
+sequence, and a softmax over the scores of an example gives the probabilities of its endings.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Row
 from bert_tf.tokenization import FullTokenizer
 
-# Where each set has its files.
+# The names of each data set's files.
 FILE_NAMES = {
     "swag": {"train": ("train.csv",), "dev": ("val.csv", "dev.csv"), "test": ("test.csv",)},
     "codah": {"train": ("train.tsv",), "dev": ("dev.tsv",), "test": ("test.tsv",)},
@@ -35,13 +35,13 @@ _ENDING_COLUMN = re.compile(r"ending\d+")
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceExample:
-    """A question with its possible answers.
+    """A prompt with its possible endings.
 
     Attributes:
-      guid: unique id.
+      guid: a unique id.
       prompt: the first text of every sequence.
       endings: the second texts.
-      label: the number of the right one, as text; None for test examples.
+      label: the number of the correct ending, as text; None for test examples.
     """
 
     guid: str
@@ -51,16 +51,17 @@ class ChoiceExample:
 
 
 class MultipleChoiceTask(SentenceTask):
-    """Choosing between endings.
+    """The choice between several endings of a prompt.
 
-    "swag" reads SWAG's CSV, where an ending goes on from the fragment `sent2`. "codah" reads CODAH's TSV without
-    header: category, prompt, four endings, label. "multiple_choice" reads TSV, CSV or JSON lines with the columns
-    `prompt`, `ending0`, `ending1`... (or, in JSON, a list `endings`), `label`, and `id` if there is one.
+    - "swag" reads SWAG's CSV files, in which each ending continues the fragment `sent2`.
+    - "codah" reads CODAH's TSV files without a header: category, prompt, four endings, label.
+    - "multiple_choice" reads TSV, CSV or JSON lines with the columns `prompt`, `ending0`, `ending1`... (or, in JSON, a
+      list `endings`), `label`, and optionally `id`.
 
     Args:
-      name: one of these.
+      name: "swag", "codah" or "multiple_choice".
       paths: split ("train", "dev", "test") -> file.
-      on_bad_row: "error" stops at a row that can't be used; "skip" counts it.
+      on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
     """
 
     def __init__(self, name: str, paths: Mapping[str, str], on_bad_row: str = "error") -> None:
@@ -70,7 +71,7 @@ class MultipleChoiceTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """The numbers of the endings, as many as the first file that is there has in its first row that can be used."""
+        """The numbers of the endings; they are counted in the first valid row of the first existing file."""
         split = next((split for split, path in self.paths.items() if files.exists(path)), "train")
         for row in self._rows(split):
             try:
@@ -81,10 +82,10 @@ class MultipleChoiceTask(SentenceTask):
         raise InputError(f"{self.paths[split]} has no rows{' that can be used' if self.on_bad_row == 'skip' else ''}.")
 
     def examples(self, split: str) -> list[ChoiceExample]:
-        """The rows of a split; those of "test" without their labels, if they have any.
+        """Returns the rows of a split; labels of "test" are not read.
 
         Raises:
-          InputError: if the file is missing or a row can't be used; names file and line.
+          InputError: if the file is missing or a row can't be used; the message has the file and the line.
         """
         ids = tables.UniqueIds()
 
@@ -128,7 +129,7 @@ class MultipleChoiceTask(SentenceTask):
         count = len(self._endings(row))
         if count < 2:
             raise InputError(
-                f"{row.where}: columns ending0 and ending1 (and more) are expected, or in JSON lines a list 'endings'."
+                f"{row.where}: the columns ending0, ending1 and so on are expected, or in JSON lines a list 'endings'."
             )
         return count
 
@@ -144,7 +145,7 @@ class MultipleChoiceTask(SentenceTask):
     def featurize(
         self, examples: Sequence[ChoiceExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """As many sequences for each example as there are endings."""
+        """Returns the features; each example has one sequence per ending."""
 
         def pack(example: ChoiceExample) -> list[tuple[list[int], list[int]]]:
             pairs = (InputExample(example.guid, example.prompt, ending) for ending in example.endings)
@@ -154,8 +155,8 @@ class MultipleChoiceTask(SentenceTask):
         return sentence_features.pack_data_set(examples, pack, label_ids, num_workers, choices=len(self.labels))
 
     def check_training_set(self, examples: Sequence[ChoiceExample]) -> None:
-        """Any set will do: it is endings that differ, not their numbers."""
+        """Accepts every training set: even if all labels are equal, the model can learn from the endings' texts."""
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
-        """One score for each ending."""
+        """Returns a model with one score for each ending."""
         return ClassifierModel(config, 1, choices=len(self.labels), **options)

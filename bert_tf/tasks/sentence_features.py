@@ -1,7 +1,7 @@
-"""Sentences and sentence pairs to features: the release's run_classifier.py, and a form for whole data sets.
+"""Features of sentences and sentence pairs, for single examples as in the release and for whole data sets.
 
-`InputExample`, `InputFeatures`, `PaddingInputExample` and `convert_single_example` keep the release's names and
-arguments, so that code written for it ports by its imports.
+`InputExample`, `InputFeatures`, `PaddingInputExample` and `convert_single_example` have the names and arguments of the
+release's run_classifier.py, so that code written for the release only needs other imports.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ class InputExample:
     """A row of a data set.
 
     Attributes:
-      guid: unique id.
+      guid: a unique id.
       text_a: the first, or only, text.
       text_b: the second text of a pair.
-      label: None for test examples without one; several in multi-label tasks.
+      label: the label; a tuple of labels in multi-label tasks; None for test examples without one.
     """
 
     guid: str
@@ -36,12 +36,12 @@ class InputExample:
 
 
 class PaddingInputExample:
-    """Fills up a batch on TPU; becomes features of zeros with `is_real_example` False."""
+    """Fills up a batch on TPU; its features are zeros with `is_real_example` False."""
 
 
 @dataclasses.dataclass(frozen=True)
 class InputFeatures:
-    """An example as the model reads it, padded."""
+    """The padded features of an example."""
 
     input_ids: list[int]
     input_mask: list[int]
@@ -57,14 +57,14 @@ def convert_single_example(
     max_seq_length: int,
     tokenizer: FullTokenizer,
 ) -> InputFeatures:
-    """One example's features, as the release makes them.
+    """Returns an example's features, as in the release.
 
     Args:
       ex_index: the example's number, for messages.
       example: the row.
       label_list: the labels in the order of their ids.
-      max_seq_length: length of the lists.
-      tokenizer: of the model.
+      max_seq_length: the length of the lists.
+      tokenizer: the model's tokenizer.
 
     Raises:
       InputError: if the label is not one of `label_list`.
@@ -79,7 +79,7 @@ def convert_single_example(
 
 
 def serialize_features(features: InputFeatures) -> bytes:
-    """The record that the release's `file_based_convert_examples_to_features` writes."""
+    """Returns the record that the release's `file_based_convert_examples_to_features` writes."""
     return serialize(
         classification_features(len(features.input_ids)),
         {
@@ -93,7 +93,7 @@ def serialize_features(features: InputFeatures) -> bytes:
 
 
 def pack_example(example: InputExample, max_seq_length: int, tokenizer: FullTokenizer) -> tuple[list[int], list[int]]:
-    """[CLS] A [SEP] B [SEP] and its segment ids, cut to `max_seq_length` but not padded."""
+    """Returns the ids of [CLS] A [SEP] B [SEP] and the segment ids, cut to `max_seq_length` but not padded."""
     segment_b = None if example.text_b is None else tokenizer.encode(example.text_b)
     a, b = packing.fit_segments(tokenizer.encode(example.text_a), segment_b, max_seq_length)
     return packing.join_segments(a, b, cls=tokenizer.vocab["[CLS]"], sep=tokenizer.vocab["[SEP]"])
@@ -105,23 +105,25 @@ def featurize(
     max_seq_length: int,
     tokenizer: FullTokenizer,
     num_workers: int = 1,
+    *,
     multi_label: bool = False,
 ) -> FeatureSet:
-    """A whole data set's features.
+    """Returns the features of a whole data set.
 
     Args:
-      examples: the rows; those without a label get label 0, or no label if there may be several.
+      examples: the rows; a row without a label gets label 0, or no label in multi-label tasks.
       labels: the classes in the order of their ids; None for regression, where labels are numbers.
       max_seq_length: longer sequences are cut.
-      tokenizer: of the model.
+      tokenizer: the model's tokenizer.
       num_workers: see `parallel.map_chunks`.
-      multi_label: an example may have any number of labels; label_ids are [N, C], 1.0 for each that it has.
+      multi_label: whether an example may have any number of labels; then label_ids [N, C] are 1.0 for its labels, and
+        0.0 for the others.
     """
     if labels is None:
         label_ids = np.array([float(example.label or 0) for example in examples], np.float32)
     elif multi_label:
-        given = [set(example.label or ()) for example in examples]
-        label_ids = np.array([[label in own for label in labels] for own in given], np.float32)
+        label_sets = [set(example.label or ()) for example in examples]
+        label_ids = np.array([[label in label_set for label in labels] for label_set in label_sets], np.float32)
     else:
         numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
         label_ids = np.array([numbers[example.label] for example in examples], np.int32)
@@ -137,14 +139,14 @@ def pack_data_set(
     num_workers: int,
     choices: int = 1,
 ) -> FeatureSet:
-    """Packs every example, in several processes.
+    """Tokenizes and packs all examples in several processes.
 
     Args:
-      examples: of any kind.
-      pack: an example's sequences, as many as there are choices.
-      label_ids: a row for each example.
+      examples: examples of any type.
+      pack: returns the ids and segment ids of an example's sequences, one for each choice.
+      label_ids: one row per example.
       num_workers: see `parallel.map_chunks`.
-      choices: sequences of one example.
+      choices: the number of sequences in one example.
     """
 
     def pack_chunk(chunk: Sequence[Any]) -> FeatureSet:
@@ -158,38 +160,42 @@ def _unknown_label(label: str | None, labels: Sequence[str]) -> str:
     return f"the label {label!r} is unknown; {', '.join(map(repr, labels))} are expected."
 
 
-def check_texts(example: InputExample, place: str) -> None:
-    """Checks that no text of an example is empty or white space.
-
-    Raises:
-      InputError: names the place.
-    """
-    if not example.text_a.strip():
-        raise InputError(f"{place}: the text is empty.")
-    if example.text_b is not None and not example.text_b.strip():
-        raise InputError(f"{place}: the second text is empty.")
-
-
-def check_label(example: InputExample, place: str, labels: Sequence[str] | None) -> None:
-    """Checks an example's label, or labels, against the classes; or that it is a number where there are none.
+def check_texts(example: InputExample, where: str) -> None:
+    """Checks that no text of an example is empty or only white space.
 
     Args:
       example: the row.
-      place: file and line it came from.
+      where: its file and line, for the message.
+
+    Raises:
+      InputError: if a text is empty.
+    """
+    if not example.text_a.strip():
+        raise InputError(f"{where}: the text is empty.")
+    if example.text_b is not None and not example.text_b.strip():
+        raise InputError(f"{where}: the second text is empty.")
+
+
+def check_label(example: InputExample, where: str, labels: Sequence[str] | None) -> None:
+    """Checks that an example's labels are known classes or, for regression, that its label is a number.
+
+    Args:
+      example: the row.
+      where: its file and line, for the message.
       labels: the classes; None for regression.
 
     Raises:
-      InputError: names the place.
+      InputError: if a label is unknown or not a number.
     """
     for label in example.label if isinstance(example.label, tuple) else [example.label]:
         if labels is not None and label not in labels:
-            raise InputError(f"{place}: {_unknown_label(label, labels)}")
+            raise InputError(f"{where}: {_unknown_label(label, labels)}")
     if labels is None and not is_number(example.label):
-        raise InputError(f"{place}: the score {example.label!r} is not a number.")
+        raise InputError(f"{where}: the score {example.label!r} is not a number.")
 
 
 def is_number(text: str | None) -> bool:
-    """Whether a text stands for a finite number."""
+    """Returns whether a text is a finite number."""
     try:
         return np.isfinite(float(text or "none"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""What all sentence-level tasks share: labels, features, scores and prediction files."""
+"""The common part of all sentence tasks: labels, features, scores and prediction files."""
 
 import abc
 import os
@@ -22,12 +22,12 @@ Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
 class SentenceTask(abc.ABC):
-    """A classification or regression of sentences or pairs; subclasses bring the rows.
+    """A classification or regression of sentences or pairs; subclasses read the rows.
 
     Args:
-      name: of the task.
+      name: the task's name.
       labels: the classes in the order of their ids; None for regression.
-      metric: gets predicted classes (or scores) and labels.
+      metric: computes the scores from predicted classes (or numbers) and labels.
       selection_metric: the score that models are chosen by; higher is better.
     """
 
@@ -54,20 +54,20 @@ class SentenceTask(abc.ABC):
 
     @abc.abstractmethod
     def examples(self, split: str) -> list[InputExample]:
-        """The rows of a split."""
+        """Returns the rows of a split."""
 
     def resume_settings(self) -> dict[str, Any]:
-        """The classes."""
+        """Returns the classes."""
         return {"labels": self.labels and list(self.labels)}
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """See `sentence_features.featurize`."""
+        """Returns the features; see `sentence_features.featurize`."""
         return sentence_features.featurize(examples, self.labels, max_seq_length, tokenizer, num_workers)
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
-        """Raises an InputError if there is nothing to tell apart."""
+        """Raises an InputError if all examples have the same class."""
         if self.labels is not None and len({example.label for example in examples}) == 1:
             raise InputError(
                 f"{self.name}: all {len(examples)} training examples have the label {examples[0].label!r}, "
@@ -75,26 +75,26 @@ class SentenceTask(abc.ABC):
             )
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
-        """A classifier with a logit a class, or one output for regression."""
+        """Returns a classifier with one logit per class, or one output for regression."""
         if self.labels is None:
-            return ClassifierModel(config, 1, "regression", **options)
+            return ClassifierModel(config, 1, problem="regression", **options)
         return ClassifierModel(config, len(self.labels), **options)
 
     def predictions(self, outputs: ModelOutputs) -> np.ndarray:
-        """Class numbers, or scores."""
+        """Returns class numbers, or scores for regression."""
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """The task's metric, and the mean loss."""
+        """Returns the task's scores, and the mean loss."""
         scores = self.metric(self.predictions(outputs), features.per_example["label_ids"])
         return scores | {"loss": float(np.mean(outputs["per_example_loss"]))}
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
-        """The scores under the names of the release's eval_results.txt; see `release_results`."""
+        """Returns the scores under the names of the release's eval_results.txt; see `release_results`."""
         return release_results(self.scores(outputs, features), outputs, batch_size)
 
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
-        """How often each class (row) was taken for each (column), and their names; None where there are no classes."""
+        """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
         if self.labels is None:
             return None
         labels = features.per_example["label_ids"]
@@ -107,19 +107,20 @@ class SentenceTask(abc.ABC):
         examples: Sequence[InputExample],
         outputs: ModelOutputs,
         features: FeatureSet,
+        *,
         release_format: bool = False,
     ) -> list[str]:
-        """Writes test_results.tsv, and returns the names of what was written."""
+        """Writes test_results.tsv, and returns the names of the files."""
         path = os.path.join(output_dir, f"test_results{split.removeprefix('test')}.tsv")
         write_test_results(path, outputs, self.labels, release_format)
         return [path]
 
 
 def release_results(scores: Mapping[str, float], outputs: ModelOutputs, batch_size: int) -> dict[str, float]:
-    """Scores under the names of the release's eval_results.txt.
+    """Returns scores under the names of the release's eval_results.txt.
 
-    `eval_loss` is the mean over examples; `loss` that over batches in the file's order, the last of which may be short
-    (on TPU the release filled it up with padding, which counted).
+    `eval_loss` is the mean over examples. `loss` is the mean over the losses of batches in the file's order, where the
+    last batch may be smaller. (On TPU the release filled it up with padding examples and included them in the mean.)
     """
     losses = outputs["per_example_loss"]
     batches = [np.mean(losses[start : start + batch_size]) for start in range(0, len(losses), batch_size)]
@@ -129,13 +130,13 @@ def release_results(scores: Mapping[str, float], outputs: ModelOutputs, batch_si
 def write_test_results(
     path: str, outputs: ModelOutputs, labels: Sequence[str] | None, release_format: bool = False
 ) -> None:
-    """Writes test_results.tsv: a row an example, a column a class, with its probability (or the score).
+    """Writes test_results.tsv: one row per example, and one column per class with its probability, or the score.
 
     Args:
       path: the file.
-      outputs: of the model, in the examples' order.
+      outputs: the model's outputs in the examples' order.
       labels: the classes; None for regression.
-      release_format: without the header that names the classes.
+      release_format: omit the header with the names of the classes, as the release does.
     """
     columns = outputs["score"][:, None] if labels is None else outputs["probabilities"]
     with files.replacing(path) as writer:

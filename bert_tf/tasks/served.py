@@ -1,4 +1,4 @@
-"""What is exported of sentence tasks: classes, several labels, or a number for texts and pairs; choices of endings.
+"""Served models of sentence tasks (classes, several labels, or a number, for texts and pairs) and multiple choice.
 
 Axis letters: B batch, T tokens, C classes or endings, H hidden.
 """
@@ -25,8 +25,8 @@ from bert_tf.serving.reader import (
 )
 from bert_tf.tasks.glue import DEFINITIONS
 
-# From which probability on an example has a label, where it may have several.
-_CHOSEN = 0.5
+# In multi-label tasks an example has the labels with at least this probability.
+_LABEL_THRESHOLD = 0.5
 
 
 class _Scores(tf.Module):
@@ -38,7 +38,7 @@ class _Scores(tf.Module):
         self._output = OutputLayer(head)
 
     def __call__(self, batch: TokenBatch) -> tf.Tensor:
-        """[B] sequences -> logits [B, C], float32."""
+        """Sequences [B] -> logits [B, C], float32."""
         return self._output(self.encoder.pooled_output(batch))
 
 
@@ -46,11 +46,11 @@ class ServedClassifier(tf.Module):
     """A classifier of texts or pairs.
 
     Args:
-      encoder: the model.
-      head: its output layer.
-      texts: what reads its texts.
+      encoder: the encoder.
+      head: the output layer.
+      texts: the reader of its input texts.
       labels: the classes; None for regression.
-      multi_label: whether a text may have several of them.
+      multi_label: whether an example may have several labels.
       is_pair: whether an example has two texts.
     """
 
@@ -59,6 +59,7 @@ class ServedClassifier(tf.Module):
         encoder: TextEncoder,
         head: ClassificationHead,
         texts: TextReader,
+        *,
         labels: Sequence[str] | None,
         multi_label: bool,
         is_pair: bool,
@@ -71,11 +72,14 @@ class ServedClassifier(tf.Module):
         self._is_pair = is_pair
 
     def signatures(self) -> dict[str, Signature]:
-        """`serving_default`: text_a [B], and text_b [B] for pairs; `ids`: input_ids, input_mask, segment_ids [B, T].
+        """Returns the signatures.
 
-        Both give `logits` and `probabilities` [B, C], or for regression `score` [B]. From texts there are besides:
-        `label` [B], or for several labels `chosen` [B, C], whether each is one; `label_names` [B, C], the same for each
-        text; and `truncated` [B], whether the text was cut.
+        - `serving_default` takes text_a [B], and text_b [B] for pairs.
+        - `ids` takes input_ids, input_mask and segment_ids [B, T].
+
+        Both return `logits` and `probabilities` [B, C], or for regression `score` [B]. `serving_default` also returns
+        `label` [B] (multi-label: `chosen` [B, C], whether the example has each label); `label_names` [B, C], which are
+        equal in all rows; and `truncated` [B], whether the text was cut.
         """
         names = ("text_a", "text_b") if self._is_pair else ("text_a",)
         return {
@@ -91,7 +95,7 @@ class ServedClassifier(tf.Module):
         probabilities = outputs["probabilities"]
         outputs["label_names"] = tf.repeat(self._labels[tf.newaxis], tf.shape(probabilities)[0], axis=0)
         if self._multi_label:
-            return outputs | {"chosen": probabilities >= _CHOSEN}
+            return outputs | {"chosen": probabilities >= _LABEL_THRESHOLD}
         return outputs | {"label": tf.gather(self._labels, tf.argmax(outputs["logits"], axis=-1))}
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -108,9 +112,9 @@ class ServedChooser(tf.Module):
     """Chooses between endings of a prompt.
 
     Args:
-      encoder: the model.
-      head: its output layer.
-      texts: what reads its texts.
+      encoder: the encoder.
+      head: the output layer.
+      texts: the reader of its input texts.
     """
 
     def __init__(self, encoder: TextEncoder, head: ClassificationHead, texts: TextReader) -> None:
@@ -119,12 +123,13 @@ class ServedChooser(tf.Module):
         self._texts = texts
 
     def signatures(self) -> dict[str, Signature]:
-        """`serving_default`: prompt [B], endings [B, C]; `ids`: input_ids, input_mask, segment_ids [B, T].
+        """Returns the signatures.
 
-        An empty ending stands for none, so that examples may have more endings or fewer; its probability is 0. From
-        texts there are `choice` [B], the number of the best ending, -1 if there is none; `probabilities` [B, C]; and
-        `truncated` [B, C]. From ids there is `score` [B] of a sequence, [CLS] prompt [SEP] ending [SEP]; a softmax over
-        an example's scores makes probabilities of them.
+        - `serving_default` takes prompt [B] and endings [B, C]. It returns `choice` [B], the number of the best ending,
+          or -1 if there are no endings; `probabilities` [B, C]; and `truncated` [B, C]. Empty endings are padding for
+          examples with fewer endings; their probability is 0.
+        - `ids` takes input_ids, input_mask and segment_ids [B, T] of sequences [CLS] prompt [SEP] ending [SEP]. It
+          returns `score` [B]; a softmax over the scores of an example gives its probabilities.
         """
         return {
             "serving_default": signature(self._from_texts, prompt=TEXTS, endings=TEXT_LISTS),
@@ -137,18 +142,18 @@ class ServedChooser(tf.Module):
         is_ending = tf.strings.length(endings) > 0
         prompts = tf.boolean_mask(tf.repeat(prompt[:, tf.newaxis], shape[1], axis=1), is_ending)
         batch, truncated = self._texts.read(prompts, tf.boolean_mask(endings, is_ending))
-        places = tf.where(is_ending)
+        positions = tf.where(is_ending)
         shape = tf.cast(shape, tf.int64)
-        scores = tf.scatter_nd(places, self._scores(batch)[:, 0], shape)
+        scores = tf.scatter_nd(positions, self._scores(batch)[:, 0], shape)
         scores = tf.where(is_ending, scores, scores.dtype.min)
         probabilities = tf.where(is_ending, tf.nn.softmax(scores), 0.0)
         any_ending = tf.reduce_any(is_ending, axis=1)
-        # A column more, so that there is a greatest one where there are no endings.
+        # tf.argmax fails without columns, so one column is added.
         best = tf.argmax(tf.pad(scores, [[0, 0], [0, 1]], constant_values=scores.dtype.min), 1, tf.int32)
         return {
             "choice": tf.where(any_ending, best, -1),
             "probabilities": probabilities,
-            "truncated": tf.scatter_nd(places, truncated, shape),
+            "truncated": tf.scatter_nd(positions, truncated, shape),
         }
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -157,21 +162,21 @@ class ServedChooser(tf.Module):
 
 
 def exportable_glue(run: FinishedRun) -> Exportable:
-    """What is exported of a run of one of GLUE's tasks."""
+    """Returns the exportable model of a run on a GLUE task."""
     definition = DEFINITIONS[run.settings["task"]]
     problem = "classification" if definition.labels else "regression"
     return _exportable_classifier(run, problem, definition.labels, is_pair=definition.text_b is not None)
 
 
 def exportable_custom(run: FinishedRun) -> Exportable:
-    """What is exported of a run on somebody's own table."""
+    """Returns the exportable model of a run of the task "custom"."""
     return _exportable_classifier(
         run, run.settings["problem"], run.labels, is_pair=bool(run.flags.get("text_b_column"))
     )
 
 
 def exportable_chooser(run: FinishedRun) -> Exportable:
-    """What is exported of a run that learned to choose between endings."""
+    """Returns the exportable model of a multiple-choice run."""
     model = ClassifierModel(run.config, 1, **run.encoder_options)
     run.restore(model)
     return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
@@ -181,5 +186,7 @@ def _exportable_classifier(run: FinishedRun, problem: str, labels: Sequence[str]
     model = ClassifierModel(run.config, len(labels) if labels else 1, problem, **run.encoder_options)
     run.restore(model)
     is_multi_label = problem == "multi_label"
-    served = ServedClassifier(run.encoder(model), model.head, run.texts(), labels, is_multi_label, is_pair)
+    served = ServedClassifier(
+        run.encoder(model), model.head, run.texts(), labels=labels, multi_label=is_multi_label, is_pair=is_pair
+    )
     return Exportable(served, plain_logits(model))

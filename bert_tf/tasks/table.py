@@ -1,4 +1,4 @@
-"""Which names stand for which tasks, and what is exported of each."""
+"""The tasks by their names in --task_name, and the exportable model of each."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -19,9 +19,9 @@ from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.task import TaggingTask
 
 CUSTOM, TAGGING = "custom", "ner"
-# Every task has a name of its own; "all", and several names with commas, stand for more than one of GLUE's.
+# The name of every task. "all", and several names with commas, are accepted for GLUE's tasks too.
 TASK_NAMES = (*DEFINITIONS, *multiple_choice.FILE_NAMES, CUSTOM, TAGGING)
-# Settings of `DataConfig` that not every task has, with the tasks that have them. GLUE's files have fixed names.
+# The settings of `DataConfig` that only some tasks have, and these tasks. GLUE's files have fixed names.
 _TASKS_OF_SETTINGS = {
     **dict.fromkeys(("train_file", "dev_file", "test_file"), (*multiple_choice.FILE_NAMES, CUSTOM, TAGGING)),
     "xnli_language": ("xnli",),
@@ -33,21 +33,21 @@ _TASKS_OF_SETTINGS = {
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Which task, and where its rows are.
+    """The task and its data.
 
     Attributes:
       task_name: one of `TASK_NAMES`.
-      data_dir: the folder of the task's files; None where they are all given.
-      train_file: instead of the one in the folder; so are the next two. Not for GLUE, whose files have fixed names.
-      dev_file: see above.
-      test_file: see above.
+      data_dir: the folder of the task's files; None if all files are given.
+      train_file: the training file, if it is not in the folder. GLUE's files have fixed names.
+      dev_file: the dev file, likewise.
+      test_file: the test file, likewise.
       on_bad_row: "error" or "skip".
-      xnli_language: of XNLI.
-      columns: of your own data.
-      problem: of your own data.
-      labels: of your own data, or the types of entities; None to learn them.
-      class_weights: of your own data.
-      document_context: whether tagged sentences are seen within their documents.
+      xnli_language: the language of XNLI.
+      columns: the columns of your own data.
+      problem: the problem of your own data; see `CustomTask`.
+      labels: the classes of your own data, or the types of entities; None to take them from the training file.
+      class_weights: the class weights of your own data; see `CustomTask`.
+      document_context: whether the input of a tagged sentence contains other sentences of its document.
     """
 
     task_name: str
@@ -64,22 +64,22 @@ class DataConfig:
     document_context: bool = True
 
     def build_task(self, output_dir: str, do_train: bool, feature_based: FeatureBased | None = None) -> ReportingTask:
-        """The task.
+        """Returns the task.
 
         Args:
-          output_dir: of the run; where it doesn't train, the classes are those it was trained with.
-          do_train: whether it trains.
-          feature_based: how to tag by features; None to fine-tune.
+          output_dir: the folder of the run; without training, the classes are read from it.
+          do_train: whether the model is trained.
+          feature_based: the settings of feature-based tagging; None to fine-tune.
 
         Raises:
-          InputError: if there is no such task, its files are not named, or it has no use for a setting.
+          InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
         """
         name = self.task_name.lower()
         if name not in TASK_NAMES:
             raise InputError(f"--task_name is {self.task_name!r}, but one of {', '.join(TASK_NAMES)} is expected.")
         self._check_settings(name)
         if feature_based and name != TAGGING:
-            raise InputError(f"--feature_layers: only --task_name={TAGGING} goes by features, not {name}.")
+            raise InputError(f"--feature_layers can be used with --task_name={TAGGING} only, not with {name}.")
         if name in DEFINITIONS:
             if not self.data_dir:
                 raise InputError("--data_dir is needed, but it is not given.")
@@ -88,29 +88,34 @@ class DataConfig:
         if self.labels and recorded and list(self.labels) != recorded:
             raise InputError(
                 f"--labels are {', '.join(self.labels)}, but the run in {output_dir} was trained with "
-                f"{', '.join(recorded)}. Leave them out: they are known."
+                f"{', '.join(recorded)}. Omit --labels to use the run's."
             )
         labels = self.labels or recorded
         if name == CUSTOM:
-            weights = self.class_weights if do_train else ""  # they are of no account but in training
-            paths = self._paths(custom.FILE_NAMES)
-            return CustomTask(paths, self.columns, self.problem, labels, weights, self.on_bad_row)
+            return CustomTask(
+                self._paths(custom.FILE_NAMES),
+                self.columns,
+                problem=self.problem,
+                labels=labels,
+                class_weights=self.class_weights if do_train else "",  # they are used in training only
+                on_bad_row=self.on_bad_row,
+            )
         if name == TAGGING:
-            paths, how = self._paths(task.FILE_NAMES), (labels, self.document_context, self.on_bad_row)
-            return FeatureTaggingTask(paths, feature_based, *how) if feature_based else TaggingTask(paths, *how)
+            paths, options = self._paths(task.FILE_NAMES), (labels, self.document_context, self.on_bad_row)
+            return FeatureTaggingTask(paths, feature_based, *options) if feature_based else TaggingTask(paths, *options)
         return MultipleChoiceTask(name, self._paths(multiple_choice.FILE_NAMES[name]), self.on_bad_row)
 
     def _check_settings(self, name: str) -> None:
-        """Raises an InputError for a setting that is given, but is not for this task."""
-        not_given = DataConfig(self.task_name, self.data_dir)
+        """Raises an InputError if a setting is given that this task does not have."""
+        defaults = DataConfig(self.task_name, self.data_dir)
         for setting, tasks in _TASKS_OF_SETTINGS.items():
-            if name not in tasks and getattr(self, setting) != getattr(not_given, setting):
+            if name not in tasks and getattr(self, setting) != getattr(defaults, setting):
                 flag = "text_column and the other columns" if setting == "columns" else setting
-                raise InputError(f"--{flag}: --task_name={name} has no use for it, only {', '.join(tasks)}.")
+                raise InputError(f"--{flag}: not used by --task_name={name}, only by {', '.join(tasks)}. Omit it.")
 
     def _paths(self, names: dict[str, tuple[str, ...]]) -> dict[str, str]:
-        given = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
-        return tables.find_splits(self.data_dir, names, given)
+        given_files = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
+        return tables.find_splits(self.data_dir, names, given_files)
 
 
 _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
@@ -123,13 +128,13 @@ _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
 
 
 def exportable(run: FinishedRun) -> Exportable:
-    """What is exported of a finished run, as its task says.
+    """Returns the exportable model of a finished run.
 
     Raises:
-      InputError: if nobody knows its task, or a part of it can't be found or converted.
+      InputError: if the run's task is unknown, or the model can't be read or converted.
     """
     name = run.settings["task"]
     if name not in _EXPORTABLES:
-        known = ", ".join(_EXPORTABLES)
-        raise InputError(f"--model_dir: {run.folder}/run.json names the task {name!r}, but one of {known} is expected.")
+        names = ", ".join(_EXPORTABLES)
+        raise InputError(f"--model_dir: {run.folder}/run.json names the task {name!r}, but one of {names} is expected.")
     return _EXPORTABLES[name](run)

@@ -1,4 +1,4 @@
-"""Rows of tables in text files (TSV, CSV, JSON lines), each with the line it stands on; and writing such files."""
+"""Reads the rows of TSV, CSV and JSON-lines files with their line numbers, and writes such files."""
 
 import contextlib
 import csv
@@ -16,13 +16,13 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 T = TypeVar("T")
-# A cell is text; in JSON lines it may be a list of texts, or missing.
+# A cell is a text; in JSON lines it may also be a list of texts, or missing.
 Cell = str | tuple[str, ...] | None
 
 ON_BAD_ROW = ("error", "skip")
 SUFFIXES = (".tsv", ".csv", ".jsonl")
-# Bad rows that are shown one by one; the others are only counted.
-_SHOWN = 10
+# So many bad rows are printed; the others are only counted.
+_MAX_PRINTED = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Row:
 
     Attributes:
       path: the file.
-      line: the number of its (first) line, from 1.
-      cells: what stands between the delimiters.
+      line: the number of the row's first line, counted from 1.
+      cells: the values of the row.
       columns: name -> index; empty without a header.
-      problem: why none of it can be used; "" if it can.
+      problem: the reason why the whole row can't be used; "" if it can be used.
     """
 
     path: str
@@ -49,7 +49,7 @@ class Row:
         return f"{self.path}, line {self.line}"
 
     def __getitem__(self, column: str | int) -> Cell:
-        """The cell of a column, by its name in the header or by its place (from the end if negative).
+        """Returns the cell of a column, by its name in the header or its index (counted from the end if negative).
 
         Raises:
           InputError: if the row is too short.
@@ -64,11 +64,11 @@ class Row:
 
 
 class Record(Protocol):
-    """What stands somewhere in a file: a row, or several that belong together.
+    """A row of a file, or several rows that belong together.
 
     Attributes:
       where: file and line, for messages.
-      problem: why it can't be used; "" if it can.
+      problem: the reason why it can't be used; "" if it can be used.
     """
 
     where: str
@@ -79,36 +79,36 @@ R = TypeVar("R", bound=Record)
 
 
 class SkippedRow(Exception):
-    """A row that published files are known to have and that no one uses; the reason is the message."""
+    """A known faulty row of a published file, which is skipped; the message is the reason."""
 
 
 @contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Keeps the garbage collector from going through all rows so far again and again: none of them is garbage."""
-    collects = gc.isenabled()
+def _paused_garbage_collection() -> Iterator[None]:
+    """Disables the garbage collector, which would traverse all rows again and again although none can be freed."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if collects:
+        if was_enabled:
             gc.enable()
 
 
 def convert_rows(rows: Iterable[R], convert: Callable[[R], T | None], path: str, on_bad_row: str) -> list[T]:
-    """Converts rows, and stops at one that can't be used, or counts it.
+    """Converts the rows of a file.
 
     Args:
-      rows: of a file.
-      convert: gives None for a row that is not meant; raises SkippedRow or InputError for one that can't be used.
-      path: the file.
-      on_bad_row: "error" lets an InputError pass; "skip" shows and counts it.
+      rows: the rows.
+      convert: returns the converted row, or None to omit it; raises SkippedRow or InputError if it can't be used.
+      path: the file, for messages.
+      on_bad_row: "error" raises the InputError of a row; "skip" prints it, and skips and counts the row.
 
     Raises:
-      InputError: see above; and if there is no row in the end.
+      InputError: if a row can't be used and `on_bad_row` is "error", or if no rows are left.
     """
-    found: list[T] = []
+    result: list[T] = []
     skipped: dict[str, int] = {}
-    with _without_collector():
+    with _paused_garbage_collection():
         for row in rows:
             try:
                 if row.problem:
@@ -121,20 +121,20 @@ def convert_rows(rows: Iterable[R], convert: Callable[[R], T | None], path: str,
                 if on_bad_row != "skip":
                     raise
                 skipped["bad rows"] = skipped.get("bad rows", 0) + 1
-                if skipped["bad rows"] <= _SHOWN:
+                if skipped["bad rows"] <= _MAX_PRINTED:
                     say(f"skipped: {error}")
                 continue
             if converted is not None:
-                found.append(converted)
+                result.append(converted)
     for reason, count in skipped.items():
         say(f"{path}: {count} rows skipped ({reason}).")
-    if not found:
+    if not result:
         raise InputError(f"{path} has no rows{' that can be used' if skipped else ''}.")
-    return found
+    return result
 
 
 class UniqueIds:
-    """Remembers ids, and refuses one that comes again."""
+    """Checks that every id occurs only once."""
 
     def __init__(self) -> None:
         self._lines: dict[str, int] = {}
@@ -143,27 +143,27 @@ class UniqueIds:
         """Returns the id of a row.
 
         Raises:
-          InputError: if an earlier row had it.
+          InputError: if an earlier row has the same id.
         """
         first = self._lines.setdefault(row_id, row.line)
         if first != row.line:
-            raise InputError(f"{row.where}: the id {row_id!r} stands on line {first} already.")
+            raise InputError(f"{row.where}: the id {row_id!r} already occurs on line {first}.")
         return row_id
 
 
 def find_splits(data_dir: str | None, names: Mapping[str, Sequence[str]], given: Mapping[str, str | None]) -> dict:
-    """The file of each split: the one that is given, or else the first of some names that is in a folder.
+    """Returns the file of each split: the given file, or else the first existing file in a folder.
 
     Args:
-      data_dir: the folder; None if every file is given.
-      names: split -> names to look for.
-      given: split -> file; None or missing if it is not given.
+      data_dir: the folder; None if all files are given.
+      names: split -> names of files, in the order in which they are tried.
+      given: split -> given file; None or missing for other splits.
 
     Returns:
-      split -> path; for a split that is not there, the path of its first name.
+      split -> path; if none of a split's files exists, the path with its first name.
 
     Raises:
-      InputError: if there is neither a folder nor a file.
+      InputError: if neither a folder nor a file is given.
     """
     if not data_dir and not any(given.values()):
         raise InputError("--data_dir is needed, or --train_file, --dev_file and --test_file, but none is given.")
@@ -172,16 +172,20 @@ def find_splits(data_dir: str | None, names: Mapping[str, Sequence[str]], given:
         if given.get(split):
             paths[split] = given[split]
         elif data_dir:
-            found = [os.path.join(data_dir, name) for name in candidates]
-            paths[split] = next(filter(files.exists, found), found[0])
+            candidate_paths = [os.path.join(data_dir, name) for name in candidates]
+            paths[split] = next(filter(files.exists, candidate_paths), candidate_paths[0])
     return paths
 
 
 def split_file(paths: Mapping[str, str], split: str) -> str:
-    """The file of a split, of those that `find_splits` found.
+    """Returns the file of a split.
+
+    Args:
+      paths: the result of `find_splits`.
+      split: the split.
 
     Raises:
-      InputError: if it is not among them: other files are given, and no folder.
+      InputError: if the split has no file, because only files of other splits are given and no folder.
     """
     if split not in paths:
         raise InputError(f"--{split}_file or --data_dir is needed for the {split} set, but neither is given.")
@@ -189,16 +193,16 @@ def split_file(paths: Mapping[str, str], split: str) -> str:
 
 
 def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width: bool = False) -> Iterator[Row]:
-    """The rows of a tab-separated file without quoting, as GLUE's are.
+    """Yields the rows of a tab-separated file without quoting, like GLUE's files.
 
-    Lines end at a newline alone (a cell may hold any other separator that Unicode knows); a carriage return before it
-    and a byte-order mark at the file's start are dropped, and blank lines are passed over.
+    Only a newline ends a line; a cell may contain Unicode's other line separators. A carriage return before the
+    newline and a byte-order mark at the start of the file are removed, and blank lines are skipped.
 
     Args:
       path: the file.
-      has_header: whether the first line names the columns; it is not returned.
+      has_header: whether the first line has the names of the columns; it is not yielded.
       needed: columns that the header must have.
-      same_width: whether a row of another length than the first line's is a problem.
+      same_width: whether a row must have as many cells as the first line.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8, or a needed column is missing.
@@ -215,19 +219,19 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
             if has_header:
                 columns = _header(cells, needed, path, number)
                 continue
-        ragged = same_width and len(cells) != width
-        yield Row(path, number, cells, columns, _ragged(len(cells), width) if ragged else "")
+        has_problem = same_width and len(cells) != width
+        yield Row(path, number, cells, columns, _width_problem(len(cells), width) if has_problem else "")
 
 
 def read_csv(path: str, needed: Sequence[str] = ()) -> Iterator[Row]:
-    """The rows of a comma-separated file with a header, quoted as RFC 4180 says.
+    """Yields the rows of a comma-separated file with a header and the quoting of RFC 4180.
 
     Args:
       path: the file.
       needed: columns that the header must have.
 
     Raises:
-      InputError: if the file is missing, empty or not UTF-8, or a needed column is missing, or a quote is left open.
+      InputError: if the file is missing, empty or not UTF-8, a needed column is missing, or a quote is not closed.
     """
     csv.field_size_limit(sys.maxsize)  # texts may be long
     reader = csv.reader(io.StringIO(_read(path), newline=""), strict=True)
@@ -241,17 +245,18 @@ def read_csv(path: str, needed: Sequence[str] = ()) -> Iterator[Row]:
             if not width:
                 columns, width = _header(cells, needed, path, first), len(cells)
                 continue
-            yield Row(path, first, cells, columns, _ragged(len(cells), width))
+            yield Row(path, first, cells, columns, _width_problem(len(cells), width))
     except csv.Error as error:
         raise InputError(
-            f"{path}, line {line + 1}: not valid CSV ({error}). Is a quote left open or not doubled?"
+            f"{path}, line {line + 1}: not valid CSV ({error}). Check whether a quote is not closed or not doubled."
         ) from None
 
 
 def read_jsonl(path: str) -> Iterator[Row]:
-    """The rows of a file with one JSON object a line.
+    """Yields the rows of a file with one JSON object per line.
 
-    Numbers and booleans become text, null a missing cell (in a list an empty text), and a list a tuple of texts.
+    Numbers and booleans are converted to text, null to a missing cell (in a list: to an empty text), and a list to a
+    tuple of texts.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8.
@@ -272,10 +277,10 @@ def read_jsonl(path: str) -> Iterator[Row]:
 
 
 def read_table(path: str, needed: Sequence[str]) -> Iterator[Row]:
-    """The rows of a file with named columns, in the format that its name ends with.
+    """Returns the rows of a file with named columns, in the format of its suffix.
 
     Raises:
-      InputError: see `read_tsv`, `read_csv`, `read_jsonl`; and if the name ends with something else.
+      InputError: see `read_tsv`, `read_csv`, `read_jsonl`; and if the file has another suffix.
     """
     suffix = os.path.splitext(path)[1].lower()
     if suffix == ".tsv":
@@ -284,13 +289,13 @@ def read_table(path: str, needed: Sequence[str]) -> Iterator[Row]:
         return read_csv(path, needed)
     if suffix == ".jsonl":
         return read_jsonl(path)
-    raise InputError(f"{path}: the name must end with one of {', '.join(SUFFIXES)}, which tells the format.")
+    raise InputError(f"{path}: the name must end with one of {', '.join(SUFFIXES)}, because the format depends on it.")
 
 
 def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """Writes rows with the same keys, in the format that the file's name ends with; whole or not at all.
+    """Writes rows with the same keys in the format of the file's suffix; an incomplete file is never left.
 
-    In TSV there is no quoting, so tabs and line ends in a cell become spaces.
+    TSV has no quoting, so tabs and line ends in a cell are replaced by spaces.
     """
     with files.replacing(path) as writer:
         if path.endswith(".jsonl"):
@@ -318,13 +323,14 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
             f"{path}, line {line}: the column {missing[0]!r} is missing. "
             f"The header has {', '.join(map(repr, columns))}."
         )
-    twice = [name for name in needed if names.count(name) > 1]
-    if twice:
-        raise InputError(f"{path}, line {line}: {names.count(twice[0])} columns are called {twice[0]!r}; rename some.")
+    repeated = [name for name in needed if names.count(name) > 1]
+    if repeated:
+        count = names.count(repeated[0])
+        raise InputError(f"{path}, line {line}: {count} columns have the name {repeated[0]!r}. Rename some of them.")
     return columns
 
 
-def _ragged(width: int, expected: int) -> str:
+def _width_problem(width: int, expected: int) -> str:
     return "" if width == expected else f"the row has {width} columns, but the header has {expected}."
 
 

@@ -1,4 +1,12 @@
-"""The training loop, the same for pre-training and fine-tuning: step, checkpoints, reports, evaluation.
+"""The training loop, which is the same for pre-training and fine-tuning. It knows no task.
 
-Imports `model`, `checkpoints` and the optimizer; knows no task.
+Imports only from lower layers; `pretraining`, `finetuning` and everything above may import it.
+
+- `contract`: the interface between the loop and its callers: model, settings, data and evaluation.
+- `loop`: `train`, which runs the whole training, and `Trainer`, which runs its steps.
+- `resume`: finds the starting point of a run and restores it.
+- `evaluation`: averages a model's metrics over batches.
+- `metric_means`: sums metrics on the devices.
+- `log`: progress bar, `metrics.jsonl`, TensorBoard and plots.
+- `errors`: the ways in which training ends early, and their messages.
 """

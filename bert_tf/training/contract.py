@@ -1,4 +1,4 @@
-"""What the training loop and those who use it agree on: model, settings, data, evaluation."""
+"""The interface between the training loop and its callers: model, settings, data and evaluation."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,22 +12,22 @@ from bert_tf.runtime import distribution
 from bert_tf.runtime.files import InputError
 
 Batch = Mapping[str, tf.Tensor]
-# name -> (sum over examples, sum of their weights); the metric is their quotient, over any number of batches.
+# name -> (weighted sum over examples, sum of weights). Both are added up over batches; the metric is their quotient.
 MetricSums = Mapping[str, tuple[tf.Tensor, tf.Tensor]]
 
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 class TrainableModel(Protocol):
-    """What the loop needs of a model.
+    """A model that the loop can train.
 
-    Losses are divided by totals over the *global* batch, so that it doesn't matter how the batch was split: into
-    replicas, into micro-batches, or not at all.
+    A loss is divided by totals over the *global* batch. So the gradients don't depend on whether and how the batch is
+    split into replicas and micro-batches.
 
     Attributes:
-      variables: all of them, by their released paths.
-      trained_variables: those that the loss reaches.
-      metric_names: what `loss` reports.
+      variables: all variables; their paths are the released names.
+      trained_variables: the variables on which the loss depends.
+      metric_names: the names of the metrics that `loss` returns.
     """
 
     variables: list[keras.Variable]
@@ -35,39 +35,45 @@ class TrainableModel(Protocol):
     metric_names: tuple[str, ...]
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """Floating-point operations of a training step on a part of a batch."""
+        """The number of floating-point operations of a training step with this part of a batch."""
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Scalars by which losses are divided, for a part of a batch; they are summed over the parts."""
+        """The scalars by which losses are divided, for a part of a batch; the loop adds them up over all parts."""
 
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """This part's share of the loss (shares are summed), and its metrics; dropout if there is a seed."""
+        """The loss and the metrics of a part of a batch; the loop adds them up over all parts.
+
+        Args:
+          batch: the part of the batch.
+          totals: the sums of `totals` over the global batch.
+          seed: the seed for dropout [2]; None turns dropout off.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """How a model is trained, whatever the task.
+    """The settings of training that are the same for all tasks.
 
     Attributes:
-      output_dir: checkpoints, logs and summaries go there.
-      optimizer: rates, schedule and clipping; holds the number of steps.
-      train_batch_size: examples in a step, over all replicas and micro-batches.
-      save_checkpoints_steps: how often a checkpoint is saved; the last step always is.
+      output_dir: the folder for checkpoints, logs and summaries.
+      optimizer: the optimizer's settings, with the learning rate's schedule and the number of steps.
+      train_batch_size: number of examples per step, over all replicas and micro-batches.
+      save_checkpoints_steps: number of steps between two checkpoints; the last step is always saved.
       keep_checkpoint_max: how many checkpoints are kept; 0 for all.
-      iterations_per_loop: steps between two looks at the device: on TPU they run in one go.
-      log_steps: how often metrics are written.
-      seed: of initial values, data order and dropout.
-      dtype: "float32", "bfloat16" or "float16": what products are computed in.
-      jit_compile: compile the step with XLA.
-      gradient_accumulation_steps: micro-batches that each replica's part of a batch is split into.
+      iterations_per_loop: largest number of steps between two readings of metrics; a TPU runs them in one loop.
+      log_steps: number of steps between two lines of metrics.
+      seed: the seed of initial values, data order and dropout.
+      dtype: the type of matrix products: "float32", "bfloat16" or "float16".
+      jit_compile: whether the step is compiled with XLA.
+      gradient_accumulation_steps: number of micro-batches per replica and step.
       recompute_gradients: see `BertEncoder`.
-      peak_tflops: what all devices together can do at best, in 10^12 operations a second, to report how much of it is
-        used; 0 if it isn't known.
+      peak_tflops: peak performance of all devices together, in 10^12 operations per second. It serves to report the
+        utilisation; 0 if it isn't known.
 
     Raises:
-      InputError: if a number is out of range, or there is no such dtype.
+      InputError: if a number is out of range, or if the dtype is unknown.
     """
 
     output_dir: str
@@ -85,7 +91,7 @@ class TrainingConfig:
     peak_tflops: float = 0.0
 
     def __post_init__(self) -> None:
-        smallest = {
+        minimums = {
             "train_batch_size": 1,
             "save_checkpoints_steps": 1,
             "iterations_per_loop": 1,
@@ -93,9 +99,9 @@ class TrainingConfig:
             "gradient_accumulation_steps": 1,
             "keep_checkpoint_max": 0,
         }
-        for name, least in smallest.items():
-            if getattr(self, name) < least:
-                raise InputError(f"--{name} is {getattr(self, name)}, but at least {least} is expected.")
+        for name, minimum in minimums.items():
+            if getattr(self, name) < minimum:
+                raise InputError(f"--{name} is {getattr(self, name)}, but at least {minimum} is expected.")
         if self.dtype not in DTYPES:
             raise InputError(f"--dtype is {self.dtype!r}, but one of {', '.join(DTYPES)} is expected.")
 
@@ -105,7 +111,11 @@ class TrainingConfig:
         return self.optimizer.num_train_steps
 
     def check_batch(self, strategy: tf.distribute.Strategy) -> None:
-        """Raises an InputError if a batch can't be split evenly into replicas, and their parts into micro-batches."""
+        """Checks that a batch can be split evenly into replicas and micro-batches.
+
+        Raises:
+          InputError: if it can't.
+        """
         size = distribution.per_replica_batch_size(self.train_batch_size, strategy, "--train_batch_size")
         if size % self.gradient_accumulation_steps:
             raise InputError(
@@ -115,7 +125,7 @@ class TrainingConfig:
             )
 
     def resume_settings(self) -> dict[str, object]:
-        """The settings that change the weights, be it by other dropout: a run that resumes must have the same."""
+        """The settings that influence the weights, for example through dropout. A resumed run must have the same."""
         return {
             **dataclasses.asdict(self.optimizer),
             "train_batch_size": self.train_batch_size,
@@ -128,13 +138,13 @@ class TrainingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """What the loop reads.
+    """The batches on which a model is trained.
 
     Attributes:
-      from_step: per-pipeline batches without end, from those of a step on.
-      boundaries: steps at which the batches change their shape, as between the two phases of pre-training.
-      describe: names the data of a step, for messages.
-      describe_reading: names what is read for a step, where that may be more than what the step is given.
+      from_step: returns the endless batches of one input pipeline, beginning with the given step.
+      boundaries: steps at which the shape of the batches changes, as between the two phases of pre-training.
+      describe: returns the names of the files that the data of a step comes from, for messages.
+      describe_reading: returns the names of all files that are read for a step, if these may be more.
     """
 
     from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset]
@@ -145,12 +155,12 @@ class TrainingData:
 
 @dataclasses.dataclass(frozen=True)
 class PeriodicEvaluation:
-    """An evaluation while training goes on.
+    """An evaluation that is repeated during training.
 
     Attributes:
-      evaluate: gets the step and gives named scores.
-      every: after how many steps; it also runs at the end.
-      should_stop: asked at the start and after each evaluation; True ends training, with a checkpoint.
+      evaluate: takes the step and returns scores by name.
+      every: number of steps between two evaluations; the last step is always evaluated.
+      should_stop: called at the start and after each evaluation; if it returns True, training saves and ends.
       table: whether all scores are printed as a table at the end.
     """
 
@@ -160,5 +170,5 @@ class PeriodicEvaluation:
     table: bool = True
 
     def is_due(self, step: int, last_step: int) -> bool:
-        """Whether it runs after a step."""
+        """Whether the evaluation runs after a step."""
         return step % self.every == 0 or step == last_step

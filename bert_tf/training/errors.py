@@ -1,4 +1,4 @@
-"""How training ends before its last step, and what the user is told then."""
+"""The ways in which training can end early, and the messages to the user."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from bert_tf.training.contract import TrainingData
 
 
 class Preempted(SystemExit):
-    """The run was asked to stop (SIGTERM, Ctrl-C) and saved its state first."""
+    """The run was stopped by SIGTERM or Ctrl-C; its state has been saved."""
 
 
 class NonFiniteError(InputError):
@@ -21,20 +21,20 @@ class NonFiniteError(InputError):
 
     def __init__(self, step: int) -> None:
         super().__init__(
-            f"the loss or the gradient of step {step} is not finite. The weights were not updated with it; the last "
-            "checkpoint is intact. A smaller --learning_rate, more --num_warmup_steps or float32 may help."
+            f"the loss or the gradient of step {step} is not finite. This step has not changed the weights, and the "
+            "last checkpoint is intact. A smaller --learning_rate, more --num_warmup_steps or float32 may help."
         )
         self.step = step
 
 
 @contextlib.contextmanager
-def explained(data: TrainingData, output_dir: str, current_step: Callable[[], int]) -> Iterator[None]:
-    """Adds to errors of the block what the user needs to find their cause.
+def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[], int]) -> Iterator[None]:
+    """Turns errors of the `with` block that have known causes into InputErrors that name the data or the folder.
 
     Args:
-      data: what is trained on.
-      output_dir: where the run writes.
-      current_step: how many steps were finished.
+      data: the training data.
+      output_dir: the run's folder.
+      current_step: returns the number of finished steps.
     """
     try:
         yield
@@ -44,13 +44,13 @@ def explained(data: TrainingData, output_dir: str, current_step: Callable[[], in
         if os.strerror(errno.ENOSPC) not in str(error):
             raise
         raise InputError(
-            f"--output_dir: {output_dir} can't be written to ({error}). The last checkpoint is intact; make room and "
-            "start again to go on from it."
+            f"--output_dir: {output_dir} can't be written to ({error}). The last checkpoint is intact. Free some disk "
+            "space and start again; the run then resumes from it."
         ) from None
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        outside = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
-        if outside:
-            found = f"holds the id {outside.group(1)}, which the model doesn't have"
+        unknown_id = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
+        if unknown_id:
+            found = f"holds the id {unknown_id.group(1)}, which the model doesn't have"
         elif "record" in error.message or "Example" in error.message:
             found = f"is damaged: {error.message}"
         else:
@@ -58,5 +58,5 @@ def explained(data: TrainingData, output_dir: str, current_step: Callable[[], in
         step = current_step()
         raise InputError(
             f"--input_file: the data after step {step} ({(data.describe_reading or data.describe)(step)}) {found}. "
-            "Make the file anew; the last checkpoint is intact."
+            "Make the file again; the last checkpoint is intact."
         ) from None

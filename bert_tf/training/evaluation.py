@@ -1,4 +1,4 @@
-"""Evaluation by a model's own metrics and its loss, as pre-training has it."""
+"""Evaluates a model with its own metrics and its loss. Pre-training uses it."""
 
 from collections.abc import Callable
 
@@ -10,11 +10,11 @@ from bert_tf.training.metric_means import MetricMeans
 
 
 class BatchEvaluator:
-    """The means of a model's metrics, and of its loss, over some batches, without dropout; compiled once.
+    """Averages a model's metrics and its loss over batches, without dropout. The step is compiled only once.
 
     Args:
-      model: built in the strategy's scope.
-      strategy: where.
+      model: the model, built in the strategy's scope.
+      strategy: the strategy.
     """
 
     def __init__(self, model: TrainableModel, strategy: tf.distribute.Strategy) -> None:
@@ -38,11 +38,14 @@ class BatchEvaluator:
     def evaluate(
         self, dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset], steps: int
     ) -> dict[str, float]:
-        """Evaluates.
+        """Averages the metrics over some batches.
 
         Args:
-          dataset: per-pipeline batches, at least as many as steps.
-          steps: how many batches.
+          dataset: returns the batches of one input pipeline, at least as many as `steps`.
+          steps: number of batches.
+
+        Returns:
+          The means by name; the loss is the mean over the batches.
         """
         iterator = iter(self.strategy.distribute_datasets_from_function(dataset))
         shown = distribution.is_chief(self.strategy)

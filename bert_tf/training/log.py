@@ -1,4 +1,4 @@
-"""What a run shows and writes down while it trains: progress bar, `metrics.jsonl`, TensorBoard, and curves of them."""
+"""The output of a training run: progress bar, `metrics.jsonl`, summaries for TensorBoard, and plots."""
 
 import json
 import os
@@ -12,20 +12,20 @@ from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.training.contract import TrainingConfig
 
-# What stands in the progress bar; the rest is in the logs.
-_SHOWN = re.compile("^loss$|accuracy$|learning_rate|_per_second$|flop_utilisation")
+# The progress bar shows only these metrics; the log contains all.
+_PROGRESS_BAR_METRICS = re.compile("^loss$|accuracy$|learning_rate|_per_second$|flop_utilisation")
 
 
 class TrainingLog:
-    """The log of a run, from its start or from where it goes on; use it in a `with` block.
+    """The log of a run, which is new or resumed; use it in a `with` block.
 
     Args:
-      config: of the run.
-      start: the step that training starts from.
-      is_shown: whether this process shows and writes anything; of several workers one does.
+      config: the run's settings.
+      start: the number of steps that were finished before.
+      is_shown: whether this process prints and writes anything; only one of several workers does.
 
     Attributes:
-      last: the means of the last steps that were logged.
+      last: the newest means of the metrics.
     """
 
     def __init__(self, config: TrainingConfig, start: int, is_shown: bool) -> None:
@@ -35,7 +35,7 @@ class TrainingLog:
         self._metrics = MetricsLog(config.output_dir, start) if is_shown else None
         self._bar = reporting.progress_bar(config.num_train_steps, "train", initial=start, shown=is_shown)
         self._summaries: dict[str, tf.summary.SummaryWriter] = {}
-        self._timed_from = (start, time.perf_counter())
+        self._timer_start = (start, time.perf_counter())
         self._evaluations: list[dict[str, float]] = []
         self.last: dict[str, float] = {}
 
@@ -48,35 +48,39 @@ class TrainingLog:
             writer.close()
 
     def advance(self, count: int) -> None:
-        """Counts steps in the progress bar."""
+        """Advances the progress bar by some steps."""
         self._bar.update(count)
 
     def has_evaluation(self, step: int) -> bool:
-        """Whether an evaluation after a step was logged before this process began."""
+        """Whether an earlier process has logged an evaluation of this step."""
         return step in self._evaluated_before
 
-    def trained(self, step: int, means: Mapping[str, float], is_due: bool) -> None:
-        """Takes the means of the steps since the last call; they are written if that is due, or every `log_steps`."""
-        steps, seconds = step - self._timed_from[0], time.perf_counter() - self._timed_from[1]
-        self._timed_from = (step, time.perf_counter())
+    def log_training(self, step: int, means: Mapping[str, float], is_due: bool) -> None:
+        """Takes the means over the steps since the last call; writes them every `log_steps`, and if `is_due` is set."""
+        steps, seconds = step - self._timer_start[0], time.perf_counter() - self._timer_start[1]
+        self._timer_start = (step, time.perf_counter())
         self.last = dict(means) | self._speed(seconds / steps, means)
         self._bar.set_postfix(
-            {name: reporting.format_number(value) for name, value in self.last.items() if _SHOWN.search(name)},
+            {
+                name: reporting.format_number(value)
+                for name, value in self.last.items()
+                if _PROGRESS_BAR_METRICS.search(name)
+            },
             refresh=False,
         )
         if is_due or step % self._config.log_steps == 0:
             self._write("train", step, self.last)
 
-    def evaluated(self, step: int, scores: Mapping[str, float]) -> None:
-        """Writes an evaluation's scores."""
+    def log_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
+        """Writes the scores of an evaluation."""
         self._evaluations.append({"step": step, **scores})
         self._write("eval", step, scores)
-        self._timed_from = (step, time.perf_counter())
+        self._timer_start = (step, time.perf_counter())
 
     def print_table(self) -> None:
-        """Prints the evaluations, or where there were none the last metrics of training."""
+        """Prints a table of all evaluations; if there were none, of the last training metrics."""
         trained = {name: value for name, value in self.last.items() if name not in ("tokens", "teraflops")}
-        rows = self._evaluations or ([{"step": self._timed_from[0], **trained}] if trained else [])
+        rows = self._evaluations or ([{"step": self._timer_start[0], **trained}] if trained else [])
         if rows and self._is_shown:
             say(reporting.table(rows))
 
@@ -103,13 +107,13 @@ class TrainingLog:
 
 
 class MetricsLog:
-    """Appends one JSON object a line to `metrics.jsonl`.
+    """Appends lines to `metrics.jsonl`; each is a JSON object.
 
-    A run that starts again drops what was logged after the checkpoint it resumes from, so that each step stands once.
+    When a run resumes from a checkpoint, the lines of later steps are removed, because these steps are repeated.
 
     Args:
-      folder: the run's; made if need be.
-      start_step: where the run starts; lines of later steps are dropped.
+      folder: the run's folder; made if it doesn't exist.
+      start_step: the step from which the run starts; lines of later steps are removed.
     """
 
     def __init__(self, folder: str, start_step: int) -> None:
@@ -126,7 +130,7 @@ class MetricsLog:
         Args:
           kind: "train" or "eval".
           step: the global step.
-          values: by name.
+          values: the metrics by name.
         """
         line = {"kind": kind, "step": step, "time": round(time.time(), 3), **values}
         with files.open_file(self.path, "a") as writer:
@@ -134,7 +138,7 @@ class MetricsLog:
 
 
 def read_metrics(folder: str) -> list[dict]:
-    """The lines of a run's `metrics.jsonl`; a last line that a kill cut short is left out."""
+    """Reads the lines of a run's `metrics.jsonl`. An incomplete last line, which a kill can leave, is ignored."""
     path = os.path.join(folder, "metrics.jsonl")
     if not files.exists(path):
         return []
@@ -143,11 +147,11 @@ def read_metrics(folder: str) -> list[dict]:
 
 
 def plot_metrics(folder: str, names: Sequence[str], path: str) -> None:
-    """Draws curves of `metrics.jsonl` over the steps, one panel a name, training and evaluation together.
+    """Plots metrics over the steps, one panel per metric; training and evaluation share a panel.
 
     Args:
-      folder: the run's.
-      names: which values.
+      folder: the run's folder, with `metrics.jsonl`.
+      names: the metrics.
       path: the PNG file to write.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,8 +1,8 @@
-"""The training loop, the same for pre-training and fine-tuning, on one device or many: `train`, and below it a step.
+"""The training loop for pre-training and fine-tuning, on one or several devices.
 
-In each step, on each replica:
+Each replica does the following in each step:
 
-    batch -> totals over all replicas -> loss of this replica's part -> gradients -> sum over replicas -> update
+    its part of the batch -> totals over all replicas -> loss -> gradients -> sum over all replicas -> update
 """
 
 import functools
@@ -25,12 +25,12 @@ from bert_tf.training.contract import (
     TrainingConfig,
     TrainingData,
 )
-from bert_tf.training.errors import NonFiniteError, Preempted, explained
+from bert_tf.training.errors import NonFiniteError, Preempted, explain_errors
 from bert_tf.training.log import TrainingLog
 from bert_tf.training.metric_means import MetricMeans
 
-# How many steps several processes take between two looks at whether one of them was asked to stop.
-_STEPS_PER_VOTE = 10
+# If there are several processes, they check after this number of steps whether one of them was asked to stop.
+_STEPS_PER_STOP_CHECK = 10
 
 
 def train(
@@ -42,23 +42,23 @@ def train(
     evaluation: PeriodicEvaluation | None = None,
     fresh_variables: str = "",
 ) -> dict[str, float]:
-    """Trains a model to the last step, from wherever its run directory stands.
+    """Trains a model to the last step. It resumes from the newest checkpoint of the run's folder if there is one.
 
     Args:
-      model: built in the strategy's scope.
-      config: how to train.
-      strategy: where.
-      data: what to train on.
+      model: the model, built in the strategy's scope.
+      config: the settings.
+      strategy: the strategy.
+      data: the training data.
       init_checkpoint: see `resume.restore_or_initialize`.
-      evaluation: what is evaluated in between, and when.
+      evaluation: an evaluation that is repeated during training.
       fresh_variables: see `resume.restore_or_initialize`.
 
     Returns:
-      The means of the last steps' metrics.
+      The means of the metrics over the last steps that were logged.
 
     Raises:
-      InputError: if the starting point doesn't fit, the data is damaged, or a loss is not finite.
-      Preempted: after a SIGTERM or Ctrl-C, when the state was saved.
+      InputError: if the checkpoint doesn't fit the model, the data is damaged, or a loss is not finite.
+      Preempted: after SIGTERM or Ctrl-C, when the state has been saved.
     """
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
@@ -75,17 +75,17 @@ def train(
     def save() -> None:
         if distribution.is_chief(strategy):
             saver.save(trainer.step, trainer.state())
-        # Whoever goes on to evaluate, or ends, has the checkpoint.
+        # No process may evaluate or end before the checkpoint is complete.
         distribution.wait_for_workers(strategy)
 
     with (
         TrainingLog(config, start, is_shown=distribution.is_chief(strategy)) as log,
         program.stop_signals() as stop_signals,
-        explained(data, config.output_dir, lambda: trainer.step),
+        explain_errors(data, config.output_dir, lambda: trainer.step),
     ):
-        # The run may have been stopped between its last checkpoint and the evaluation that was due then.
+        # An earlier process may have been stopped after the checkpoint and before the evaluation of the same step.
         if evaluation and start and evaluation.is_due(start, end) and not log.has_evaluation(start):
-            log.evaluated(start, evaluation.evaluate(start))
+            log.log_evaluation(start, evaluation.evaluate(start))
         if evaluation and evaluation.should_stop():
             end = start
         step, batches = start, None
@@ -95,18 +95,20 @@ def train(
             stopped = False
             for count in trainer.steps(batches, _steps_until_due(step, end, config, data, evaluation)):
                 log.advance(count)
-                stopped = trainer.is_to_stop(bool(stop_signals))
+                stopped = trainer.should_stop(bool(stop_signals))
                 if stopped:
                     break
             step = trainer.step
             evaluation_is_due = evaluation is not None and evaluation.is_due(step, end)
-            log.trained(step, trainer.take_means(), is_due=evaluation_is_due or step == end)
+            log.log_training(step, trainer.take_means(), is_due=evaluation_is_due or step == end)
             if stopped or step % config.save_checkpoints_steps == 0 or step == end:
                 save()
             if stopped:
-                raise Preempted(f"Stopped by a signal after step {step}, which is saved. Run again to go on.")
+                raise Preempted(
+                    f"Stopped by a signal after step {step}, which is saved. Run the program again to resume."
+                )
             if evaluation_is_due:
-                log.evaluated(step, evaluation.evaluate(step))
+                log.log_evaluation(step, evaluation.evaluate(step))
                 if evaluation.should_stop():
                     end = step
                     save()
@@ -122,21 +124,21 @@ def _distributed_batches(strategy: tf.distribute.Strategy, data: TrainingData, s
 def _steps_until_due(
     step: int, end: int, config: TrainingConfig, data: TrainingData, evaluation: PeriodicEvaluation | None
 ) -> int:
-    """How many steps can be taken before there is something else to do: log, save, evaluate, read other data, end."""
+    """The number of steps until something else must be done: log, save, evaluate, change the data, or end."""
     periods = [config.save_checkpoints_steps, config.log_steps, *([evaluation.every] if evaluation else [])]
     ends = [boundary for boundary in data.boundaries if boundary > step] + [end]
     return min(*(period - step % period for period in periods), min(ends) - step, config.iterations_per_loop)
 
 
 class Trainer:
-    """A model with its optimizer, and one step of training.
+    """A model with its optimizer, and the training step.
 
-    Construct it in the strategy's scope, after the model.
+    It must be constructed in the strategy's scope.
 
     Args:
-      model: what is trained.
-      config: how.
-      strategy: where.
+      model: the model.
+      config: the settings.
+      strategy: the strategy.
     """
 
     def __init__(self, model: TrainableModel, config: TrainingConfig, strategy: tf.distribute.Strategy) -> None:
@@ -149,12 +151,12 @@ class Trainer:
         self.first_bad_step = tf.Variable(
             -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
         )
-        # Whether this process was asked to stop, and how many of all were before the last step.
-        self.stop_vote, self.stop_votes = (
+        # Whether this process was asked to stop, and how many processes had been asked before the last step.
+        self.stop_request, self.stop_requests = (
             tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
         )
-        self.steps_since_vote = 0
-        # Without AutoGraph, which would only take time: everything below is written in TensorFlow's terms.
+        self.steps_since_stop_check = 0
+        # The code below uses no Python control flow on tensors, so AutoGraph would only cost time.
         compiled = functools.partial(tf.function, autograph=False)
         replica_step = compiled(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
 
@@ -174,15 +176,15 @@ class Trainer:
 
     @property
     def step(self) -> int:
-        """How many steps were finished."""
+        """The number of finished steps."""
         return int(self.optimizer.global_step.numpy())
 
     def state(self) -> dict[str, tf.Variable]:
-        """Everything a checkpoint holds, by its name there."""
+        """All variables that a checkpoint contains, by their names in it."""
         return checkpoints.named_variables(self.model.variables) | self.optimizer.state() | self.loss_scale.state()
 
     def steps(self, batches: tf.data.Iterator, count: int) -> Iterator[int]:
-        """Takes some steps; yields how many were taken since it yielded last: one, or on TPU all of them."""
+        """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them."""
         if distribution.is_tpu(self.strategy):
             self._many_steps(batches, tf.constant(count))
             yield count
@@ -192,40 +194,41 @@ class Trainer:
                 yield 1
 
     def take_means(self) -> dict[str, float]:
-        """The means of the metrics since the last call.
+        """Returns the means of the metrics since the last call, and resets them.
 
         Raises:
-          NonFiniteError: if one of the steps was not finite.
+          NonFiniteError: if the loss or the gradient of a step was not finite.
         """
         bad_step = int(self.first_bad_step.numpy())
         if bad_step >= 0:
             raise NonFiniteError(bad_step)
-        # The rate of the last update.
+        # The global step has been increased since the last update.
         rate = float(learning_rate(self.config.optimizer, tf.identity(self.optimizer.global_step) - 1))
         scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
         return {**self.metrics.take(), "learning_rate": rate, **scale}
 
-    def is_to_stop(self, asked: bool) -> bool:
-        """Whether to stop here, after the same step in all processes.
+    def should_stop(self, requested: bool) -> bool:
+        """Whether to stop now. All processes get the same answer after the same step.
 
-        Where there are others, all of them look at the votes after every few steps: each look waits for the device.
+        If there are several processes, they look at the requests only every few steps, because looking at them waits
+        for the device.
 
         Args:
-          asked: whether this process was asked to stop.
+          requested: whether this process was asked to stop.
         """
         if not distribution.is_multi_worker(self.strategy):
-            return asked
-        self.stop_vote.assign(float(asked))
-        self.steps_since_vote = (self.steps_since_vote + 1) % _STEPS_PER_VOTE
-        return self.steps_since_vote == 0 and self.stop_votes.numpy() > 0
+            return requested
+        self.stop_request.assign(float(requested))
+        self.steps_since_stop_check = (self.steps_since_stop_check + 1) % _STEPS_PER_STOP_CHECK
+        return self.steps_since_stop_check == 0 and self.stop_requests.numpy() > 0
 
     def replica_step(self, batch: Batch) -> None:
-        """One step of one replica, with its part of the batch."""
+        """Runs one step on one replica, with its part of the batch."""
         replica = tf.distribute.get_replica_context()
         totals = self.model.totals(batch)
         if distribution.is_multi_worker(self.strategy):
-            totals, votes = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_vote)))
-            tf.raw_ops.AssignVariableOp(resource=self.stop_votes.handle, value=votes)
+            totals, requests = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_request)))
+            tf.raw_ops.AssignVariableOp(resource=self.stop_requests.handle, value=requests)
         else:
             totals = replica.all_reduce(tf.distribute.ReduceOp.SUM, totals)
         global_step = self.optimizer.global_step
@@ -239,7 +242,7 @@ class Trainer:
             gradients = [gradient / self.loss_scale.scale for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
-        # A step that is not finite changes no weight. The run stops, unless a smaller loss scale may help.
+        # A step that is not finite changes no weights. The run then stops, unless a smaller loss scale can help.
         tf.cond(finite, lambda: self.optimizer.apply(gradients, norm), lambda: tf.constant(0.0))
         failed = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink()) & (self.first_bad_step < 0)
         self.loss_scale.update(finite)
@@ -254,10 +257,10 @@ class Trainer:
         self.metrics.add(
             {
                 **metrics,
-                # The sums over replicas are the same in each of them, and so is their mean.
+                # Loss and norm are already summed over the replicas; their mean over the replicas is the same number.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),
-                # Of all replicas together, padding included.
+                # The sum over all replicas, with padding.
                 "tokens": (tf.size(batch["input_ids"]), share),
                 "teraflops": (self.model.flops(batch) * 1e-12, share),
             }
@@ -266,19 +269,19 @@ class Trainer:
     def _accumulated_gradients(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor
     ) -> tuple[tf.Tensor, MetricSums, list[tf.Tensor]]:
-        """Loss, metrics and gradients of a replica's part of the batch, one micro-batch after the other."""
+        """Computes loss, metrics and gradients of a replica's part of the batch, one micro-batch after the other."""
         count = self.config.gradient_accumulation_steps
         if count == 1:
             return self._gradients(batch, totals, seed)
-        parts = {name: tf.reshape(x, [count, -1, *x.shape[1:]]) for name, x in batch.items()}
+        micro_batches = {name: tf.reshape(x, [count, -1, *x.shape[1:]]) for name, x in batch.items()}
 
-        def add_part(i: tf.Tensor, so_far: tuple) -> tuple:
-            part = {name: x[i] for name, x in parts.items()}
-            new = self._gradients(part, totals, fold_in(seed, i))
-            return i + 1, tf.nest.map_structure(tf.add, so_far, new)
+        def add_micro_batch(i: tf.Tensor, sums: tuple) -> tuple:
+            micro_batch = {name: x[i] for name, x in micro_batches.items()}
+            new = self._gradients(micro_batch, totals, fold_in(seed, i))
+            return i + 1, tf.nest.map_structure(tf.add, sums, new)
 
-        first = self._gradients({name: x[0] for name, x in parts.items()}, totals, fold_in(seed, 0))
-        return tf.while_loop(lambda i, _: i < count, add_part, (tf.constant(1), first))[1]
+        first = self._gradients({name: x[0] for name, x in micro_batches.items()}, totals, fold_in(seed, 0))
+        return tf.while_loop(lambda i, _: i < count, add_micro_batch, (tf.constant(1), first))[1]
 
     def _gradients(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor
@@ -290,5 +293,5 @@ class Trainer:
         gradients = tape.gradient(scaled, trained)
         for variable, gradient in zip(self.model.trained_variables, gradients, strict=True):
             if gradient is None:
-                raise ValueError(f"the loss doesn't reach {variable.path}; it must not be in trained_variables")
+                raise ValueError(f"the loss doesn't depend on {variable.path}, so it must not be in trained_variables")
         return loss, metrics, [tf.convert_to_tensor(gradient) for gradient in gradients]

@@ -1,4 +1,4 @@
-"""Means of metrics, summed on the devices while steps run."""
+"""Means of metrics, which are summed on the devices during the steps."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ from bert_tf.training.contract import MetricSums
 
 
 class MetricMeans:
-    """Weighted means that each replica adds to without talking to the others; read and reset from outside.
+    """Weighted means. Each replica has its own sums; they are added up only when the means are read.
 
     Args:
-      names: the metrics.
+      names: the names of the metrics.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -24,11 +24,11 @@ class MetricMeans:
         )
 
     def add(self, sums: MetricSums) -> None:
-        """Adds one replica's sums; every name must be there."""
+        """Adds the sums of one replica; they must contain every metric."""
         self._sums.assign_add(tf.stack([tf.stack([tf.cast(x, tf.float32) for x in sums[n]]) for n in self.names]))
 
     def take(self) -> dict[str, float]:
-        """The means since the last call; a metric without weight is 0, as in the release."""
+        """Returns the means since the last call and resets them. A metric with weight 0 is 0, as in the release."""
         sums = self._sums.numpy() if hasattr(self._sums, "numpy") else tf.convert_to_tensor(self._sums).numpy()
         self._sums.assign(tf.zeros_like(sums))
         return {

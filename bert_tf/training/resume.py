@@ -1,4 +1,4 @@
-"""Where a run starts: from its own newest checkpoint, from another one, or afresh."""
+"""The starting point of a run: its own newest checkpoint, another checkpoint, or fresh initial values."""
 
 from collections.abc import Mapping
 
@@ -18,22 +18,25 @@ def restore_or_initialize(
     init_checkpoint: str | None,
     fresh_variables: str = "",
 ) -> checkpoints.RestoreSummary | None:
-    """Gives a model and its optimizer, which are fresh, their starting point.
+    """Restores the starting point of a run into a new model and its optimizer.
 
-    1. A checkpoint of this very run in `output_dir`: everything is restored, and training goes on from its step.
-    2. Otherwise `init_checkpoint`: the model's variables are restored; heads it lacks stay fresh, and so do the
-       optimizer, the step, and the variables whose names match the pattern `fresh_variables`.
-    3. Otherwise the fresh initial values stay.
+    1. If `output_dir` contains a checkpoint of this run, everything is restored, and training resumes at its step.
+    2. Otherwise the model's variables are restored from `init_checkpoint`. Heads that are not in it stay fresh, as do
+       the optimizer, the step, and the variables with names that match `fresh_variables`.
+    3. If there is no `init_checkpoint` either, all variables keep their initial values.
 
     Args:
-      model: what is to be trained.
-      state: everything that a checkpoint of the run holds, by its name there.
-      output_dir: see above, as for the next two.
-      init_checkpoint: see above.
-      fresh_variables: see above.
+      model: the model.
+      state: all variables that a checkpoint of the run contains, by their names in it.
+      output_dir: the run's folder.
+      init_checkpoint: the checkpoint of case 2, or None.
+      fresh_variables: a pattern of names; "" matches none.
+
+    Returns:
+      Which variables were restored; None in the third case.
 
     Raises:
-      InputError: if the checkpoint and the model don't fit.
+      InputError: if the checkpoint doesn't fit the model.
     """
     own = saver.latest_checkpoint(output_dir)
     if own:
@@ -42,28 +45,30 @@ def restore_or_initialize(
     if init_checkpoint:
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         variables = checkpoints.named_variables(model.variables)
-        return checkpoints.restore(variables, source, may_be_fresh=f"{foreign_names.PUT_ON_TOP}|{fresh_variables}")
+        return checkpoints.restore(
+            variables, source, may_be_fresh=f"{foreign_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
+        )
     return None
 
 
 def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None:
-    """Looks for the checkpoint that will be read, so that its absence is noticed before hours of preparation.
+    """Checks, before any long preparation, that the checkpoint for the start of the run exists.
 
     Raises:
-      InputError: if `init_checkpoint` is needed, but isn't there.
+      InputError: if `init_checkpoint` is needed, but doesn't exist.
     """
     if init_checkpoint and not saver.latest_checkpoint(output_dir):
         checkpoints.find_checkpoint(init_checkpoint)
 
 
 def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoint: str | None) -> int:
-    """Gives a model the weights of a run's newest checkpoint, or else those of `init_checkpoint`.
+    """Restores the weights of a run's newest checkpoint, or else those of `init_checkpoint`.
 
     Returns:
-      The global step of the checkpoint; 0 if it has none.
+      The global step in the checkpoint; 0 if it contains none.
 
     Raises:
-      InputError: if there is neither, or it lacks a variable of the model.
+      InputError: if there is no checkpoint, or if a variable of the model is not in it.
     """
     own = saver.latest_checkpoint(output_dir)
     if not own and not init_checkpoint:

@@ -111,9 +111,6 @@ class CorpusReader:
     Args:
       options: how files become sentences.
       bad_lines: counts bad lines.
-
-    Raises:
-      InputError: if the library that splits sentences is needed, but not installed.
     """
 
     def __init__(self, options: CorpusOptions, bad_lines: BadLines) -> None:
@@ -256,11 +253,6 @@ def _own_lines(piece: FileRange, advance: Callable[[int], None] | None) -> Itera
 
 
 def _sentence_splitter(language: str) -> Callable[[str], list[str]]:
-    try:
-        import sentencex
-    except ModuleNotFoundError:
-        raise InputError(
-            "--split_sentences needs the package sentencex, which is not installed. "
-            "Install it with `pip install -r requirements.txt`, or give one sentence per line."
-        ) from None
+    import sentencex
+
     return lambda text: sentencex.segment(language, text)

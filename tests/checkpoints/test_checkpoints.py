@@ -1,21 +1,24 @@
 import json
 import os
+import re
 
+import keras
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
 
-from bert_tf import checkpoints, convert_checkpoint
+from bert_tf import checkpoints, convert_checkpoint, optimization
 from bert_tf.checkpoints import foreign_names
 from bert_tf.checkpoints.saver import CheckpointSaver, latest_checkpoint, write_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
+from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
-from tests.conftest import assert_close, golden_path, tiny_config
+from tests.conftest import GOLDEN, assert_close, golden_path, tiny_config
 
 
 def weights(model):
@@ -48,12 +51,12 @@ def test_round_trips_are_exact(tmp_path, model_class, act):
     assert (back / "vocab.txt").read_text() == "[PAD]\n"
 
 
-def test_released_checkpoint_survives_bit_for_bit(tmp_path):
+def test_released_checkpoint_is_unchanged_after_conversion_to_hf_and_back(tmp_path):
     original = golden_path("model/smallvar")
     convert_checkpoint.convert(str(original), str(tmp_path / "hf"), "hf")
     convert_checkpoint.convert(str(tmp_path / "hf"), str(tmp_path / "tf1"), "tf1")
     before = checkpoints.open_checkpoint(str(original / "bert_model.ckpt"))
-    # Read it as the original code does: through TensorFlow 1's Saver.
+    # The original code reads checkpoints with TensorFlow 1's Saver.
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variables = {
             name: tf.compat.v1.get_variable(name, shape, use_resource=False) for name, shape in before.shapes.items()
@@ -63,20 +66,30 @@ def test_released_checkpoint_survives_bit_for_bit(tmp_path):
             assert np.array_equal(value, before.read(name)), name
 
 
-def test_optimizer_slots_are_ignored():
-    plain = checkpoints.open_checkpoint(str(golden_path("model/gelu") / "bert_model.ckpt"))
-    with_adam = checkpoints.open_checkpoint(str(golden_path("model/gelu/with_adam") / "bert_model.ckpt"))
-    config = BertConfig.from_json_file(str(golden_path("model/gelu/bert_config.json")))
-    model = PretrainingModel(config)
-    summary = checkpoints.restore(checkpoints.named_variables(model.variables), with_adam)
+@pytest.mark.parametrize("name", ["model/gelu/with_adam/bert_model.ckpt", "optimizer/squad_warmup/final.ckpt"])
+def test_optimizer_slots_are_ignored(name):
+    golden_path(f"{name}.index")
+    source = checkpoints.open_checkpoint(str(GOLDEN / name))
+    kind, folder = (SpanModel, "heads") if "squad" in name else (PretrainingModel, "model/gelu")
+    model = kind(BertConfig.from_json_file(str(golden_path(f"{folder}/bert_config.json"))))
+    summary = checkpoints.restore(checkpoints.named_variables(model.variables), source)
     assert len(summary.matched) == len(model.variables)
     assert "global_step" in summary.ignored
+    assert {"bert/embeddings/word_embeddings/adam_m", "bert/embeddings/word_embeddings/adam_v"} <= set(summary.ignored)
     assert not summary.fresh
-    for name, value in weights(model).items():
-        assert np.array_equal(value, plain.read(name))
+    for path, value in weights(model).items():
+        assert np.array_equal(value, source.read(path))
 
 
-def test_heads_may_be_fresh_and_are_named(tmp_path):
+def test_the_state_of_every_optimizer_is_known_by_its_names():
+    for name in optimization.OPTIMIZERS:
+        config = OptimizerConfig(1.0, 1, optimizer=name)
+        state = optimization.build_optimizer(config, [keras.Variable([0.0], name="kernel")]).state()
+        assert all(re.fullmatch(optimization.TRAINING_STATE, path) for path in state)
+    assert not re.fullmatch(optimization.TRAINING_STATE, "bert/embeddings/word_embeddings")
+
+
+def test_heads_may_stay_fresh_and_are_listed(tmp_path):
     prefix = save_tf1(tmp_path, BertEncoder(tiny_config()))
     model = ClassifierModel(tiny_config(), 3)
     source = checkpoints.open_checkpoint(prefix)
@@ -85,7 +98,7 @@ def test_heads_may_be_fresh_and_are_named(tmp_path):
     assert "2 left fresh (output_weights, output_bias)" in str(summary)
 
 
-def test_left_over_missing_and_misshapen_tensors_are_named(tmp_path):
+def test_unused_and_missing_tensors_and_wrong_shapes_are_listed(tmp_path):
     prefix = save_tf1(tmp_path, BertEncoder(tiny_config()), {"bert/extra": np.zeros(2)})
     deeper = BertEncoder(tiny_config(num_hidden_layers=3, vocab_size=43))
     before = weights(deeper)
@@ -98,7 +111,7 @@ def test_left_over_missing_and_misshapen_tensors_are_named(tmp_path):
     assert all(np.array_equal(value, before[name]) for name, value in weights(deeper).items())
 
 
-def test_hf_names_of_old_models_and_half_precision(tmp_path):
+def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
     model = BertEncoder(tiny_config())
     stored = {}
     for name, value in weights(model).items():
@@ -185,7 +198,7 @@ def test_pickled_models_are_refused(tmp_path):
             checkpoints.open_checkpoint(str(path))
 
 
-def test_missing_ambiguous_and_damaged_checkpoints(tmp_path):
+def test_missing_ambiguous_and_damaged_checkpoints_are_refused(tmp_path):
     with pytest.raises(InputError, match="there is no checkpoint"):
         checkpoints.open_checkpoint(str(tmp_path / "bert_model.ckpt"))
     with pytest.raises(InputError, match="holds no checkpoint"):
@@ -204,7 +217,7 @@ def test_missing_ambiguous_and_damaged_checkpoints(tmp_path):
         checkpoints.open_checkpoint(str(tmp_path / "model.safetensors"))
 
 
-def test_saver_keeps_the_last_and_survives_losses(tmp_path):
+def test_saver_keeps_the_newest_and_lost_files_are_passed_over(tmp_path):
     saver = CheckpointSaver(str(tmp_path), keep_checkpoint_max=2)
     for step in (1, 2, 3):
         saver.save(step, {"x": tf.Variable(float(step))})
@@ -216,15 +229,15 @@ def test_saver_keeps_the_last_and_survives_losses(tmp_path):
     assert latest_checkpoint(str(tmp_path / "nowhere")) is None
 
 
-def test_a_kill_between_any_two_writes_leaves_a_whole_checkpoint(tmp_path, monkeypatch):
+def test_a_kill_between_two_writes_leaves_a_whole_checkpoint(tmp_path, monkeypatch):
     class Killed(BaseException):
         pass
 
-    def dies_before(write, left):
+    def killed_after(write, remaining):
         def wrapped(*args, **kwargs):
-            if not left:
+            if not remaining:
                 raise Killed
-            left.pop()
+            remaining.pop()
             return write(*args, **kwargs)
 
         return wrapped
@@ -233,9 +246,9 @@ def test_a_kill_between_any_two_writes_leaves_a_whole_checkpoint(tmp_path, monke
         folder = tmp_path / str(writes)
         saver = CheckpointSaver(str(folder), keep_checkpoint_max=1)
         saver.save(1, {"x": tf.Variable(1.0)})
-        left = [None] * writes
+        remaining = [None] * writes
         for module, name in ((tf.raw_ops, "SaveV2"), (os, "replace"), (os, "remove")):
-            monkeypatch.setattr(module, name, dies_before(getattr(module, name), left))
+            monkeypatch.setattr(module, name, killed_after(getattr(module, name), remaining))
         try:
             saver.save(2, {"x": tf.Variable(2.0)})
             is_whole = True
@@ -243,19 +256,19 @@ def test_a_kill_between_any_two_writes_leaves_a_whole_checkpoint(tmp_path, monke
             is_whole = False
         monkeypatch.undo()
         assert checkpoints.open_checkpoint(str(folder)).read("x") == (2.0 if writes > 1 else 1.0)
-        saver.save(2, {"x": tf.Variable(2.0)})  # the run goes on, and comes to the same step again
+        saver.save(2, {"x": tf.Variable(2.0)})  # the run resumes and reaches the same step again
         assert checkpoints.open_checkpoint(str(folder)).read("x") == 2.0
     assert is_whole
 
 
-def test_failed_save_keeps_what_was_there(tmp_path, monkeypatch):
+def test_failed_save_keeps_the_earlier_checkpoint(tmp_path, monkeypatch):
     saver = CheckpointSaver(str(tmp_path), keep_checkpoint_max=1)
     saver.save(1, {"x": tf.Variable(1.0)})
 
-    def full(*args, **kwargs):
+    def raise_disk_full(*args, **kwargs):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
-    monkeypatch.setattr(tf.raw_ops, "SaveV2", full)
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", raise_disk_full)
     with pytest.raises(InputError, match=r"step 2 can't be written.*No space left"):
         saver.save(2, {"x": tf.Variable(2.0)})
     assert checkpoints.open_checkpoint(str(tmp_path)).read("x") == 1.0

@@ -22,7 +22,7 @@ def save(folder, vocab=VOCAB):
     return encoder
 
 
-def test_five_lines(tmp_path):
+def test_load_and_encode_token_ids(tmp_path):
     encoder = save(tmp_path)
     for path in (tmp_path, tmp_path / "bert_model.ckpt"):
         bert = bert_tf.load(str(path))
@@ -33,7 +33,7 @@ def test_five_lines(tmp_path):
         assert bert.config == tiny_config()
 
 
-def test_texts_and_pairs(tmp_path):
+def test_texts_and_pairs_are_encoded(tmp_path):
     encoder = save(tmp_path)
     bert = bert_tf.load(str(tmp_path))
     output = bert("a", ("a b", "b"), "b a b a b", max_seq_length=6)
@@ -50,7 +50,7 @@ def test_texts_and_pairs(tmp_path):
         bert_tf.load(str(tmp_path))("a")
 
 
-def test_casing_comes_from_the_run_or_from_the_vocabulary(tmp_path):
+def test_casing_is_read_from_the_run_or_guessed_from_the_vocabulary(tmp_path):
     save(tmp_path, VOCAB + "A\n")
     assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
     with pytest.raises(InputError, match="Set --do_lower_case=False"):
@@ -62,7 +62,7 @@ def test_casing_comes_from_the_run_or_from_the_vocabulary(tmp_path):
     assert bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
 
 
-def test_a_left_to_right_run_stays_one(tmp_path):
+def test_a_left_to_right_model_is_loaded_as_one(tmp_path):
     save(tmp_path)
     assert not bert_tf.load(str(tmp_path)).encoder.causal
     for resume_settings in ({"objective": "ltr"}, {"causal": True}):
@@ -70,7 +70,7 @@ def test_a_left_to_right_run_stays_one(tmp_path):
         assert bert_tf.load(str(tmp_path / "bert_model.ckpt")).encoder.causal
 
 
-def test_a_missing_config_or_vocabulary(tmp_path):
+def test_a_vocabulary_may_be_missing_but_no_config(tmp_path):
     save(tmp_path, vocab=None)
     assert bert_tf.load(str(tmp_path)).tokenizer is None
     (tmp_path / "bert_config.json").unlink()
@@ -79,7 +79,7 @@ def test_a_missing_config_or_vocabulary(tmp_path):
 
 
 def save_run(folder, step):
-    """A run's folder with a checkpoint of a step; returns its encoder."""
+    """Makes the folder of a run with a checkpoint of one step; returns the encoder."""
     folder.mkdir(parents=True, exist_ok=True)
     encoder = save(folder)
     (folder / "bert_model.ckpt.index").unlink()
@@ -88,7 +88,7 @@ def save_run(folder, step):
     return encoder
 
 
-def test_the_model_of_a_folder_is_the_one_that_the_run_is_judged_with(tmp_path):
+def test_the_checkpoint_that_the_run_evaluates_is_loaded(tmp_path):
     ids = np.array([[2, 5, 6, 3]])
 
     def assert_loads(folder, encoder):

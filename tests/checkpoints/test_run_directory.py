@@ -10,11 +10,16 @@ from tests.conftest import tiny_config
 
 def prepare(folder, vocab_file, rate=0.1, allow_changes=False, config=None):
     run_directory.prepare(
-        str(folder), config or tiny_config(), vocab_file, {"flag": 1}, {"learning_rate": rate}, allow_changes
+        str(folder),
+        config or tiny_config(),
+        vocab_file,
+        flags={"flag": 1},
+        resume_settings={"learning_rate": rate},
+        allow_changes=allow_changes,
     )
 
 
-def test_a_run_folder_holds_what_is_needed_to_repeat_it(tmp_path, write):
+def test_a_run_folder_contains_settings_versions_and_vocabulary(tmp_path, write):
     vocab = write("v.txt", "[PAD]\na\n")
     prepare(tmp_path / "run", vocab)
     recorded = run_directory.read(str(tmp_path / "run"))
@@ -28,11 +33,11 @@ def test_a_run_folder_holds_what_is_needed_to_repeat_it(tmp_path, write):
     assert json.loads((tmp_path / "run" / "bert_config.json").read_text())["hidden_size"] == 12
 
 
-def test_changed_settings_are_named_and_refused_once_there_is_a_checkpoint(tmp_path, write):
+def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write):
     vocab = write("v.txt", "[PAD]\na\n")
     folder = tmp_path / "run"
     prepare(folder, vocab)
-    prepare(folder, vocab, rate=0.2)  # nothing was trained yet
+    prepare(folder, vocab, rate=0.2)  # nothing has been trained yet
     CheckpointSaver(str(folder), 1).save(1, {"x": 1.0})
     prepare(folder, vocab, rate=0.2)
     before = (folder / "run.json").read_text()
@@ -48,9 +53,10 @@ def test_changed_settings_are_named_and_refused_once_there_is_a_checkpoint(tmp_p
     assert saver.latest_checkpoint(str(folder))
 
 
-def test_long_lists_of_changes_are_cut(tmp_path):
+def test_long_lists_of_changes_are_shortened(tmp_path):
     def prepare(counts):
-        run_directory.prepare(str(tmp_path), tiny_config(), "", {}, {"phases": [{"records": counts}]})
+        settings = {"phases": [{"records": counts}]}
+        run_directory.prepare(str(tmp_path), tiny_config(), "", flags={}, resume_settings=settings)
 
     prepare({str(i): 1 for i in range(30)})
     CheckpointSaver(str(tmp_path), 1).save(1, {"x": 1.0})
@@ -60,23 +66,23 @@ def test_long_lists_of_changes_are_cut(tmp_path):
         prepare({str(i): 1 for i in range(29)})
 
 
-def test_the_vocabulary_may_lie_in_the_run_folder_itself(tmp_path):
+def test_the_vocabulary_may_be_in_the_run_folder_already(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\na\n")
     prepare(tmp_path, str(tmp_path / "vocab.txt"))
     assert (tmp_path / "vocab.txt").read_text() == "[PAD]\na\n"
 
 
-def test_an_output_folder_is_needed():
+def test_a_missing_output_folder_is_refused():
     with pytest.raises(InputError, match="--output_dir is needed"):
         prepare("", "")
 
 
-def test_the_best_weights_of_a_run_are_of_that_run(tmp_path, write):
+def test_the_best_checkpoint_of_a_run_has_the_settings_of_the_run(tmp_path, write):
     write("run/run.json", '{"resume_settings": {"causal": true}}')
     write("run/best/checkpoint", "")
     best = tmp_path / "run" / "best"
     for checkpoint in (best, best / "model.ckpt-5", tmp_path / "run", tmp_path / "run" / "model.ckpt-7"):
         assert run_directory.is_causal(str(checkpoint))
     assert not run_directory.is_causal(str(tmp_path / "other" / "best"))
-    write("run/best/run.json", '{"resume_settings": {"causal": false}}')  # a run of its own
+    write("run/best/run.json", '{"resume_settings": {"causal": false}}')  # now it is a run itself
     assert not run_directory.is_causal(str(best))

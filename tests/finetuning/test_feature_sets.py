@@ -7,7 +7,7 @@ from bert_tf.runtime.files import InputError
 
 
 def features_of(lengths, choices=1):
-    """Sequences 1, 2, 3... of some lengths, the last two tokens in segment 1."""
+    """Sequences 1, 2, 3... of the given lengths, with the last two tokens in segment 1."""
     sequences = [(list(range(1, n + 1)), [0] * (n - 2) + [1] * 2) for n in lengths]
     return FeatureSet.from_sequences(sequences, {"label_ids": np.arange(len(lengths) // choices)}, choices)
 
@@ -22,13 +22,13 @@ def test_batches_are_padded_as_the_release_pads():
 
 
 @pytest.mark.parametrize("choices", [1, 2])
-def test_lazy_features_are_the_same_to_a_plan(choices):
+def test_sampler_gives_the_same_batches_of_lazy_features(choices):
     lengths = np.random.default_rng(0).integers(3, 40, 60)
     whole = features_of(lengths, choices)
-    asked = []
+    tokenized = []
 
     def featurize(examples):
-        asked.extend(examples)
+        tokenized.extend(examples)
         rows = np.concatenate([lengths[i * choices : (i + 1) * choices] for i in examples])
         sequences = features_of(rows, choices)
         return FeatureSet.joined([sequences], {"label_ids": np.array(examples)}, choices)
@@ -36,14 +36,14 @@ def test_lazy_features_are_the_same_to_a_plan(choices):
     lazy = LazyFeatures(range(len(whole)), featurize, max_length=40)
     assert len(lazy) == len(whole)
     assert lazy.token_names == whole.token_names
-    sampler, lazy_plan = (BatchSampler(features, 2, 1, [16, 40], True) for features in (whole, lazy))
+    sampler, lazy_sampler = (BatchSampler(features, 2, 1, [16, 40], True) for features in (whole, lazy))
     for step in (0, 5, 40):
-        batch, lazy_batch = sampler.batch(step), lazy_plan.batch(step)
+        batch, lazy_batch = sampler.batch(step), lazy_sampler.batch(step)
         assert batch.keys() == lazy_batch.keys()
         for name, values in batch.items():
             np.testing.assert_array_equal(lazy_batch[name], values)
             assert lazy_batch[name].dtype == values.dtype
-    assert len(asked) == len(set(asked))  # each once
+    assert len(tokenized) == len(set(tokenized))  # each example once
 
 
 def test_choices_of_an_example_stay_together():
@@ -55,7 +55,7 @@ def test_choices_of_an_example_stay_together():
     assert batch["label_ids"].tolist() == [1, 0]
 
 
-def test_what_is_per_token_is_padded_with_its_own_value():
+def test_values_per_token_are_padded_with_their_own_value():
     features = FeatureSet(
         np.array([5, 6, 7], np.int32),
         np.array([1, 2], np.int32),
@@ -66,12 +66,12 @@ def test_what_is_per_token_is_padded_with_its_own_value():
     assert "tags" in features.token_names
 
 
-@pytest.mark.parametrize(("longest", "few", "expected"), [(20, False, [8, 16, 20]), (96, True, [32, 64, 96])])
-def test_bucket_lengths(longest, few, expected):
-    assert feature_sets.bucket_lengths(longest, few) == expected
+@pytest.mark.parametrize(("longest", "compiled", "expected"), [(20, False, [8, 16, 20]), (96, True, [32, 64, 96])])
+def test_bucket_lengths(longest, compiled, expected):
+    assert feature_sets.bucket_lengths(longest, compiled) == expected
 
 
-def plan_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40), group_by_length=True):
+def sampler_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40), group_by_length=True):
     lengths = np.random.default_rng(0).integers(3, 40, count)
     return BatchSampler(features_of(lengths), batch_size, seed, buckets, group_by_length)
 
@@ -80,39 +80,39 @@ def plan_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40), group_by_l
 @pytest.mark.parametrize(("count", "batch_size"), [(100, 3), (64, 32), (100, 32), (7, 10), (50, 5), (1, 4)])
 def test_every_epoch_draws_every_example_once(count, batch_size, group_by_length):
     epochs = 6
-    sampler = plan_of(count, batch_size, group_by_length=group_by_length)
+    sampler = sampler_of(count, batch_size, group_by_length=group_by_length)
     steps = epochs * count // batch_size
     drawn = np.concatenate([sampler.examples(step) for step in range(steps)])
     for epoch in range(epochs):
-        # A batch that ends one epoch and begins the next has the examples of both in the order of their epochs.
+        # A batch that contains the end of one epoch and the start of the next has the examples in this order.
         once = np.bincount(drawn[epoch * count : (epoch + 1) * count], minlength=count)
         assert (once == 1).all() or len(drawn) < (epoch + 1) * count
     if count > 10:
         assert not np.array_equal(drawn[:count], drawn[count : 2 * count])
 
 
-def test_an_example_leaves_its_place_by_less_than_a_window():
-    sampler, plain = plan_of(), plan_of(group_by_length=False)
+def test_grouping_keeps_the_examples_of_each_window():
+    sampler, plain = sampler_of(), sampler_of(group_by_length=False)
     window = feature_sets.WINDOW_BATCHES
     for steps in (range(window), range(window, 2 * window), range(2 * window, 33)):  # 33 whole batches in an epoch
         drawn, random = ([p.examples(step).tolist() for step in steps] for p in (sampler, plain))
         assert sorted(np.ravel(drawn)) == sorted(np.ravel(random))
         assert drawn != random or len(steps) == 1
-    assert sampler.examples(33).tolist() == plain.examples(33).tolist()  # ends the first epoch and begins the second
+    assert sampler.examples(33).tolist() == plain.examples(33).tolist()  # this batch belongs to two epochs
 
 
 def test_batches_are_a_function_of_seed_and_step():
-    straight = [plan_of().examples(step).tolist() for step in range(40)]
-    jumping = plan_of()
-    assert [jumping.examples(step).tolist() for step in (39, 3, 20, 0)] == [straight[s] for s in (39, 3, 20, 0)]
-    assert [plan_of(seed=2).examples(step).tolist() for step in range(40)] != straight
+    in_order = [sampler_of().examples(step).tolist() for step in range(40)]
+    sampler = sampler_of()
+    assert [sampler.examples(step).tolist() for step in (39, 3, 20, 0)] == [in_order[s] for s in (39, 3, 20, 0)]
+    assert [sampler_of(seed=2).examples(step).tolist() for step in range(40)] != in_order
 
 
 def test_lengths_match_within_batches():
-    sampler = plan_of(count=1000, batch_size=8)
+    sampler = sampler_of(count=1000, batch_size=8)
     padded, plain = (
         sum(p.batch(step)["input_ids"].size for step in range(64))
-        for p in (sampler, plan_of(count=1000, batch_size=8, group_by_length=False))
+        for p in (sampler, sampler_of(count=1000, batch_size=8, group_by_length=False))
     )
     assert padded < 0.75 * plain
     assert all(sampler.batch(s)["input_ids"].shape[1] in (8, 16, 24, 40) for s in range(64))

@@ -1,4 +1,4 @@
-"""Training, evaluation and prediction of a task, in this process, with tiny models."""
+"""Training, evaluation and prediction of tasks with tiny models, in this process."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ LONGEST = 14
 
 
 def run_of(folder, write, **training_options):
-    """Texts with an "a" are "yes"; of different lengths."""
+    """A run on texts of different lengths, where texts that contain "a" have the label "yes"."""
     rng = np.random.default_rng(0)
     words = [" ".join(rng.choice(list("abcdefgh"), rng.integers(1, 9))) for _ in range(36)]
     rows = [f"{text}\t{'yes' if 'a' in text else 'no'}\n" for text in words]
@@ -43,12 +43,14 @@ def run_of(folder, write, **training_options):
     optimizer = OptimizerConfig(1e-3, 1, 0)
     training_config = TrainingConfig(str(folder), optimizer, 4, **training_options)
     task = CustomTask(paths, Columns())
-    return FinetuningRun(task, config, tokenizer, LONGEST, training_config, DistributionConfig(), num_workers=1)
+    return FinetuningRun(
+        task, config, tokenizer, LONGEST, training_config, distribution_config=DistributionConfig(), num_workers=1
+    )
 
 
-def test_batches_are_grouped_by_length_where_the_set_is_large_unless_asked_otherwise(tmp_path, write):
+def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(tmp_path, write):
     run = run_of(tmp_path, write)
-    batch_size, enough = run.training_config.train_batch_size, feature_sets.GROUPED_FROM_BATCHES
+    batch_size, enough = run.training_config.train_batch_size, feature_sets.MIN_BATCHES_TO_GROUP
 
     def groups(batches):
         sequences = [([1, 2], [0, 0])] * (batches * batch_size)
@@ -58,9 +60,9 @@ def test_batches_are_grouped_by_length_where_the_set_is_large_unless_asked_other
     assert not groups(enough - 1)
     run.pad_to_max_seq_length = True
     assert not groups(enough)
-    for asked in (True, False):
-        run.group_by_length = asked
-        assert groups(enough) == groups(1) == asked
+    for flag in (True, False):
+        run.group_by_length = flag
+        assert groups(enough) == groups(1) == flag
 
 
 def lines_of(folder, kind):
@@ -113,25 +115,25 @@ def test_predictions_by_length_are_those_of_full_padding_in_the_order_of_the_row
     assert run.task.scores(outputs, features).keys() == {"accuracy", "macro_f1", "loss"}
 
 
-def test_trials_train_evaluate_and_predict_and_go_on_after_an_interruption(tmp_path, write, monkeypatch):
+def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tmp_path, write, monkeypatch):
     out = tmp_path / "out"
-    plan = WorkflowConfig(
+    workflow_config = WorkflowConfig(
         *(True, True, True),
         candidates=[Hyperparameters(4, 1e-3, epochs, 1) for epochs in (2, 3)],
         selection=SelectionConfig(keep_best=True),
     )
-    chosen = DevSelection.chosen
+    selected_evaluation = DevSelection.selected_evaluation
 
     def fail_in_the_second(self):
         if self.run.training_config.num_train_steps == 18:
             raise KeyboardInterrupt
-        return chosen(self)
+        return selected_evaluation(self)
 
-    monkeypatch.setattr(DevSelection, "chosen", fail_in_the_second)
+    monkeypatch.setattr(DevSelection, "selected_evaluation", fail_in_the_second)
     with pytest.raises(KeyboardInterrupt):
-        workflow.carry_out(run_of(out, write), plan)
+        workflow.carry_out(run_of(out, write), workflow_config)
     monkeypatch.undo()
-    done = workflow.carry_out(run_of(out, write), plan)
+    done = workflow.carry_out(run_of(out, write), workflow_config)
 
     rows = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
     assert [row["num_train_epochs"] for row in rows] == [2, 3]
@@ -141,7 +143,7 @@ def test_trials_train_evaluate_and_predict_and_go_on_after_an_interruption(tmp_p
         assert row["accuracy"] == max(line["accuracy"] for line in lines_of(trial, "eval"))
     assert done["eval"]["dev"]["eval_accuracy"] == max(row["accuracy"] for row in rows)
     kept = [any(trial.glob("best/*.index")) for trial in trials]
-    assert sorted(kept) == [False, True]  # the best trial's weights alone
+    assert sorted(kept) == [False, True]  # only the best trial's weights
 
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
     assert list(results) == ["eval_accuracy", "eval_loss", "eval_macro_f1", "global_step", "loss"]
@@ -152,18 +154,18 @@ def test_trials_train_evaluate_and_predict_and_go_on_after_an_interruption(tmp_p
     assert (trials[0] / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
     assert len((out / "test_predictions.tsv").read_text().splitlines()) == 7
 
-    later = dataclasses.replace(plan, do_train=False, do_predict=False)
+    later = dataclasses.replace(workflow_config, do_train=False, do_predict=False)
     assert workflow.carry_out(run_of(out, write), later)["eval"] == done["eval"]
     with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
-        workflow.carry_out(run_of(out, write), dataclasses.replace(plan, warmup_proportion=0.5))
+        workflow.carry_out(run_of(out, write), dataclasses.replace(workflow_config, warmup_proportion=0.5))
     corrected = run_of(out, write)
     optimizer = dataclasses.replace(corrected.training_config.optimizer, bias_correction=True)
     corrected.training_config = dataclasses.replace(corrected.training_config, optimizer=optimizer)
     with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
-        workflow.carry_out(corrected, plan)
+        workflow.carry_out(corrected, workflow_config)
 
 
-def test_another_init_checkpoint_is_refused_where_a_run_goes_on(tmp_path, write):
+def test_resuming_with_another_init_checkpoint_is_refused(tmp_path, write):
     out = tmp_path / "out"
     run = run_of(out, write)
     run.record({}, 12)
@@ -177,40 +179,42 @@ def test_another_init_checkpoint_is_refused_where_a_run_goes_on(tmp_path, write)
 def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
     out = tmp_path / "out"
     run = run_of(out, write)
-    how = dataclasses.replace(run.training_config, optimizer=OptimizerConfig(1e-3, 12, 0))
+    training_config = dataclasses.replace(run.training_config, optimizer=OptimizerConfig(1e-3, 12, 0))
     scored = iter([0.5, 0.75, 0.7, 0.75, 0.9])
     run.task.scores = lambda outputs, features: {"accuracy": next(scored), "loss": 1.0}
-    plan = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 2, 1)], selection=SelectionConfig("2", 2))
-    workflow.carry_out(run, plan)
+    workflow_config = WorkflowConfig(
+        True, False, False, [Hyperparameters(4, 1e-3, 2, 1)], selection=SelectionConfig("2", 2)
+    )
+    workflow.carry_out(run, workflow_config)
     assert [line["step"] for line in lines_of(out, "eval")] == [2, 4, 6, 8]
     assert [path.name for path in out.glob("*.index")] == ["model.ckpt-8.index"]
     assert [path.name for path in (out / "best").glob("*.index")] == ["model.ckpt-4.index"]
-    trained = run.with_training(how)
+    trained = run.with_training(training_config)
     assert trained.restore() == 4
-    assert DevSelection(trained, "dev", plan.selection).chosen()["step"] == 4
-    workflow.carry_out(run_of(out, write), plan)  # has stopped already
+    assert DevSelection(trained, "dev", workflow_config.selection).selected_evaluation()["step"] == 4
+    workflow.carry_out(run_of(out, write), workflow_config)  # it has stopped before
     assert len(lines_of(out, "eval")) == 4
 
 
-def test_a_missing_last_evaluation_is_made_up_for(tmp_path, write):
+def test_a_missing_last_evaluation_is_repeated(tmp_path, write):
     run = run_of(tmp_path / "out", write)
-    plan = WorkflowConfig(True, True, False, [Hyperparameters(4, 1e-3, 1, 1)])
-    workflow.carry_out(run, plan)
+    workflow_config = WorkflowConfig(True, True, False, [Hyperparameters(4, 1e-3, 1, 1)])
+    workflow.carry_out(run, workflow_config)
     metrics = tmp_path / "out" / "metrics.jsonl"
     whole = lines_of(tmp_path / "out", "eval")
     metrics.write_text("".join(line + "\n" for line in metrics.read_text().splitlines() if '"eval"' not in line))
-    workflow.carry_out(run_of(tmp_path / "out", write), plan)
-    (made_up,) = lines_of(tmp_path / "out", "eval")
-    assert {k: v for k, v in made_up.items() if k != "time"} == {k: v for k, v in whole[0].items() if k != "time"}
+    workflow.carry_out(run_of(tmp_path / "out", write), workflow_config)
+    (repeated,) = lines_of(tmp_path / "out", "eval")
+    assert {k: v for k, v in repeated.items() if k != "time"} == {k: v for k, v in whole[0].items() if k != "time"}
 
 
-def test_a_large_training_set_is_tokenised_on_the_way_and_trains_to_the_same_weights(tmp_path, write, monkeypatch):
-    plan = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
-    workflow.carry_out(run_of(tmp_path / "eager", write), plan)
-    monkeypatch.setattr(finetuning_run, "MOST_TOKENIZED_BEFORE", 5)
+def test_a_training_set_that_is_tokenized_during_training_gives_the_same_weights(tmp_path, write, monkeypatch):
+    workflow_config = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
+    workflow.carry_out(run_of(tmp_path / "eager", write), workflow_config)
+    monkeypatch.setattr(finetuning_run, "MAX_TOKENIZED_BEFORE_TRAINING", 5)
     run = run_of(tmp_path / "lazy", write)
     assert isinstance(run.features("train"), feature_sets.LazyFeatures)
-    workflow.carry_out(run, plan)
+    workflow.carry_out(run, workflow_config)
     (eager,), (lazy,) = (lines_of(tmp_path / name, "train") for name in ("eager", "lazy"))
     assert (eager["loss"], eager["gradient_norm"]) == (lazy["loss"], lazy["gradient_norm"])
 
@@ -230,7 +234,7 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
         convert_checkpoint.convert(str(tmp_path / "out"), str(tmp_path / "hf"), "hf")
 
 
-def test_a_finished_run_knows_its_bilstm(tmp_path, write):
+def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     out = str(tmp_path / "out")
     run = run_of(out, write)
     run.asked_bilstm = BiLstmConfig(1, 3)
@@ -238,18 +242,18 @@ def test_a_finished_run_knows_its_bilstm(tmp_path, write):
     encoder = checkpoints.named_variables(BertEncoder(run.config).variables)
     saver.write_checkpoint(checkpoint, encoder)
     run.init_checkpoint = checkpoint
-    plan = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
-    workflow.carry_out(run, plan)
+    workflow_config = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
+    workflow.carry_out(run, workflow_config)
     assert [run_directory.recorded(out)[f"bilstm_{name}"] for name in ("layers", "units")] == [1, 3]
-    later = run_of(out, write)  # to evaluate, without a flag
-    assert later.restore() == 6  # every variable has its tensor
+    later = run_of(out, write)  # to evaluate, without the flag
+    assert later.restore() == 6  # every variable is in the checkpoint
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
     later.asked_bilstm = BiLstmConfig(1, 4)
     later.task = CustomTask(later.task.paths, Columns(), labels=["yes", "no"])
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
-        workflow.carry_out(later, plan)
+        workflow.carry_out(later, workflow_config)
     assert run_directory.recorded_labels(out) == ["no", "yes"]
-    assert export.build(out, ExportConfig()).plain is None  # all of it is found in the folder
+    assert export.build(out, ExportConfig()).plain is None  # everything is found in the folder
     with pytest.raises(InputError, match="bilstm/layer_0/forward_lstm/lstm_cell/kernel"):
         convert_checkpoint.convert(out, str(tmp_path / "hf"), "hf")
 
@@ -260,7 +264,7 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
     paths["test"] = write("test.txt", "a\nbcd\n\na\n")
     run = run_of(tmp_path, write).with_task(TaggingTask(paths), str(tmp_path / "out"))
     done = workflow.carry_out(run, WorkflowConfig(True, True, True, [Hyperparameters(4, 1e-2, 10, 1)]))
-    assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # there is nothing else to learn
+    assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # this is the only thing to learn
     assert done["eval"]["dev"]["eval_loss"] < 0.2
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
     assert [line.split(" ")[0] for line in lines] == ["a", "bcd", "", "a", ""]
@@ -275,11 +279,11 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
         ({"early_stopping_patience": -1}, "--early_stopping_patience is -1"),
     ],
 )
-def test_impossible_ways_of_choosing_are_refused(options, message):
+def test_invalid_selection_settings_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         SelectionConfig(**options)
 
 
-def test_a_plan_does_something():
+def test_a_workflow_without_any_step_is_refused():
     with pytest.raises(InputError, match="At least one of --do_train, --do_eval and --do_predict"):
         WorkflowConfig(False, False, False, [])

@@ -16,20 +16,20 @@ SCORES = {1: 0.5, 2: 0.75, 3: 0.7}
 
 def test_steps_are_counted_as_the_release_counts_them():
     assert count_steps(3668, 32, 3.0, 0.1) == (343, 34)
-    with pytest.raises(InputError, match="5 training examples make no step with --train_batch_size=32"):
+    with pytest.raises(InputError, match="5 training examples are less than one step with --train_batch_size=32"):
         count_steps(5, 32, 3.0, 0.1)
-    with pytest.raises(InputError, match="a training batch of 0 examples"):
+    with pytest.raises(InputError, match="--train_batch_size is 0, but at least 1 is expected"):
         count_steps(5, 0, 3.0, 0.1)
 
 
-def test_the_papers_grid():
+def test_grid_has_every_combination_once():
     candidates = hyperparameter_grid([16, 32], [5e-5, 4e-5, 3e-5, 2e-5], [2, 3, 4], [1])
     assert len({hyperparameters.name for hyperparameters in candidates}) == 24
     assert candidates[0].name == "batch16_lr5e-05_epochs2_seed1"
     assert len(hyperparameter_grid([16, 16], [5e-5, 0.00005], [2, 2.0], [1])) == 1
 
 
-def test_top_layers_that_start_afresh():
+def test_pattern_of_reinitialised_top_layers():
     config: BertConfig = tiny_config(num_hidden_layers=4)
     assert fresh_top_layers(config, 0) == ""
     assert fresh_top_layers(config, 2) == "bert/pooler/.*|bert/encoder/layer_2/.*|bert/encoder/layer_3/.*"

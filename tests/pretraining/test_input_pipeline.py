@@ -23,17 +23,18 @@ def first_ids(dataset, count):
     return [batch["input_ids"][:, 0].numpy().tolist() for batch in dataset.take(count)]
 
 
-def batches(shards, start=0, count=12, seed=1, context=None, size=3):
-    return first_ids(input_pipeline.training_batches(shards, FEATURES, size, seed, start, context), count)
+def batches(shards, *, start=0, count=12, seed=1, context=None, size=3):
+    dataset = input_pipeline.training_batches(shards, FEATURES, size, seed=seed, start_step=start, context=context)
+    return first_ids(dataset, count)
 
 
-def test_every_epoch_has_every_record_once(shards):
+def test_every_epoch_contains_every_record_once(shards):
     stream = list(itertools.chain(*batches(shards, count=20)))
     assert sorted(stream[:60]) == sorted(list(range(20)) * 3)
     assert stream[:20] != stream[20:40]
 
 
-def test_batches_are_a_function_of_seed_and_step(shards):
+def test_batches_depend_only_on_seed_and_step(shards):
     all_batches = batches(shards, count=30)
     for start in (1, 3, 4, 7, 13, 22):
         assert batches(shards, start=start, count=8) == all_batches[start : start + 8]
@@ -51,7 +52,7 @@ def test_pipelines_and_replicas_share_each_global_batch(shards):
         assert batch == list(itertools.chain(*(part for p in parts for part in p[2 * step : 2 * step + 2])))
 
 
-def test_evaluation_goes_through_the_files_in_order_and_starts_again(shards):
+def test_evaluation_reads_the_files_in_order_and_starts_again(shards):
     dataset = input_pipeline.evaluation_batches(shards, FEATURES, 8)
     assert list(itertools.chain(*first_ids(dataset, 3))) == [*range(20), 0, 1, 2, 3]
 
@@ -69,7 +70,7 @@ def test_parsed_types_and_shapes(shards):
     }
 
 
-def test_the_shards_of_a_step_and_of_its_window_are_known(shards):
+def test_the_shards_of_a_step_and_of_its_window_are_found(shards):
     def shards_of(numbers):
         return sorted({f"part-{(number > 6) + (number > 7)}.tfrecord" for number in numbers})
 
@@ -82,23 +83,23 @@ def test_the_shards_of_a_step_and_of_its_window_are_known(shards):
         assert [os.path.basename(path) for path in found] == shards_of(itertools.chain(*stream[window : window + 4]))
 
 
-def test_files_are_mixed_by_their_sizes(tmp_path, monkeypatch):
+def test_files_are_mixed_in_proportion_to_their_sizes(tmp_path, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 10)
     for i, count in enumerate((20, 80)):
         write_shard(tmp_path / f"part-{i}.tfrecord", range(100 * i, 100 * i + count))
     stream = list(itertools.chain(*batches(find(tmp_path / "part-*"), size=10, count=10)))
     assert len(set(stream)) == 100
-    assert [sum(number < 100 for number in stream[part : part + 50]) for part in (0, 50)] == [14, 6]
+    assert [sum(number < 100 for number in stream[start : start + 50]) for start in (0, 50)] == [14, 6]
 
 
-def test_large_shards_are_not_skipped_through_for_streams(shards, monkeypatch):
+def test_large_shards_get_fewer_streams(shards, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_LARGE_SHARD", 6)
     assert input_pipeline._stream_count(3, 20, seed=1) == 3
     assert input_pipeline._stream_count(3, 18, seed=1) == 8
     assert sorted(itertools.chain(*batches(shards, size=10, count=2))) == list(range(20))
 
 
-def test_a_late_step_is_found_without_reading_what_is_before_it(shards, monkeypatch):
+def test_a_late_step_is_found_without_reading_earlier_shards(shards, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 3)
     monkeypatch.setattr(input_pipeline, "_INTERLEAVED_STREAMS", 1)
     last = shards[2].path
@@ -110,7 +111,7 @@ def test_a_late_step_is_found_without_reading_what_is_before_it(shards, monkeypa
 
 
 @pytest.mark.parametrize(("streams", "seed"), [(8, None), (2, 5), (8, 5)])
-def test_locate_agrees_with_the_stream(shards, monkeypatch, streams, seed):
+def test_locate_agrees_with_the_records_that_are_read(shards, monkeypatch, streams, seed):
     monkeypatch.setattr(input_pipeline, "_INTERLEAVED_STREAMS", streams)
     numbers = [_numbers(shard) for shard in shards]
     stream = [numbers[s][r] for s, r in zip(*input_pipeline.locate(shards, np.arange(90), seed), strict=True)]

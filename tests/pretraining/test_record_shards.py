@@ -10,7 +10,7 @@ FEATURES = pretraining_features(LENGTH, PREDICTIONS)
 
 
 def write_shard(path, numbers, features=FEATURES):
-    """A shard whose records carry their number as the first id."""
+    """Writes a shard; the first id of each record is its number."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in numbers:
             values = {f.name: [0.0 if f.is_float else 0] * f.length for f in features}
@@ -34,7 +34,7 @@ def sidecar(path, **changes):
     Sidecar(**(values | changes)).write(str(path))
 
 
-def test_sidecars_give_the_counts_and_are_passed_over_by_globs(tmp_path):
+def test_counts_are_read_from_sidecars_which_globs_ignore(tmp_path):
     path = tmp_path / "a.tfrecord"
     write_shard(path, range(3))
     sidecar(path)
@@ -60,7 +60,7 @@ def test_sidecars_that_do_not_fit_are_refused(tmp_path, changes, message):
         find(path, vocab_sha256="abc")
 
 
-def test_files_without_sidecar_are_checked_by_their_records(tmp_path):
+def test_files_without_a_sidecar_are_checked_by_their_first_record(tmp_path):
     path = tmp_path / "a.tfrecord"
     write_shard(path, [1, 2])
     with pytest.raises(InputError, match="input_ids has 5 numbers, but 6 are expected"):

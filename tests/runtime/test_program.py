@@ -12,29 +12,59 @@ program.run(main)
 """
 
 
-def ended(error):
+def run_program_that_raises(error):
     return subprocess.run([sys.executable, "-c", PROGRAM.format(error=error)], capture_output=True, text=True)
 
 
-def test_errors_of_the_user_are_one_line():
-    program = ended("InputError('--flag is 1, but 2 is expected.')")
+def test_an_input_error_is_one_line():
+    program = run_program_that_raises("InputError('--flag is 1, but 2 is expected.')")
     assert (program.returncode, program.stderr) == (1, "error: --flag is 1, but 2 is expected.\n")
 
 
-def test_what_the_machine_refuses_is_one_line():
-    program = ended("OSError(28, 'No space left on device', 'out/run.json')")
+def test_a_full_disk_is_one_line():
+    program = run_program_that_raises("OSError(28, 'No space left on device', 'out/run.json')")
     assert program.returncode == 1
     assert program.stderr.startswith("error: [Errno 28] No space left on device: 'out/run.json'. ")
     assert program.stderr.count("\n") == 1
-    program = ended("FileNotFoundError(2, 'No such file', 'ours')")
+    program = run_program_that_raises("FileNotFoundError(2, 'No such file', 'ours')")
     assert program.returncode == 1 and "Traceback" in program.stderr
 
 
 def test_an_interruption_is_one_line():
-    program = ended("KeyboardInterrupt")
+    program = run_program_that_raises("KeyboardInterrupt")
     assert (program.returncode, program.stderr) == (130, "\nInterrupted.\n")
 
 
-def test_our_own_errors_are_shown_whole():
-    program = ended("RuntimeError('a bug')")
+def test_a_bug_is_shown_with_its_traceback():
+    program = run_program_that_raises("RuntimeError('a bug')")
     assert program.returncode == 1 and "Traceback" in program.stderr
+
+
+IMPORTED = """
+from absl import flags
+from bert_tf.runtime import program
+
+SIZE = flags.DEFINE_integer("size", None, "A size.")
+
+def main():
+    print(program.flag_values())
+
+def cli():
+    program.run(main, required=["size"])
+"""
+
+
+def test_a_program_that_a_command_imports_knows_its_own_flags(tmp_path):
+    (tmp_path / "imported.py").write_text(IMPORTED)
+
+    def run(*arguments):
+        command = [
+            sys.executable,
+            "-c",
+            f"import sys; sys.path.append({str(tmp_path)!r}); import imported as i; i.cli()",
+        ]
+        return subprocess.run([*command, *arguments], capture_output=True, text=True)
+
+    assert run("--size=3").stdout == "{'size': 3}\n"
+    assert "--size" in run().stderr and run().returncode == 1
+    assert "  --size: A size." in run("--help").stdout

@@ -22,10 +22,10 @@ def served(model):
     return RecurrentEncoder(InferenceEncoder(model.encoder), model.bilstm)
 
 
-def test_computes_what_the_model_reads_whatever_is_padding(model, served):
+def test_states_are_those_of_the_trained_model_without_padding(model, served):
     input_mask = (np.arange(7) < np.array([4, 6, 1, 5])[:, None]).astype(np.int32)
     input_mask[1, 3] = input_mask[3, 0] = 0  # holes
-    input_mask[2] = 0  # nothing to be seen
+    input_mask[2] = 0  # no visible token
     ids = np.random.default_rng(1).integers(1, 41, input_mask.shape).astype(np.int32)
     batch = {"input_ids": ids, "input_mask": input_mask, "segment_ids": np.zeros_like(ids)}
     tokens = TokenBatch.from_padded(*map(tf.constant, batch.values()))
@@ -38,5 +38,5 @@ def test_computes_what_the_model_reads_whatever_is_padding(model, served):
 
 
 def test_a_batch_may_be_empty(served):
-    nothing = TokenBatch(*(tf.zeros([0], tf.int32) for _ in TokenBatch._fields))
-    assert served.token_states(nothing).shape == served.pooled_output(nothing).shape == [0, 6]
+    empty = TokenBatch(*(tf.zeros([0], tf.int32) for _ in TokenBatch._fields))
+    assert served.token_states(empty).shape == served.pooled_output(empty).shape == [0, 6]

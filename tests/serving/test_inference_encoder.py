@@ -11,13 +11,13 @@ from bert_tf.serving.encoder import InferenceEncoder, layer_norm
 from tests.conftest import assert_close, golden_path, restored, tiny_config
 
 LENGTHS = [5, 9, 1, 7]
-# Of each row of the batch. Row 2 is masked altogether: -10,000 is added to all its scores, where float32 has steps of
-# 1e-3, so what is left of them depends on the order of a machine's sums.
+# One tolerance for each row of the batch. Row 2 is masked completely: -10,000 is added to all its scores, where float32
+# has steps of 1e-3, so the rounded scores depend on the order in which a machine adds.
 TOLERANCES = [5e-5, 5e-5, 5e-3, 5e-5]
 
 
 def random_encoder(**options):
-    """With other biases and scales than zero and one, so that none can be forgotten."""
+    """An encoder with random biases and scales, so that a missing one changes the result."""
     encoder = BertEncoder(dataclasses.replace(tiny_config(), **options.pop("config", {})), **options)
     rng = np.random.default_rng(0)
     for variable in encoder.variables:
@@ -27,7 +27,7 @@ def random_encoder(**options):
 
 @pytest.fixture(scope="module")
 def batch():
-    """Padded, with a hole, and a row that is masked altogether."""
+    """A padded batch with a masked token inside a row, and with a row that is masked completely."""
     rng = np.random.default_rng(1)
     input_mask = (np.arange(9) < np.array(LENGTHS)[:, None]).astype(np.int32)
     input_mask[1, 3] = 0
@@ -38,7 +38,7 @@ def batch():
 
 
 def served(function):
-    """Compiled as it is served: TensorFlow fuses operations, which it doesn't do one by one."""
+    """Compiles a function as for serving; TensorFlow fuses operations only in compiled functions."""
     specs = [tf.TensorSpec([None], tf.int32, name) for name in TokenBatch._fields]
     return tf.function(lambda *tokens: function(TokenBatch(*tokens)), input_signature=specs)
 
@@ -46,7 +46,7 @@ def served(function):
 @pytest.mark.parametrize(
     "options", [{}, {"causal": True}, {"config": {"hidden_act": "gelu_erf"}}], ids=["gelu", "causal", "erf"]
 )
-def test_computes_what_the_encoder_computes(options, batch):
+def test_results_are_those_of_the_trained_encoder(options, batch):
     encoder = random_encoder(**options)
     fast = InferenceEncoder(encoder)
     expected = encoder(*batch)
@@ -88,8 +88,8 @@ def test_bfloat16_is_stored_and_computed(batch):
 
 @pytest.mark.parametrize("name", ["gelu", "smallvar"])
 def test_the_released_model(name):
-    """With `smallvar` another epsilon than 1e-12 would be seen."""
-    folder = golden_path(f"model/{name}")
+    """In `smallvar` the variances are so small that an epsilon other than 1e-12 would change the result."""
+    folder = golden_path(f"model/{name}/outputs.npz").parent
     encoder = BertEncoder(BertConfig.from_json_file(str(folder / "bert_config.json")))
     restored(encoder, folder / "bert_model.ckpt")
     inputs, outputs = np.load(folder / "inputs.npz"), np.load(folder / "outputs.npz")

@@ -1,6 +1,6 @@
-"""Served models against the Python way from texts to predictions: tokenizer, packing or windows, model, decoding.
+"""Compares served models with the same steps in Python: tokenizer, packing or windows, model, decoding.
 
-They run operation by operation here, which costs a fraction of compiling them; `test_export` runs SavedModels.
+Operations run eagerly here, which is much faster than compiling the graphs; `test_export` runs SavedModels.
 """
 
 import random
@@ -57,7 +57,7 @@ def tokenizer(tmp_path_factory):
 
 
 def tiny_model(build, tokenizer, *arguments, **options):
-    """With weights so large that predictions differ."""
+    """A model with weights so large that the predictions of different texts differ."""
     config = tiny_config(vocab_size=len(tokenizer.vocab), num_hidden_layers=1, initializer_range=0.7)
     tf.keras.utils.set_random_seed(5)
     model = build(config, *arguments, **options)
@@ -78,7 +78,7 @@ def random_text(rng, words):
 
 
 def predict(model, sequences, **per_example):
-    """What the model computes of [(ids, segment_ids)], padded."""
+    """The model's predictions for [(ids, segment_ids)], padded."""
     features = FeatureSet.from_sequences(sequences, per_example)
     return model.predict(features.batch(np.arange(len(features)), 20))
 
@@ -98,9 +98,9 @@ def test_classifiers(tokenizer, pairs, problem, bilstm):
     labels = None if problem == "regression" else ["x", "y", "ž"]
     model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem, bilstm=bilstm, causal=bool(bilstm))
     is_pair = problem != "multi_label"
-    served = ServedClassifier(
-        served_encoder(model), model.head, TextReader(tokenizer, LENGTH), labels, not is_pair, is_pair
-    )
+    reader = TextReader(tokenizer, LENGTH)
+    options = {"labels": labels, "multi_label": not is_pair, "is_pair": is_pair}
+    served = ServedClassifier(served_encoder(model), model.head, reader, **options)
     sequences = [pack_example(InputExample("", a, b if is_pair else None), LENGTH, tokenizer) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
     expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
@@ -127,17 +127,18 @@ def test_classifiers(tokenizer, pairs, problem, bilstm):
 def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     model = tiny_model(ClassifierModel, tokenizer, 3)
     reader = TextReader(tokenizer, LENGTH)
-    served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, ["x", "y", "z"], False, True)
+    options = {"labels": ["x", "y", "z"], "multi_label": False, "is_pair": True}
+    served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, **options)
     texts = served.signatures()["serving_default"]
-    nothing = tf.zeros([0], tf.string)
-    assert texts(text_a=nothing, text_b=nothing)["probabilities"].shape == [0, 3]
+    empty = tf.zeros([0], tf.string)
+    assert texts(text_a=empty, text_b=empty)["probabilities"].shape == [0, 3]
     several = tf.constant([INVALID, b"", b"a b", b"\xed\xa0\x80"])
     long = texts(text_a=tf.constant(["a " * 500_000, "a"]), text_b=tf.constant(["b", "c"]))
     assert long["truncated"].numpy().tolist() == [True, False]
     found = texts(text_a=several, text_b=tf.fill([4], "c"))["probabilities"].numpy()
     assert_close(found[0], found[2], 1e-6)
     assert_close(found[1], found[3], 1e-6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="text_a and text_b must have as many elements"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="text_a and text_b must have the same number of elements"):
         texts(text_a=several, text_b=several[:2])
 
     ids = served.signatures()["ids"]
@@ -160,7 +161,7 @@ def test_choices(tokenizer, pairs):
     sequences = [pack_example(InputExample("", a, b), LENGTH, tokenizer) for a, endings in examples for b in endings]
     logits = predict(model, sequences, label_ids=np.zeros(len(sequences), int))["logits"]
     expected = tf.nn.softmax(tf.reshape(logits, [-1, 3]))
-    # The second example has one ending less, and the last none.
+    # A copy of the second example has one ending less, and the last example has none.
     endings = [endings for _, endings in examples]
     prompts = [a for a, _ in examples] + [examples[1][0], "a"]
     found = served.signatures()["serving_default"](
@@ -177,7 +178,7 @@ def test_choices(tokenizer, pairs):
     ("rules", "bilstm"),
     [
         (AnswerRules(LENGTH, 3, 4, 6, 5), None),
-        (AnswerRules(12, 99, 5, 1, 2, 0.3), None),
+        (AnswerRules(12, 99, 5, 1, 2, null_score_diff_threshold=0.3), None),
         (AnswerRules(LENGTH, 3, 4, 6, 5), BILSTM),
     ],
 )
@@ -198,10 +199,10 @@ def test_answers(tokenizer, rules, bilstm):
         outputs["start_logits"].numpy(),
         outputs["end_logits"].numpy(),
         tokenizer,
-        rules.n_best_size,
-        rules.max_answer_length,
-        is_version_2,
-        rules.null_score_diff_threshold or 0.0,
+        n_best_size=rules.n_best_size,
+        max_answer_length=rules.max_answer_length,
+        version_2_with_negative=is_version_2,
+        null_score_diff_threshold=rules.null_score_diff_threshold or 0.0,
         answer_text="offsets",
     )
     expected = ["" if answer == "empty" else answer for answer in predictions.answers.values()]
@@ -215,20 +216,20 @@ def test_answers(tokenizer, rules, bilstm):
         assert (context[start:end] if start >= 0 else "") == answer
         assert (start == -1) == (end == -1) == (answer == "")
     for i, best in enumerate(predictions.n_best.values()):
-        shown = next((entry for entry in best if entry["text"] == expected[i] != ""), None)
-        if shown:
-            assert found["score"][i] == pytest.approx(shown["start_logit"] + shown["end_logit"], abs=1e-4)
+        entry = next((entry for entry in best if entry["text"] == expected[i] != ""), None)
+        if entry:
+            assert found["score"][i] == pytest.approx(entry["start_logit"] + entry["end_logit"], abs=1e-4)
         if is_version_2 and predictions.null_odds[str(i)] < 1e6:
             odds = found["null_score"][i] - found["score"][i]
             assert odds == pytest.approx(predictions.null_odds[str(i)], abs=1e-4)
 
 
-def test_answers_that_do_not_need_saying(tokenizer):
+def test_answers_of_empty_and_invalid_inputs(tokenizer):
     model = tiny_model(SpanModel, tokenizer)
     served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, AnswerRules(LENGTH, 3, 4))
     texts = served.signatures()["serving_default"]
-    nothing = tf.zeros([0], tf.string)
-    assert texts(question=nothing, context=nothing)["answer"].shape == [0]
+    empty = tf.zeros([0], tf.string)
+    assert texts(question=empty, context=empty)["answer"].shape == [0]
     found = texts(question=tf.constant([b"a", b"a"]), context=tf.constant([b"b \xff\xc3a \xe4\xb8c", b"b a c"]))
     assert found["answer"][0] == found["answer"][1] != b""
     assert found["start"][0] == found["start"][1]
@@ -242,7 +243,7 @@ TYPES = ["LOC", "PER"]
 
 
 def fine_tuned_tagger(tokenizer, bilstm):
-    """A task, its model, and that model served."""
+    """A task, its model, and the served model."""
     model = tiny_model(TokenModel, tokenizer, 5, bilstm=bilstm)
     return TaggingTask({}, TYPES), model, ServedTagger(served_encoder(model), model.head, tokenizer, TYPES, LENGTH)
 
@@ -252,10 +253,11 @@ def feature_tagger(tokenizer, folder, combination):
     checkpoint = str(folder / "bert_model.ckpt")
     saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
     frozen = FrozenEncoder(encoder.config, checkpoint, "-1,embeddings", "--feature_layers")
-    model = tiny_model(FeatureTagger, tokenizer, 2, 5, BILSTM, combination)
+    model = tiny_model(FeatureTagger, tokenizer, 2, 5, BILSTM, combination=combination)
     if combination == "weighted_sum":
         model.layer_scores.assign([0.9, -0.4])
-    served = ServedFeatureTagger(InferenceEncoder(encoder), frozen.layers, model, tokenizer, TYPES, LENGTH)
+    inference_encoder = InferenceEncoder(encoder)
+    served = ServedFeatureTagger(inference_encoder, frozen.layers, model, tokenizer, types=TYPES, max_seq_length=LENGTH)
     return FeatureTaggingTask({}, FeatureBased(frozen, combination), TYPES), model, served
 
 
@@ -274,13 +276,14 @@ def test_tags(tokenizer, kind, tmp_path):
 
     tokens = [row("tokens", found["num_tokens"][i], i) for i in range(len(texts))]
     assert tokens[:3] == [[], [], ["“", "Ab", "”", "(", "b,a", ")", ".", ".", ".", "c!d", "d", "."]]
-    sentences = [Sentence("", tuple(words), None, (), None, "", 0) for words in tokens if words]
+    fields = {"path": "", "tags": None, "lines": (), "document": None, "problem": "", "line": 0}
+    sentences = [Sentence(words=tuple(words), **fields) for words in tokens if words]
     features = task.featurize(sentences, tokenizer, LENGTH)
     batch = features.batch(np.arange(len(features)), max(20, features.max_length))
-    tag_ids = features.of_words(model.predict(batch)["tags"].numpy())
+    tag_ids = features.at_words(model.predict(batch)["tags"].numpy())
     expected = features.by_sentence([task.tags[i] for i in tag_ids])
     tags = [row("tags", len(words), i) for i, words in enumerate(tokens)]
-    assert [one for one in tags if one] == expected
+    assert [row for row in tags if row] == expected
     for i, text in enumerate(texts):
         spans = list(zip(found["token_starts"][i], found["token_ends"][i], strict=True))
         assert [text[start:end] for start, end in spans[: len(tokens[i])]] == tokens[i]
@@ -297,7 +300,7 @@ def test_tags(tokenizer, kind, tmp_path):
     by_words = served.signatures()["words"](words=padded)
     np.testing.assert_array_equal(by_words["tags"], found["tags"])
     np.testing.assert_array_equal(by_words["entity_types"], found["entity_types"])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="behind the last word"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="only after the last word"):
         served.signatures()["words"](words=tf.constant([["", "a"]]))
 
 

@@ -16,14 +16,14 @@ def tokenizer(write):
 
 
 def task_of(write, text, name="train.tsv", columns=None, others=None, **options):
-    """A task with a training file, and others if there are any."""
+    """A task with a training file, and the files of other splits if they are given."""
     paths = {"train": write(name, text)} | {
         split: write(f"{split}.{name.rpartition('.')[2]}", text) for split, text in (others or {}).items()
     }
     return CustomTask(paths, columns or Columns(), **options)
 
 
-def test_columns_are_found_by_name_and_classes_learned(write):
+def test_columns_are_found_by_name_and_classes_in_the_training_file(write):
     columns = Columns(text="q", text_b="a", label="verdict", id="key")
     text = "verdict\tkey\ta\tq\n10\tk1\tb b\ta\n9\tk2\td\tc\n"
     task = task_of(write, text, columns=columns, others={"test": "q\ta\tkey\ne\tf\tk3\n"})
@@ -62,15 +62,19 @@ def test_class_weights(write):
     assert task_of(write, text, class_weights="balanced").weights() == pytest.approx([4 / 6, 4 / 2])
     assert task_of(write, text, class_weights="y=2.5").weights() == [1.0, 2.5]
     assert task_of(write, text).weights() is None
-    for wrong in ("z=2", "y", "y=-1"):
-        with pytest.raises(InputError, match=r"is not a class \(x, y\), '=' and a number above 0"):
-            task_of(write, text, class_weights=wrong).weights()
+    for class_weights in ("z=2", "y", "y=-1"):
+        with pytest.raises(InputError, match=r"is not of the form class=weight, with a class of x, y and a weight"):
+            task_of(write, text, class_weights=class_weights).weights()
 
 
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("text\tlabel\na\t0.5\nb\t1.5\n", {}, "line 2: the label '0.5' is a number with a point.*--problem=regression"),
+        (
+            "text\tlabel\na\t0.5\nb\t1.5\n",
+            {},
+            "line 2: the label '0.5' is a number with a decimal point.*--problem=regression",
+        ),
         ("text\tlabel\na\tx\nb\tx\n", {}, "every row has the label 'x'; two classes are needed"),
         (
             "text\tlabel\na\tx\nb\ty\n",
@@ -88,11 +92,11 @@ def test_class_weights(write):
         (
             "text\tlabel\tn\na\tx\t1\nb\ty\t1\n",
             {"columns": Columns(id="n")},
-            "line 3: the id '1' stands on line 2 already",
+            "line 3: the id '1' already occurs on line 2",
         ),
     ],
 )
-def test_bad_rows_are_named(write, text, options, message):
+def test_bad_rows_are_reported(write, text, options, message):
     task = task_of(write, text, **options)
     with pytest.raises(InputError, match=message):
         task.examples("train")
@@ -108,9 +112,12 @@ def test_labels_of_dev_must_be_known_from_training(write):
     ("options", "message"),
     [
         ({"problem": "ranking"}, "--problem is 'ranking'"),
-        ({"problem": "regression", "labels": ["a", "b"]}, "--labels are given, but a regression has none"),
-        ({"problem": "multi_label", "class_weights": "balanced"}, "--class_weights are for classification"),
-        ({"labels": ["a", "b", "a"]}, "a label stands twice"),
+        ({"problem": "regression", "labels": ["a", "b"]}, "--labels are given, but a regression has no classes"),
+        (
+            {"problem": "multi_label", "class_weights": "balanced"},
+            "--class_weights can be used for classification",
+        ),
+        ({"labels": ["a", "b", "a"]}, "a label occurs twice"),
         ({"problem": "multi_label", "columns": Columns(label_separator="")}, "--label_separator is empty"),
     ],
 )
@@ -119,7 +126,7 @@ def test_contradicting_settings_are_refused(options, message):
         CustomTask({}, **({"columns": Columns()} | options))
 
 
-def test_predictions_carry_ids_texts_and_probabilities(write, tmp_path):
+def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
     test = 'text,key\n"a, b",k1\nc,k2\n'
     columns = Columns(id="key")
     train = "text,label,key\na,x,1\nb,y,2\n"

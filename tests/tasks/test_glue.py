@@ -44,11 +44,11 @@ def test_quotes_carriage_returns_and_byte_order_marks(write):
     assert [(e.text_a, e.label) for e in task.examples("train")] == [('say "hi', "1"), ("a \u2028 b", "0")]
 
 
-def test_rows_that_published_qqp_cuts_short_are_skipped_and_counted(write, capsys):
+def test_incomplete_rows_of_published_qqp_are_skipped_and_counted(write, capsys):
     text = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t1\n4\t5\t6\tcut\n"
     task = rows(write, "QQP", "train.tsv", text)
     assert [e.text_b for e in task.examples("train")] == ["b"]
-    assert "1 rows skipped (columns missing, as published)" in capsys.readouterr().err
+    assert "1 rows skipped (columns are missing in the published file)" in capsys.readouterr().err
 
 
 def test_rows_without_gold_label_are_skipped_and_counted(write, capsys):
@@ -57,7 +57,7 @@ def test_rows_without_gold_label_are_skipped_and_counted(write, capsys):
     assert "1 rows skipped (no gold label)" in capsys.readouterr().err
 
 
-def test_mrpc_as_its_makers_publish_it(write):
+def test_mrpc_in_its_original_form(write):
     header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     write("MRPC/mrpc_dev_ids.tsv", "11\t12\n")
     write("MRPC/msr_paraphrase_test.txt", header + "1\t21\t22\te\tf\n")
@@ -78,7 +78,7 @@ def test_mrpc_without_the_list_of_dev_pairs_evaluates_on_its_test_pairs(write, c
     assert [e.text_a for e in task.examples("dev")] == ["c"]
 
 
-def test_cola_has_no_header_but_in_its_test_set(write):
+def test_cola_has_a_header_only_in_its_test_set(write):
     write("CoLA/test.tsv", "index\tsentence\n0\tc d\n")
     task = rows(write, "CoLA", "train.tsv", 'gj04\t1\t\ta b\nbc01\t0\t*\tb "c\n')
     assert [(e.text_a, e.label) for e in task.examples("train")] == [("a b", "1"), ('b "c', "0")]
@@ -106,12 +106,12 @@ def test_regression_rows(write):
         (b"sentence\tlabel\na\xff\t1\n", "line 2: byte 0xff is not UTF-8"),
     ],
 )
-def test_bad_files_are_named_with_their_line(write, text, message):
+def test_problems_of_files_are_reported_with_their_line(write, text, message):
     with pytest.raises(InputError, match=message):
         rows(write, "SST-2", "train.tsv", text).examples("train")
 
 
-def test_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(InputError, match=r"--data_dir: there is no file .*train\.tsv"):
         GlueTask("RTE", str(tmp_path)).examples("train")
 

@@ -14,11 +14,11 @@ def test_names_of_tasks():
     everything = glue_benchmark.parse_names("all")
     assert len(everything) == 8
     assert "wnli" not in everything
-    with pytest.raises(InputError, match="'xnli' can't be one of several"):
+    with pytest.raises(InputError, match="'xnli' can't be combined with other tasks"):
         glue_benchmark.parse_names("cola,xnli")
 
 
-def test_the_average_is_the_papers():
+def test_the_average_is_that_of_the_paper():
     # BERT-base in Table 1, test sets.
     scores = {
         "mnli": {"dev_matched": {"eval_accuracy": 0.846}, "dev_mismatched": {"eval_accuracy": 0.834}},
@@ -38,7 +38,7 @@ def test_the_average_is_the_papers():
     assert glue_benchmark.table_1_row({}) == {}
 
 
-def test_predictions_are_what_the_server_takes(write, tmp_path):
+def test_predictions_have_the_server_s_format(write, tmp_path):
     task = GlueTask("rte", write("RTE/test.tsv", "index\tsentence1\tsentence2\n7\ta\tb\n9\tc\t\n").rpartition("/")[0])
     found = glue_benchmark.server_predictions(task, {"test": {"logits": np.array([[0.0, 1.0], [3.0, 1.0]])}})
     assert found == {"RTE.tsv": [("7", "not_entailment"), ("9", "entailment")]}
@@ -58,14 +58,14 @@ def test_predictions_are_what_the_server_takes(write, tmp_path):
         assert archive.read("WNLI.tsv").decode() == "index\tprediction\n0\t0\n1\t0\n"
 
 
-def test_short_rows_of_a_test_set_are_predicted_too(write):
+def test_incomplete_rows_of_a_test_set_are_predicted_too(write):
     text = "id\tquestion1\tquestion2\n0\ta\tb\n1\tc\n2\t\td\n"
     task = GlueTask("qqp", write("QQP/test.tsv", text).rpartition("/")[0], on_bad_row="skip")
     assert [(e.text_a, e.text_b) for e in task.examples("test")] == [("a", "b"), ("c", ""), ("", "d")]
     assert task.test_indices("test") == ["0", "1", "2"]
 
 
-def test_mnli_has_two_dev_sets_and_the_diagnostic_one(write):
+def test_mnli_has_two_dev_sets_and_the_diagnostic_set(write):
     header = "index\tsentence1\tsentence2"
     for name in ("dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
         folder = write(f"MNLI/{name}.tsv", f"{header}\n0\ta\tb\n").rpartition("/")[0]

@@ -16,7 +16,7 @@ def task_of(write, name, file, text, split="train", **options):
     return MultipleChoiceTask(name, {split: write(file, text)}, **options)
 
 
-def test_endings_of_swag_go_on_from_their_fragment(write):
+def test_endings_of_swag_continue_their_fragment(write):
     (example,) = task_of(write, "swag", "train.csv", SWAG + SWAG_ROW).examples("train")
     assert example.prompt == "a, b"
     assert example.endings == ("c d", "c e", "c f", "c g")
@@ -50,7 +50,7 @@ def test_any_number_of_endings(write, file, text):
     assert (example.prompt, example.endings, example.label) == ("p", ("a", "b", "c"), "1")
 
 
-def test_each_ending_makes_a_sequence_with_the_prompt(write):
+def test_each_ending_has_a_sequence_with_the_prompt(write):
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     text = "prompt\tending0\tending1\tlabel\nm n\tk\tk l\t1\nm\to\tp\t0\n"
     task = task_of(write, "multiple_choice", "a.tsv", text)
@@ -71,12 +71,15 @@ def test_each_ending_makes_a_sequence_with_the_prompt(write):
             "line 2: the label '2' is not the number of an ending; 0 to 1",
         ),
         ("prompt\tending0\tending1\tlabel\np\ta\t \t0\n", "line 2: the ending 1 is empty"),
-        ("prompt\tending0\tlabel\np\ta\t0\n", "line 2: columns ending0 and ending1"),
+        ("prompt\tending0\tlabel\np\ta\t0\n", "line 2: the columns ending0, ending1"),
         ("ending0\tending1\tlabel\na\tb\t0\n", "line 1: the column 'prompt' is missing"),
-        ("prompt\tending0\tending1\tid\tlabel\np\ta\tb\t7\t0\np\ta\tb\t7\t0\n", "line 3: the id '7' stands on line 2"),
+        (
+            "prompt\tending0\tending1\tid\tlabel\np\ta\tb\t7\t0\np\ta\tb\t7\t0\n",
+            "line 3: the id '7' already occurs on line 2",
+        ),
     ],
 )
-def test_bad_rows_are_named(write, text, message):
+def test_bad_rows_are_reported(write, text, message):
     with pytest.raises(InputError, match=message):
         task_of(write, "multiple_choice", "a.tsv", text).examples("train")
 
@@ -86,7 +89,7 @@ def test_bad_rows_are_named(write, text, message):
     [
         ('"abc"', "line 1: 'endings' is not a list of texts"),
         ("null", "line 1: 'endings' is not a list of texts"),
-        ('["a"]', "line 1: columns ending0 and ending1"),
+        ('["a"]', "line 1: the columns ending0, ending1"),
         ('["a", null]', "line 1: the ending 1 is empty"),
     ],
 )
@@ -99,7 +102,7 @@ def test_endings_in_json_are_a_list(write, endings, message):
     assert [example.label for example in skipping.examples("train")] == ["1"]
 
 
-def test_rows_with_other_numbers_of_endings_are_named(write):
+def test_rows_with_another_number_of_endings_are_reported(write):
     text = '{"prompt": "p", "endings": ["a", "b"], "label": 1}\n{"prompt": "p", "endings": ["a"], "label": 0}\n'
     with pytest.raises(InputError, match="line 2: the row has 1 endings, but 2 are expected"):
         task_of(write, "multiple_choice", "a.jsonl", text).examples("train")

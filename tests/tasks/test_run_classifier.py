@@ -1,4 +1,4 @@
-"""The program as a user starts it: GLUE's tasks in one go, from the files as they unpack."""
+"""Runs the program like a user, on several GLUE tasks in their unpacked folders, and tests the choice of tasks."""
 
 import json
 import zipfile
@@ -17,7 +17,7 @@ from tests import programs
 
 @pytest.fixture
 def glue(write, tmp_path):
-    """GLUE's folder with two small tasks, and WNLI."""
+    """GLUE's root folder with two small tasks and WNLI."""
     rng = np.random.default_rng(0)
     text = [" ".join(rng.choice(list("abcdefgh"), rng.integers(2, 7))) for _ in range(24)]
     cola = [f"gj04\t{int('a' in x)}\t\t{x}\n" for x in text]
@@ -58,12 +58,12 @@ def test_several_tasks_of_glue(glue, tmp_path):
         assert archive.read("WNLI.tsv").decode() == "index\tprediction\n0\t0\n1\t0\n"
     for name in ("CoLA", "STS-B"):
         assert (tmp_path / "exported" / name / "saved_model.pb").exists()
-    assert "The server also wants SST-2.tsv" in output
+    assert "The server also needs SST-2.tsv" in output
     assert len((out / "CoLA" / "test_results.tsv").read_text().splitlines()) == 6
     assert (out / "STS-B" / "eval_results.txt").read_text().startswith("eval_loss = ")
 
 
-def test_names_stand_for_tasks(write, tmp_path):
+def test_names_of_tasks(write, tmp_path):
     folder, out = str(tmp_path), str(tmp_path / "out")
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
     write("train.txt", "a B-PER\n")
@@ -83,7 +83,7 @@ def test_names_stand_for_tasks(write, tmp_path):
         DataConfig("mnli", None).build_task(out, do_train=True)
 
 
-def test_files_that_are_not_given_are_asked_for_by_their_flags(write, tmp_path):
+def test_missing_files_are_reported_with_their_flags(write, tmp_path):
     for name, file, text in (
         ("custom", "train.csv", "text,label\na,x\nb,y\n"),
         ("ner", "train.conll", "a B-x\n"),
@@ -113,12 +113,12 @@ def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
 @pytest.mark.parametrize(
     ("name", "setting", "message"),
     [
-        ("cola", {"train_file": "own.tsv"}, "--train_file: --task_name=cola has no use for it, only swag, "),
-        ("mnli", {"labels": ["a", "b"]}, "--labels: .*, only custom, ner"),
-        ("mnli", {"xnli_language": "de"}, "--xnli_language: .*, only xnli"),
-        ("ner", {"columns": Columns(text="word")}, "--text_column and the other columns: .*, only custom"),
-        ("swag", {"problem": "regression"}, "--problem: .*, only custom"),
-        ("custom", {"document_context": False}, "--document_context: .*, only ner"),
+        ("cola", {"train_file": "own.tsv"}, "--train_file: not used by --task_name=cola, only by swag, "),
+        ("mnli", {"labels": ["a", "b"]}, "--labels: .*, only by custom, ner"),
+        ("mnli", {"xnli_language": "de"}, "--xnli_language: .*, only by xnli"),
+        ("ner", {"columns": Columns(text="word")}, "--text_column and the other columns: .*, only by custom"),
+        ("swag", {"problem": "regression"}, "--problem: .*, only by custom"),
+        ("custom", {"document_context": False}, "--document_context: .*, only by ner"),
     ],
 )
 def test_settings_of_other_tasks_are_refused(tmp_path, name, setting, message):

@@ -20,13 +20,13 @@ def test_csv_cells_may_span_lines(write):
     assert [(row["text"], row.line) for row in rows] == [("one\ntwo", 2), ("b", 4)]
 
 
-def test_columns_without_a_name_may_be_several(write):
+def test_several_columns_may_have_no_name(write):
     for path in (write("a.csv", "text,label,,\na,x,,\n"), write("a.tsv", "text\tlabel\t\t\na\tx\t\t\n")):
         (row,) = tables.read_table(path, ("text",))
         assert (row["text"], row["label"], row.problem) == ("a", "x", "")
 
 
-def test_cells_of_json_become_text(write):
+def test_cells_of_json_are_converted_to_text(write):
     (row,) = tables.read_jsonl(write("a.jsonl", '{"a": 1, "b": true, "c": null, "d": ["x", 2]}\n'))
     assert [row[name] for name in "abcd"] == ["1", "true", None, ("x", "2")]
 
@@ -44,10 +44,10 @@ def test_texts_of_a_million_characters_are_read(write):
     [
         ("a.tsv", "text\tlabel\na\tx\nb\n", "line 3: the row has 1 columns, but the header has 2"),
         ("a.csv", "text,label\na,x,z\n", "line 2: the row has 3 columns, but the header has 2"),
-        ("a.csv", 'text,label\na,x\n"b,y\n', r"line 3: not valid CSV \(.*\). Is a quote left open"),
+        ("a.csv", 'text,label\na,x\n"b,y\n', r"line 3: not valid CSV \(.*\). Check whether a quote is not closed"),
         ("a.csv", "words,label\n", "line 1: the column 'text' is missing. The header has 'words', 'label'"),
-        ("a.csv", "text,label,text\na,x,b\n", "line 1: 2 columns are called 'text'"),
-        ("a.tsv", "text\tlabel\ttext\na\tx\tb\n", "line 1: 2 columns are called 'text'"),
+        ("a.csv", "text,label,text\na,x,b\n", "line 1: 2 columns have the name 'text'"),
+        ("a.tsv", "text\tlabel\ttext\na\tx\tb\n", "line 1: 2 columns have the name 'text'"),
         ("a.jsonl", '{"text": "a"}\n{"text"}\n', "line 2: column 8: not valid JSON"),
         ("a.jsonl", '["a"]\n', "line 1: a JSON object"),
         ("a.jsonl", '{"label": "x"}\n', "line 1: the row has 1 columns, but column text is needed"),
@@ -55,13 +55,13 @@ def test_texts_of_a_million_characters_are_read(write):
         ("a.tsv", "text\tlabel\n", "has no rows"),
     ],
 )
-def test_bad_tables_are_named_with_their_line(write, name, text, message):
+def test_problems_of_tables_are_reported_with_their_line(write, name, text, message):
     path = write(name, text)
     with pytest.raises(InputError, match=message):
         tables.convert_rows(tables.read_table(path, ("text",)), lambda row: row["text"], path, "error")
 
 
-def test_bad_rows_are_shown_and_counted_on_request(write, capsys):
+def test_bad_rows_are_skipped_printed_and_counted_on_request(write, capsys):
     path = write("a.tsv", "text\n" + "bad\n" * 12 + "known\ngood\n")
 
     def convert(row):
@@ -72,10 +72,10 @@ def test_bad_rows_are_shown_and_counted_on_request(write, capsys):
         return row["text"]
 
     assert tables.convert_rows(tables.read_table(path, ()), convert, path, "skip") == ["good"]
-    shown = capsys.readouterr().err
-    assert shown.count("skipped: ") == 10
-    assert "12 rows skipped (bad rows)" in shown
-    assert "1 rows skipped (as published)" in shown
+    printed = capsys.readouterr().err
+    assert printed.count("skipped: ") == 10
+    assert "12 rows skipped (bad rows)" in printed
+    assert "1 rows skipped (as published)" in printed
 
 
 def test_files_of_splits(tmp_path, write):

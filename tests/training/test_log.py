@@ -3,7 +3,7 @@ import json
 from bert_tf.training import log
 
 
-def test_log_drops_what_came_after_the_checkpoint_and_half_lines(tmp_path):
+def test_log_drops_lines_after_the_checkpoint_and_incomplete_lines(tmp_path):
     metrics = log.MetricsLog(str(tmp_path), 0)
     for step in (1, 2, 3):
         metrics.write("train", step, {"loss": step / 2})

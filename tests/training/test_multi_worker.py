@@ -1,4 +1,4 @@
-"""MultiWorkerMirroredStrategy with two real processes on the loopback interface."""
+"""Tests MultiWorkerMirroredStrategy with two real processes on the loopback interface."""
 
 import json
 import signal
@@ -40,15 +40,15 @@ def start_workers(command):
     ]
 
 
-def finish(workers, expect=0, says=""):
+def finish(workers, expect=0, expected_text=""):
     for worker in workers:
         output, _ = worker.communicate(timeout=240)
         assert worker.returncode == expect, output[-3000:]
-        assert says in output
+        assert expected_text in output
 
 
-def step_reached(folder, after=0):
-    """The step of a run's newest checkpoint, once it is later than another."""
+def wait_for_step(folder, after=0):
+    """Waits for a checkpoint of a later step than `after`, and returns its step."""
     deadline = time.time() + 200
     while time.time() < deadline:
         newest = saver.latest_checkpoint(str(folder))
@@ -63,7 +63,7 @@ def weights(folder):
     return {name: source.read(name) for name in source.shapes}
 
 
-def test_two_workers_equal_one_and_survive_a_kill_and_a_signal(tmp_path):
+def test_two_workers_equal_one_also_after_a_kill_and_a_signal(tmp_path):
     config, vocab = programs.write_model_files(tmp_path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
     steps = {"num_train_steps": 200, "save_checkpoints_steps": 10, "log_steps": 10, "learning_rate": 1e-4}
@@ -71,17 +71,17 @@ def test_two_workers_equal_one_and_survive_a_kill_and_a_signal(tmp_path):
 
     together = [*flags(files, tmp_path / "two", **steps), "--do_train", "--distribution_strategy=multi_worker"]
     workers = start_workers(["run_pretraining.py", *together])
-    step_reached(tmp_path / "two")
-    for worker in workers[::-1]:  # kill -9 of one leaves the other waiting for it; a cluster manager ends that one
+    wait_for_step(tmp_path / "two")
+    for worker in workers[::-1]:  # if only one is killed, the other waits for it, until a cluster manager ends it
         worker.kill()
         worker.communicate()
-    reached = step_reached(tmp_path / "two")
+    reached = wait_for_step(tmp_path / "two")
 
     workers = start_workers(["run_pretraining.py", *together])
-    reached = step_reached(tmp_path / "two", after=reached)
+    reached = wait_for_step(tmp_path / "two", after=reached)
     workers[1].send_signal(signal.SIGTERM)  # both stop after the same step, and the chief saves it
-    finish(workers, expect=1, says="which is saved")
-    assert reached < step_reached(tmp_path / "two") < 200
+    finish(workers, expect=1, expected_text="which is saved")
+    assert reached < wait_for_step(tmp_path / "two") < 200
     finish(start_workers(["run_pretraining.py", *together, "--do_eval"]))
     assert (tmp_path / "two" / "eval_results.txt").exists()
 
@@ -109,7 +109,7 @@ def test_one_process_of_a_cluster_is_the_chief(jobs, chiefs):
     assert found == chiefs
 
 
-def test_cluster_descriptions_that_cannot_be_used(monkeypatch):
+def test_bad_cluster_descriptions_are_refused(monkeypatch):
     cluster = '"cluster": {"worker": ["a:1"]}'
     for text in ("", "{", '{"cluster": {}}', f'{{{cluster}, "task": {{"type": "worker", "index": "x"}}}}'):
         monkeypatch.setenv("TF_CONFIG", text)

@@ -1,4 +1,4 @@
-"""No TPU is at hand: what XLA makes of the training step is read instead, for anything that a TPU refuses."""
+"""Searches XLA's version of the training step for operations that a TPU does not support. No TPU is needed."""
 
 import re
 
@@ -12,8 +12,8 @@ from bert_tf.training.loop import Trainer
 from tests.conftest import tiny_config
 from tests.training.test_training import batch_of, config_for
 
-# Operations of XLA that are compiled for every kind of device. What isn't among them calls out of the compiled program
-# (custom-call, infeed, outfeed, send, recv) or draws random numbers that no seed fixes (rng).
+# Operations that XLA compiles for every kind of device. Others call code outside the compiled program (custom-call,
+# infeed, outfeed, send, recv) or draw random numbers without a seed (rng).
 PORTABLE = {
     name
     for names in (
@@ -28,7 +28,7 @@ PORTABLE = {
 
 
 def compiled_step(**settings):
-    """XLA's text of the very function that the training loop runs in a replica."""
+    """XLA's text of the function that the training loop runs on each replica."""
     config = config_for("unused", **settings)
     strategy = build_strategy(DistributionConfig())
     with strategy.scope():
@@ -41,12 +41,12 @@ def compiled_step(**settings):
     return step.experimental_get_compiler_ir(batch)(stage="hlo")
 
 
-def test_step_holds_nothing_that_a_tpu_refuses(monkeypatch):
-    monkeypatch.setattr(distribution, "emulates_bfloat16", lambda: False)  # whatever this machine does
+def test_step_contains_only_operations_that_a_tpu_supports(monkeypatch):
+    monkeypatch.setattr(distribution, "emulates_bfloat16", lambda: False)  # on every machine that runs the test
     program = compiled_step(dtype="bfloat16")
     operations = set(re.findall(r" = (?:\([^=]*?\)|\S+) ([a-z][a-z0-9-]*)\(", program))
     types = set(re.findall(r"\b(pred|[a-z]+\d+\w*)\[", program))
-    assert {"dot", "rng-bit-generator", "tanh"} <= operations  # the pattern does find them
+    assert {"dot", "rng-bit-generator", "tanh"} <= operations  # the pattern finds operations
     assert operations <= PORTABLE
     assert types <= {"bf16", "f32", "pred", "s32", "s64", "u16", "u32", "u64"}  # no float64, no complex numbers
     assert not re.search(r"\[[^\]]*<=", program), "a dimension isn't static"

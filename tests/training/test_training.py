@@ -64,8 +64,8 @@ def model_for(config, bert_config=None, strategy=None):
         return PretrainingModel(bert_config or tiny_config(num_hidden_layers=1), dtype=DTYPES[config.dtype])
 
 
-def recomputing_gradients_of(options):
-    """Loss and gradients of one batch, with dropout, under some encoder options."""
+def loss_and_gradients(options):
+    """Loss and gradients of one batch, with dropout, for an encoder with the given options."""
     keras.utils.set_random_seed(3)
     model = PretrainingModel(tiny_config(), **options)
     trained = [variable.value for variable in model.trained_variables]
@@ -81,8 +81,8 @@ def recomputing_gradients_of(options):
 
 
 def test_recomputed_gradients_are_the_same():
-    (loss, gradients), graph = recomputing_gradients_of({})
-    (again, recomputed), longer_graph = recomputing_gradients_of({"recompute_gradients": True})
+    (loss, gradients), graph = loss_and_gradients({})
+    (again, recomputed), longer_graph = loss_and_gradients({"recompute_gradients": True})
     assert_close(again, loss, 0)
     for gradient, expected in zip(recomputed, gradients, strict=True):
         assert_close(gradient, expected, 1e-6)
@@ -90,7 +90,9 @@ def test_recomputed_gradients_are_the_same():
     assert softmaxes == [2, 4]
 
 
-def run(config, bert_config=None, strategy=None, data=dataset_from_step, describe=str, boundaries=(), evaluation=None):
+def run(
+    config, bert_config=None, strategy=None, *, data=dataset_from_step, describe=str, boundaries=(), evaluation=None
+):
     strategy = strategy or build_strategy(DistributionConfig())
     model = model_for(config, bert_config, strategy)
     data = TrainingData(data, boundaries, describe)
@@ -104,13 +106,13 @@ def assert_same(ours, expected, atol=0.0):
         assert_close(ours[name], value, atol, name)
 
 
-def test_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(tmp_path):
+def test_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path):
     uninterrupted, _ = run(config_for(tmp_path / "a"))
 
     class Killed(Exception):
         pass
 
-    def dies(start, context):
+    def killed_at_step_5(start, context):
         def change(step, batch):
             if step >= 5:
                 raise Killed
@@ -119,7 +121,7 @@ def test_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(tmp_path):
         return dataset_from_step(start, context, change=change)
 
     with pytest.raises(tf.errors.OpError, match="Killed"):
-        run(config_for(tmp_path / "b"), data=dies)
+        run(config_for(tmp_path / "b"), data=killed_at_step_5)
     assert saver.latest_checkpoint(str(tmp_path / "b")).endswith("model.ckpt-4")
     resumed, _ = run(config_for(tmp_path / "b"))
     assert_same(resumed, uninterrupted)
@@ -129,21 +131,21 @@ def test_resumed_run_repeats_the_uninterrupted_one_bit_for_bit(tmp_path):
     assert steps == [2, 4, 6]
 
 
-def test_a_missing_starting_point_is_noticed_before_anything_else(tmp_path):
+def test_a_missing_init_checkpoint_is_noticed_early(tmp_path):
     with pytest.raises(InputError, match="--init_checkpoint: there is no checkpoint"):
         resume.require_starting_point(str(tmp_path), str(tmp_path / "bert_model.ckpt"))
     saver.CheckpointSaver(str(tmp_path), 1).save(3, {"x": tf.constant(1.0)})
     resume.require_starting_point(str(tmp_path), "not needed any more")
 
 
-def test_finished_run_is_left_alone(tmp_path):
+def test_finished_run_is_not_changed(tmp_path):
     run(config_for(tmp_path))
     before = sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.glob("model.ckpt*"))
     assert run(config_for(tmp_path))[1] == {}
     assert sorted((p.name, p.stat().st_mtime_ns) for p in tmp_path.glob("model.ckpt*")) == before
 
 
-def test_own_checkpoint_goes_before_init_checkpoint(tmp_path):
+def test_own_checkpoint_is_preferred_to_init_checkpoint(tmp_path):
     config = config_for(tmp_path / "run", steps=2)
     other = PretrainingModel(tiny_config(num_hidden_layers=1))
     init = str(tmp_path / "init" / "bert_model.ckpt")
@@ -180,7 +182,7 @@ def test_mirrored_replicas_equal_one_device(tmp_path):
 
 
 def test_xla_step_equals_the_plain_one(tmp_path):
-    bert_config = without_dropout(tiny_config(num_hidden_layers=1))  # XLA's random numbers are others
+    bert_config = without_dropout(tiny_config(num_hidden_layers=1))  # XLA draws other random numbers
     plain, _ = run(config_for(tmp_path / "plain"), bert_config)
     compiled, _ = run(config_for(tmp_path / "compiled", jit_compile=True), bert_config)
     assert_same(compiled, plain, 2e-5)
@@ -214,16 +216,16 @@ def test_float16_skips_steps_that_overflow(tmp_path):
     assert trainer.step == 1
 
 
-def test_float16_stops_where_no_loss_scale_helps(tmp_path):
+def test_float16_stops_if_no_loss_scale_helps(tmp_path):
     config = config_for(tmp_path, dtype="float16", steps=5)
     model = model_for(config)
     loss = model.loss
 
-    def steep(*args):
+    def loss_with_infinite_gradient(*args):
         value, metrics = loss(*args)
         return value + tf.sqrt(0.0 * tf.reduce_sum(model.trained_variables[0].value)), metrics
 
-    model.loss = steep
+    model.loss = loss_with_infinite_gradient
     trainer = Trainer(model, config, build_strategy(DistributionConfig()))
     trainer.loss_scale.scale.assign(2.0)
     batches = iter(dataset_from_step(0))
@@ -243,7 +245,7 @@ def with_nan_at(bad_step):
 
 
 def stop_after(monkeypatch, steps):
-    """Has a run believe, when it asks after so many steps, that a signal came."""
+    """Makes a run believe that a signal came after some steps."""
 
     class Signals(list):
         def __bool__(self):
@@ -254,13 +256,13 @@ def stop_after(monkeypatch, steps):
     monkeypatch.setattr(program, "stop_signals", lambda: contextlib.nullcontext(Signals()))
 
 
-def test_loss_that_is_not_finite_stops_the_run_and_names_step_and_data(tmp_path):
+def test_non_finite_loss_stops_the_run_and_names_step_and_data(tmp_path):
     with pytest.raises(InputError, match=r"step 3 is not finite(.|\n)*Data of that step: shard of 3"):
         run(config_for(tmp_path), data=with_nan_at(3), describe=lambda step: f"shard of {step}")
     assert saver.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-2")
 
 
-def test_a_signal_saves_no_step_that_was_not_finite(tmp_path, monkeypatch):
+def test_a_non_finite_step_is_not_saved_after_a_signal(tmp_path, monkeypatch):
     stop_after(monkeypatch, 4)
     config = config_for(tmp_path, steps=10, save_checkpoints_steps=10, log_steps=10)
     with pytest.raises(InputError, match=r"step 2 is not finite"):
@@ -268,13 +270,13 @@ def test_a_signal_saves_no_step_that_was_not_finite(tmp_path, monkeypatch):
     assert saver.latest_checkpoint(str(tmp_path)) is None
 
 
-def test_a_full_disk_stops_the_run_with_its_checkpoint_intact(tmp_path, monkeypatch):
+def test_a_full_disk_stops_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatch):
     def write(self, kind, step, values):
         if step == 4:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(log.MetricsLog, "write", write)
-    with pytest.raises(InputError, match=r"can't be written to .*No space left on device.*make room"):
+    with pytest.raises(InputError, match=r"can't be written to .*No space left on device.*Free some disk space"):
         run(config_for(tmp_path))
     assert int(checkpoints.open_checkpoint(str(tmp_path)).read("global_step")) == 2
 
@@ -302,7 +304,7 @@ def test_a_stopped_run_loses_no_line_and_no_evaluation(tmp_path, monkeypatch, st
     with pytest.raises(SystemExit, match=f"after step {stops_after}"):
         run(config_for(tmp_path, save_checkpoints_steps=3), evaluation=evaluation)
     monkeypatch.undo()
-    for _ in range(2):  # once more when all is done
+    for _ in range(2):  # the second time after the run has finished
         run(config_for(tmp_path, save_checkpoints_steps=3), evaluation=evaluation)
         lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
         assert [(line["step"], line["kind"]) for line in lines] == [
@@ -324,7 +326,7 @@ def test_damaged_data_is_named(tmp_path):
         run(config_for(tmp_path), data=data, describe=lambda step: "a.tfrecord")
 
 
-def test_ids_that_the_model_lacks_are_named(tmp_path):
+def test_ids_outside_the_vocabulary_are_named(tmp_path):
     def change(step, batch):
         if step == 3:
             batch["input_ids"][2, 3] = 77
@@ -392,7 +394,7 @@ def test_metric_means():
         ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max"),
     ],
 )
-def test_settings_that_cannot_be_used(tmp_path, changes, message):
+def test_bad_settings_are_refused(tmp_path, changes, message):
     with pytest.raises(InputError, match=message):
         config_for(tmp_path, **changes)
 

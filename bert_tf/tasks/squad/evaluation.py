@@ -5,11 +5,10 @@ All scores are percentages. The names are those of the official scripts; the eva
 
 import math
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
-from official.nlp.tools import squad_evaluate_v1_1, squad_evaluate_v2_0
-
-from bert_tf.runtime import files
+from bert_tf.runtime import extras, files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.squad.examples import paragraphs, question_name
 from bert_tf.tasks.squad.predictions import SquadPredictions
@@ -29,6 +28,16 @@ def has_answers(articles: Articles) -> bool:
         for _, questions in paragraphs(articles)
         for question in questions
     )
+
+
+def official_evaluator(version_2_with_negative: bool) -> ModuleType:
+    """The official evaluation script of SQuAD 2.0 or 1.1.
+
+    Raises:
+      InputError: if tf-models-official isn't installed.
+    """
+    version = "v2_0" if version_2_with_negative else "v1_1"
+    return extras.require(f"official.nlp.tools.squad_evaluate_{version}", "Evaluating answers to SQuAD")
 
 
 def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_negative: bool) -> dict[str, float]:
@@ -62,7 +71,7 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
             )
     if not questions:
         raise InputError("--predict_file has no questions to evaluate.")
-    results = squad_evaluate_v1_1.evaluate(articles, answers)
+    results = official_evaluator(False).evaluate(articles, answers)
     return {"exact_match": 100.0 * results["exact_match"], "f1": 100.0 * results["final_f1"]}
 
 
@@ -89,12 +98,13 @@ def evaluate_v2(
     if not answered:
         raise InputError("None of the questions of --predict_file was answered: the ids differ.")
     if null_odds is None:
-        results = squad_evaluate_v2_0.evaluate(articles, answered)
+        results = official_evaluator(True).evaluate(articles, answered)
         return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))}
     missing = sorted(answered.keys() - null_odds.keys())
     if missing:
         raise InputError(f"{question_name('null_odds.json', missing[0])} is answered, but has no odds.")
-    results = squad_evaluate_v2_0.evaluate(articles, answered, {qas_id: null_odds[qas_id] for qas_id in answered})
+    odds = {qas_id: null_odds[qas_id] for qas_id in answered}
+    results = official_evaluator(True).evaluate(articles, answered, odds)
     return {name.replace("final_", "best_"): value for name, value in results.items()}
 
 

@@ -23,6 +23,7 @@ from bert_tf.tasks.squad.evaluation import (
     evaluate_v1,
     evaluate_v2,
     has_answers,
+    official_evaluator,
     read_answers,
     read_null_threshold,
     write_null_threshold,
@@ -69,6 +70,12 @@ def train(
         stage.record(flags, num_examples, allow_changes)
         stage.train(run.features(split))
         init_checkpoint = folder
+
+
+def check_evaluator(task: SquadTask) -> None:
+    """Raises an InputError if the answers will have to be evaluated but can't be; best called before any work."""
+    if has_answers(task.articles):
+        official_evaluator(task.config.version_2_with_negative)
 
 
 def predict(run: FinetuningRun, plan: AnswerPlan) -> dict[str, float]:

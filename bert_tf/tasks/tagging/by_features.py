@@ -1,4 +1,4 @@
-"""Named entities by features: the encoder is read once for every word, and a BiLSTM is trained on what it says."""
+"""Feature-based tagging: a frozen encoder computes the features of every word once, and a BiLSTM is trained on them."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.task import TaggingFeatures, TaggingTask
 from bert_tf.tokenization import FullTokenizer
 
-# Windows that are computed together.
+# The number of windows that are computed together.
 _BATCH_SIZE = 32
 
 
@@ -26,9 +26,9 @@ class FeatureBased:
     """The paper's feature-based approach (section 5.3).
 
     Attributes:
-      encoder: what is read.
-      combination: how its layers are put together; see `feature_tagger.COMBINATIONS`.
-      units: of each direction of the BiLSTM.
+      encoder: the frozen encoder, with the layers that are read.
+      combination: how the layers are combined; see `feature_tagger.COMBINATIONS`.
+      units: the number of units in each direction of the BiLSTM.
     """
 
     encoder: FrozenEncoder
@@ -37,14 +37,14 @@ class FeatureBased:
 
 
 class FeatureTaggingTask(TaggingTask):
-    """Entities in sentences, by features.
+    """Feature-based tagging of sentences.
 
-    A word's features are the activations of its first piece, in the window that has the word's tag when the model is
-    fine-tuned. The BiLSTM goes over the words of a sentence.
+    A word's features are the activations of its first piece, in the window in which fine-tuning would predict the
+    word's tag. The sequences of the BiLSTM are the words of a sentence.
 
     Args:
-      paths: see `TaggingTask`, as for the next two and the last.
-      how: what is read, and how the tagger is built.
+      paths: see `TaggingTask`.
+      feature_based: the encoder and the settings of the tagger.
       types: see `TaggingTask`.
       use_documents: see `TaggingTask`.
       on_bad_row: see `TaggingTask`.
@@ -53,29 +53,30 @@ class FeatureTaggingTask(TaggingTask):
     def __init__(
         self,
         paths: Mapping[str, str],
-        how: FeatureBased,
+        feature_based: FeatureBased,
         types: Sequence[str] | None = None,
         use_documents: bool = True,
         on_bad_row: str = "error",
     ) -> None:
         super().__init__(paths, types, use_documents, on_bad_row)
-        self.how = how
+        self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:
-        """What `TaggingTask` has, and what is read."""
+        """Returns the settings of `TaggingTask`, the encoder and the tagger."""
         return super().resume_settings() | {
-            "encoder": self.how.encoder.init_checkpoint,
-            "feature_layers": list(self.how.encoder.layers),
-            "feature_combination": self.how.combination,
-            "bilstm_units": self.how.units,
+            "encoder": self.feature_based.encoder.init_checkpoint,
+            "feature_layers": list(self.feature_based.encoder.layers),
+            "feature_combination": self.feature_based.combination,
+            "bilstm_units": self.feature_based.units,
         }
 
     def featurize(
         self, examples: Sequence[Sentence], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> TaggingFeatures:
-        """A row for each sentence, a token for each word.
+        """Returns features with one row per sentence and one token per word.
 
-        Tokenised in this process, whatever `num_workers` says: from the second split on, TensorFlow has run.
+        All sentences are tokenized in this process, because worker processes can't be started after TensorFlow has run
+        for an earlier split; `num_workers` is not used.
         """
         windows = super().featurize(examples, tokenizer, max_seq_length)
         lengths = windows.sentence_lengths.astype(np.int32)
@@ -89,27 +90,27 @@ class FeatureTaggingTask(TaggingTask):
                 "activations": (self._activations(windows), 0),
             },
             word_windows=np.repeat(np.arange(len(lengths)), lengths),
-            word_places=np.arange(lengths.sum()) - np.repeat(starts, lengths),
+            word_positions=np.arange(lengths.sum()) - np.repeat(starts, lengths),
             sentence_lengths=windows.sentence_lengths,
         )
 
     def _activations(self, windows: TaggingFeatures) -> np.ndarray:
-        """What the encoder says of each word: [words, F, H]."""
-        encoder = self.how.encoder
+        """Returns the encoder's activations of each word: [words, F, H]."""
+        encoder = self.feature_based.encoder
         words = len(windows.word_windows)
-        found = np.zeros((words, len(encoder.layers), encoder.config.hidden_size), np.float32)
-        buckets = feature_sets.bucket_lengths(windows.max_length, few=False)
-        with reporting.progress_bar(len(windows), "read the encoder", unit="window") as bar:
+        activations = np.zeros((words, len(encoder.layers), encoder.config.hidden_size), np.float32)
+        buckets = feature_sets.bucket_lengths(windows.max_length, compiled=False)
+        with reporting.progress_bar(len(windows), "compute features", unit="window") as bar:
             for numbers, batch in feature_sets.batches_by_length(windows, _BATCH_SIZE, buckets):
                 states = encoder.activations(batch)
-                # Words are in the order of their windows.
+                # Words are sorted by their windows.
                 firsts, ends = (np.searchsorted(windows.word_windows, numbers, side) for side in ("left", "right"))
                 for row, (first, end) in enumerate(zip(firsts, ends, strict=True)):
-                    found[first:end] = states[row, windows.word_places[first:end]]
+                    activations[first:end] = states[row, windows.word_positions[first:end]]
                 bar.update(len(numbers))
-        return found
+        return activations
 
     def build_model(self, config: BertConfig, **options) -> FeatureTagger:
-        """The tagger alone; options are of no account, for no encoder is trained."""
-        layers, bilstm = len(self.how.encoder.layers), BiLstmConfig(units=self.how.units)
-        return FeatureTagger(config, layers, len(self.tags), bilstm, self.how.combination)
+        """Returns the tagger without the encoder; the options are not used, because they apply to the encoder."""
+        layers, bilstm = len(self.feature_based.encoder.layers), BiLstmConfig(units=self.feature_based.units)
+        return FeatureTagger(config, layers, len(self.tags), bilstm, self.feature_based.combination)

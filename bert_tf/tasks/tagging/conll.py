@@ -1,10 +1,10 @@
-"""Tagged sentences in columns (CoNLL): a word and its tag on each line, blank lines between sentences.
+"""Tagged sentences in the CoNLL format: a word and its tag on each line, and blank lines between sentences.
 
-Entities are spans of words with a type. Three ways of writing them as tags are read, and written:
+Entities are spans of words with a type. Three schemes of tags can be read and written:
 
     words   Alex  is  in  Los    Angeles
     IOB2    B-PER O   O   B-LOC  I-LOC
-    IOB1    I-PER O   O   I-LOC  I-LOC     (B- only between neighbours of one type)
+    IOB1    I-PER O   O   I-LOC  I-LOC     (B- only directly after an entity of the same type)
     BIOES   S-PER O   O   B-LOC  E-LOC
 """
 
@@ -21,7 +21,7 @@ DOCUMENT_START = "-DOCSTART-"
 Entity = tuple[str, int, int]
 
 _TAG = re.compile(r"O|[BIES]-.+")
-# Not str.split: words may hold other characters that Unicode counts as white space.
+# str.split can't be used, because words may contain other characters that are white space in Unicode.
 _WHITE_SPACE = re.compile(r"[ \t]+")
 
 
@@ -31,12 +31,12 @@ class Sentence:
 
     Attributes:
       path: the file.
-      words: as they stand in the file.
-      tags: as they stand in the file; None where none were read.
-      lines: the number of each word's line, from 1.
-      document: the number of the document, where the file says where documents start; None otherwise.
-      problem: why the sentence can't be used; "" if it can.
-      line: where the problem is, or else the first line.
+      words: the words, as written in the file.
+      tags: the tags, as written in the file; None if tags were not read.
+      lines: the line number of each word, counted from 1.
+      document: the number of the document, if the file marks the starts of documents; None otherwise.
+      problem: the reason why the sentence can't be used; "" if it can be used.
+      line: the line of the problem, or else the first line.
     """
 
     path: str
@@ -53,16 +53,16 @@ class Sentence:
         return f"{self.path}, line {self.line}"
 
     def entities(self) -> list[Entity]:
-        """The entities that the tags stand for, in whatever scheme; one that begins with I- is one all the same."""
+        """Returns the entities of the tags, in any scheme; an entity may begin with I-."""
         return get_entities(list(self.tags))
 
 
 def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
-    """The sentences of a file.
+    """Yields the sentences of a file.
 
-    The first column holds the word, the last one the tag. Columns stand between tabs if the first of them do, and
-    between spaces and tabs otherwise. Lines of white space end a sentence, lines that begin with -DOCSTART- start a
-    document. Comments before a sentence ("# id 17 ...") are passed over.
+    The first column contains the word, and the last one the tag. If the first line of words contains a tab, columns
+    are separated by tabs, otherwise by spaces and tabs. A line of white space ends a sentence, and a line that begins
+    with -DOCSTART- starts a document. Comments before a sentence ("# id 17 ...") are skipped.
 
     Args:
       path: the file.
@@ -72,7 +72,7 @@ def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
       InputError: if the file is missing, empty or not UTF-8.
     """
     document, width, tabs = None, 0, False
-    rows: list[tuple[int, list[str]]] = []  # the words so far: line number, cells
+    rows: list[tuple[int, list[str]]] = []  # line number and cells of each word of the current sentence
     for number, line in enumerate([*_lines(path), ""], start=1):
         line = line.strip(" ") if tabs else line.strip(" \t")
         if line.startswith(DOCUMENT_START) or not line.strip(" \t"):
@@ -91,7 +91,7 @@ def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
 
 
 def _is_comment(line: str) -> bool:
-    """Whether a line is not the word "#" with its columns, but says something of the sentence that follows."""
+    """Returns whether a line is a comment about the following sentence, and not the word "#" with its columns."""
     parts = _WHITE_SPACE.split(line)
     return parts[0].startswith("#") and len(parts) > 2 and not _TAG.fullmatch(parts[-1])
 
@@ -104,9 +104,8 @@ def _lines(path: str) -> list[str]:
 def _sentence(
     path: str, rows: Sequence[tuple[int, list[str]]], width: int, has_tags: bool, document: int | None
 ) -> Sentence:
-    line, problem = next(
-        ((number, found) for number, cells in rows if (found := _problem(cells, width, has_tags))), (rows[0][0], "")
-    )
+    problems = ((number, _problem(cells, width, has_tags)) for number, cells in rows)
+    line, problem = next(((number, text) for number, text in problems if text), (rows[0][0], ""))
     return Sentence(
         path=path,
         words=tuple(cells[0] for _, cells in rows),
@@ -126,15 +125,15 @@ def _problem(cells: Sequence[str], width: int, has_tags: bool) -> str:
     if has_tags and width < 2:
         return "the row has one column, but a word and a tag are expected."
     if has_tags and not _TAG.fullmatch(cells[-1]):
-        return f"the tag is {cells[-1]!r}, but O or a type behind B-, I-, E- or S- is expected."
+        return f"the tag is {cells[-1]!r}, but O, or B-, I-, E- or S- followed by a type, is expected."
     return ""
 
 
 def detect_scheme(sentences: Iterable[Sentence]) -> str:
-    """The scheme that tags were written in: "iob2", "iob1" or "bioes".
+    """Returns the scheme of tags: "iob2", "iob1" or "bioes".
 
-    Tags with I- where an entity begins are IOB1, if B- stands only where IOB1 has it; otherwise they are IOB2 with
-    mistakes.
+    If entities begin with I-, the scheme is IOB1 provided that B- occurs only where IOB1 requires it. Otherwise it is
+    IOB2 with mistakes.
     """
     begins = {"B": False, "I": False, "B after other": False}
     for sentence in sentences:
@@ -152,11 +151,11 @@ def detect_scheme(sentences: Iterable[Sentence]) -> str:
 
 
 def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
-    """Writes entities as the tags of a sentence.
+    """Returns the tags of a sentence's entities.
 
     Args:
-      entities: in order, not overlapping.
-      length: words of the sentence.
+      entities: the entities in order, without overlaps.
+      length: the number of words in the sentence.
       scheme: "iob2", "iob1" or "bioes".
     """
     tags = ["O"] * length
@@ -172,12 +171,12 @@ def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
 
 
 def write_predictions(path: str, source: str, tags: Mapping[int, str]) -> None:
-    """Writes a file again, line by line, with one more column; whole or not at all.
+    """Writes a copy of a file with the predicted tags as an additional column; an incomplete file is never left.
 
     Args:
-      path: the file to write.
-      source: the file that was read.
-      tags: line number -> what is put behind it; other lines stay as they are.
+      path: the new file.
+      source: the file that is copied.
+      tags: line number -> tag that is appended to the line; other lines are copied unchanged.
     """
     with files.replacing(path) as writer:
         for number, line in enumerate(_lines(source), start=1):

@@ -1,4 +1,4 @@
-"""What is exported of taggers, fine-tuned ones and those by features."""
+"""The exportable models of fine-tuned and feature-based taggers."""
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained
@@ -13,7 +13,7 @@ from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
 
 
 def exportable(run: FinishedRun) -> Exportable:
-    """What is exported of a run that learned to tag words."""
+    """Returns the exportable model of a tagging run."""
     if "feature_layers" in run.settings:
         return _exportable_by_features(run)
     model = TokenModel(run.config, _count_tags(run), **run.encoder_options)
@@ -28,16 +28,18 @@ def _exportable_by_features(run: FinishedRun) -> Exportable:
     bilstm = BiLstmConfig(units=settings["bilstm_units"])
     model = FeatureTagger(run.config, len(layers), _count_tags(run), bilstm, settings["feature_combination"])
     run.restore(model)
-    source = f"--model_dir: {run.folder} reads features of the model that was --init_checkpoint"
+    source = f"--model_dir: the tagger in {run.folder} needs the features of its --init_checkpoint"
     encoder, summary = pretrained.restored_encoder(
         run.config, checkpoints.open_checkpoint(settings["encoder"], source), source
     )
     say(str(summary))
     frozen = InferenceEncoder(encoder, run.export_config.dtype)
-    served = ServedFeatureTagger(frozen, layers, model, run.tokenizer, run.labels, run.max_seq_length)
+    served = ServedFeatureTagger(
+        frozen, layers, model, run.tokenizer, types=run.labels, max_seq_length=run.max_seq_length
+    )
     return Exportable(served, None)
 
 
 def _count_tags(run: FinishedRun) -> int:
-    """O, and B- and I- of each type."""
+    """Returns the number of classes: O, and B- and I- of each type."""
     return 2 * len(run.labels) + 1

@@ -1,6 +1,6 @@
-"""Tagging by features: a BiLSTM over activations of an encoder that stays as it is (paper, section 5.3, Table 7).
+"""The model of feature-based tagging: a BiLSTM on the activations of a frozen encoder (paper, section 5.3, Table 7).
 
-Axis letters: B batch, T words, F layers whose activations are read, H hidden, C classes.
+Axis letters: B batch, T words, F layers of the encoder that are read, H hidden, C classes.
 """
 
 import keras
@@ -12,19 +12,19 @@ from bert_tf.model.bilstm import BiLstm, BiLstmConfig
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.training.contract import Batch
 
-# How the layers' activations are put together.
+# How the activations of the layers are combined.
 COMBINATIONS = ("concat", "weighted_sum")
 
 
 class FeatureTagger(TokenClassifier):
-    """A class for each word, from activations of the word's first piece.
+    """Predicts a class for each word, from the activations of the word's first piece.
 
     Args:
-      config: of the encoder that they come from.
+      config: the encoder's config.
       num_layers: F.
       outputs: C.
-      bilstm: sizes of the BiLSTM.
-      combination: one of `COMBINATIONS`; the weights of a sum are learned, a number for each layer.
+      bilstm: the sizes of the BiLSTM.
+      combination: one of `COMBINATIONS`; "weighted_sum" learns one weight for each layer.
     """
 
     def __init__(
@@ -56,5 +56,5 @@ class FeatureTagger(TokenClassifier):
         return tf.reshape(logits, [sizes[0], sizes[1], self.head.outputs])
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """Floating-point operations of a training step's products, those of the output layer left out."""
+        """Floating-point operations of a training step's matrix products, without those of the output layer."""
         return 3.0 * self.bilstm.flops(batch["input_mask"])

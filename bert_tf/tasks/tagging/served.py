@@ -1,7 +1,7 @@
-"""Served tagging: from raw text, or words, to a tag for each word and the entities' places.
+"""The served model of a fine-tuned tagger: from raw text, or words, to the tags of the words and the entities.
 
-A word's tag is that of its first piece; a text longer than the model is seen in several windows: what `tasks.tagging`
-does to a file's sentences, done inside a graph.
+A word's tag is that of its first piece, and a text that is too long for the model is split into several windows. This
+is the same as in `tagging.task`, computed inside a graph.
 
 Axis letters: B texts, W words of all texts, P pieces of all texts, S windows of all texts, E entities of all texts,
 n tokens of all windows.
@@ -21,30 +21,30 @@ from bert_tf.serving.reader import TEXT_LISTS, TEXTS, Signature, ids_signature, 
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
 
-# What stands at the ends of words without being part of them: marks of sentences, quotes and brackets.
+# Punctuation, quotes and brackets, which do not belong to a word at its start or end.
 _EDGE_MARKS = r"[.,;:!?¿¡…。、，；：！？\"'\p{Pi}\p{Pf}\p{Ps}\p{Pe}]"
-# White space as Python's `str.split` sees it, as far as it can stand in a text.
+# The same white space as in Python's `str.split`.
 _SPACES = r"[\s\v\x1c-\x1f\x{85}\p{Z}]"
-_NOWHERE = -1
+_NO_POSITION = -1
 
 
 class _Entities(NamedTuple):
-    """Entities of a batch of texts; [B, (entities)] each: type, number of the first word, and of the one behind."""
+    """Entities of a batch of texts [B, (entities)]: types, and the words [first_words, end_words) by their numbers."""
 
     types: tf.RaggedTensor
     first_words: tf.RaggedTensor
-    behind: tf.RaggedTensor
+    end_words: tf.RaggedTensor
 
 
 class ServedTagger(tf.Module):
-    """Finds entities.
+    """Tags words, and finds entities.
 
     Args:
-      encoder: the model.
-      head: its output layer.
-      tokenizer: of the model.
-      types: the types of entities; the classes are O, and B- and I- of each.
-      max_seq_length: longer texts are seen in several windows.
+      encoder: the encoder.
+      head: the output layer.
+      tokenizer: the model's tokenizer.
+      types: the types of entities; the classes are O, and B- and I- of each type.
+      max_seq_length: longer texts are split into several windows.
     """
 
     def __init__(
@@ -66,13 +66,16 @@ class ServedTagger(tf.Module):
         self._room = max_seq_length - 2
 
     def signatures(self) -> dict[str, Signature]:
-        """`serving_default`: text_a [B]; `words`: words [B, W], "" behind the last; `ids`: as everywhere, [B, T].
+        """Returns the signatures.
 
-        From a text, whose words end at white space, and at marks of sentences, quotes and brackets at their edges:
-        `tokens`, `tags`, `token_starts` and `token_ends` [B, W], of which the first `num_tokens` [B] are meant, and
-        `entities` (their texts), `entity_types`, `entity_starts` and `entity_ends` [B, E], of which the first
-        `num_entities` [B] are. Places are characters [start, end), counted in code points. From words: `tags` [B, W],
-        and the entities' types and places, which are numbers of words. From ids: `logits` [B, T, C].
+        - `serving_default` takes text_a [B]. Words are separated by white space; punctuation, quotes and brackets at
+          the start or end of a word are words of their own. It returns `tokens` (the words), `tags`, `token_starts` and
+          `token_ends` [B, W], padded after the first `num_tokens` [B], and `entities` (their texts), `entity_types`,
+          `entity_starts` and `entity_ends` [B, E], padded after the first `num_entities` [B]. Starts and ends are
+          positions of characters [start, end), counted in code points.
+        - `words` takes words [B, W], padded with "". It returns `num_tokens`, `tags`, `num_entities`, `entity_types`,
+          `entity_starts` and `entity_ends`, where starts and ends are numbers of words.
+        - `ids` takes input_ids, input_mask and segment_ids [B, T], and returns `logits` [B, T, C].
         """
         return {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
@@ -89,7 +92,7 @@ class ServedTagger(tf.Module):
 
     def _from_words(self, words: tf.Tensor) -> dict[str, tf.Tensor]:
         lengths = tf.reduce_sum(tf.cast(tf.strings.length(words) > 0, tf.int64), axis=1)
-        message = 'words must have "" behind the last word of each text only.'
+        message = 'words must have "" only after the last word of each text.'
         tf.debugging.Assert(tf.reduce_all(tf.sequence_mask(lengths, tf.shape(words)[1]) == (words != "")), [message])
         rows = tf.RaggedTensor.from_tensor(words, lengths)
         tag_ids = self._tag_ids(rows)
@@ -99,8 +102,8 @@ class ServedTagger(tf.Module):
             "tags": _dense(self._names(tag_ids), ""),
             "num_entities": entities.types.row_lengths(),
             "entity_types": _dense(entities.types, ""),
-            "entity_starts": _dense(entities.first_words, _NOWHERE),
-            "entity_ends": _dense(entities.behind, _NOWHERE),
+            "entity_starts": _dense(entities.first_words, _NO_POSITION),
+            "entity_ends": _dense(entities.end_words, _NO_POSITION),
         }
 
     def _from_texts(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -109,78 +112,78 @@ class ServedTagger(tf.Module):
         tag_ids = self._tag_ids(words)
         entities = self._entities(tag_ids)
         to_characters = _CharacterCounter(texts)
-        first_bytes = _of_words(starts, entities.first_words)
-        behind = _of_words(ends, entities.behind - 1)
+        first_bytes = _gather_words(starts, entities.first_words)
+        end_bytes = _gather_words(ends, entities.end_words - 1)
         entity_texts = entities.types.with_flat_values(
             tf.strings.substr(
                 tf.gather(texts, entities.types.value_rowids()),
                 first_bytes.flat_values,
-                (behind - first_bytes).flat_values,
+                (end_bytes - first_bytes).flat_values,
             )
         )
         return {
             "num_tokens": words.row_lengths(),
             "tokens": _dense(words, ""),
             "tags": _dense(self._names(tag_ids), ""),
-            "token_starts": _dense(to_characters(starts), _NOWHERE),
-            "token_ends": _dense(to_characters(ends), _NOWHERE),
+            "token_starts": _dense(to_characters(starts), _NO_POSITION),
+            "token_ends": _dense(to_characters(ends), _NO_POSITION),
             "num_entities": entities.types.row_lengths(),
             "entities": _dense(entity_texts, ""),
             "entity_types": _dense(entities.types, ""),
-            "entity_starts": _dense(to_characters(first_bytes), _NOWHERE),
-            "entity_ends": _dense(to_characters(behind), _NOWHERE),
+            "entity_starts": _dense(to_characters(first_bytes), _NO_POSITION),
+            "entity_ends": _dense(to_characters(end_bytes), _NO_POSITION),
         }
 
     def _names(self, tag_ids: tf.RaggedTensor) -> tf.RaggedTensor:
         return tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
 
     def _token_values(self, batch: TokenBatch) -> tf.Tensor:
-        """Sequences -> what words are judged by, [n, `_value_width`]: the logits [n, C]."""
+        """Sequences -> the values of all tokens, [n, `_value_width`]; here the logits [n, C]."""
         return self._output(self._encoder.token_states(batch))
 
     def _word_logits(self, values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """The words' values [W, `_value_width`], and how many words each text has [B] -> the logits [W, C]."""
+        """The words' values [W, `_value_width`], and the number of words in each text [B] -> the logits [W, C]."""
         return values
 
     def _tag_ids(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Words [B, (words)] -> their classes, [B, (words)] int32; the windows are those of `tasks.tagging`."""
+        """Words [B, (words)] -> their classes [B, (words)], int32; for the windows see `tagging.task.windows`."""
         pieces = self._tokenizer.tokenize(words.flat_values)  # [W, (pieces)]
-        is_bare = pieces.row_lengths() == 0
+        is_empty = pieces.row_lengths() == 0
         unknown = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.math.count_nonzero(is_bare)], self._unk), tf.cast(is_bare, tf.int64), validate=False
+            tf.fill([tf.math.count_nonzero(is_empty)], self._unk), tf.cast(is_empty, tf.int64), validate=False
         )
         pieces = tf.concat([pieces, unknown], axis=1)
         first_word = words.row_splits
-        first_piece = tf.gather(pieces.row_splits, first_word)  # [B + 1], of each text
+        first_piece = tf.gather(pieces.row_splits, first_word)  # [B + 1], the first piece of each text
         begins, lengths = first_piece[:-1], first_piece[1:] - first_piece[:-1]
         step = tf.where(lengths <= self._room, tf.maximum(lengths, 1), max(1, self._room // 2))
         windows = (lengths + step - 1) // step  # [B]
 
-        def of_windows(values: tf.Tensor) -> tf.Tensor:  # [B] -> [S]
+        def per_window(values: tf.Tensor) -> tf.Tensor:  # [B] -> [S]
             return tf.repeat(values, windows)
 
-        part_start = tf.ragged.range(windows).flat_values * of_windows(step)
-        stop = of_windows(lengths)
-        around = self._room - (tf.minimum(part_start + of_windows(step), stop) - part_start)
-        begin = tf.maximum(tf.minimum(part_start - around // 2, stop - self._room), 0)
+        part_start = tf.ragged.range(windows).flat_values * per_window(step)
+        stop = per_window(lengths)
+        context = self._room - (tf.minimum(part_start + per_window(step), stop) - part_start)
+        begin = tf.maximum(tf.minimum(part_start - context // 2, stop - self._room), 0)
         end = tf.minimum(begin + self._room, stop)
-        shown = tf.ragged.range(of_windows(begins) + begin, of_windows(begins) + end)
-        text = shown.with_flat_values(tf.gather(pieces.flat_values, shown.flat_values))
+        indices = tf.ragged.range(per_window(begins) + begin, per_window(begins) + end)
+        text = indices.with_flat_values(tf.gather(pieces.flat_values, indices.flat_values))
         cls, sep = (tf.fill([tf.size(begin), 1], token) for token in (self._cls, self._sep))
         ids = tf.concat([cls, text, sep], axis=1)
         zeros = tf.zeros_like(ids.flat_values)
         batch = TokenBatch(ids.flat_values, zeros, zeros + 1, tf.cast(ids.row_lengths(), tf.int32))
-        place = pieces.row_starts() - tf.gather(begins, words.value_rowids())  # [W] in the word's text
-        window = place // tf.gather(step, words.value_rowids())
+        position = pieces.row_starts() - tf.gather(begins, words.value_rowids())  # [W] in the word's text
+        window = position // tf.gather(step, words.value_rowids())
         window += tf.gather(tf.cumsum(windows, exclusive=True), words.value_rowids())
-        token = tf.gather(ids.row_starts(), window) + 1 + place - tf.gather(begin, window)  # in ascending order
+        token = tf.gather(ids.row_starts(), window) + 1 + position - tf.gather(begin, window)  # in ascending order
         is_word = tf.scatter_nd(token[:, tf.newaxis], tf.ones_like(token, tf.bool), tf.shape(zeros, token.dtype))
         values = in_parts(self._token_values, batch, self._value_width, is_word)
         logits = self._word_logits(values, words.row_lengths())
         return words.with_flat_values(tf.argmax(logits, axis=-1, output_type=tf.int32))
 
     def _entities(self, tag_ids: tf.RaggedTensor) -> _Entities:
-        """Classes [B, (words)] -> entities; as seqeval reads IOB2, I- without anything to continue begins one."""
+        """Classes [B, (words)] -> entities; as in seqeval, I- begins an entity if there is none to continue."""
         tags, row = tag_ids.flat_values, tag_ids.value_rowids()
         kind = (tags + 1) // 2  # 0 for O
         is_inside = (tags > 0) & (tags % 2 == 0)
@@ -190,7 +193,7 @@ class ServedTagger(tf.Module):
         first = tf.where((kind > 0) & ~continues)[:, 0]  # [E]
         number = tf.range(tf.size(tags, out_type=tf.int64))
         breaks = tf.concat([tf.boolean_mask(number, ~continues), tf.shape(tags, out_type=tf.int64)], axis=0)
-        behind = tf.gather(breaks, tf.searchsorted(breaks, first, side="right"))
+        end = tf.gather(breaks, tf.searchsorted(breaks, first, side="right"))
         first_of_row = tf.gather(tag_ids.row_starts(), tf.gather(row, first))
         counts = tf.math.bincount(
             tf.cast(tf.gather(row, first), tf.int32), minlength=tf.cast(tag_ids.nrows(), tf.int32)
@@ -200,13 +203,14 @@ class ServedTagger(tf.Module):
             return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
 
         types = tf.gather(self._types, tf.gather(kind, first) - 1)
-        return _Entities(rows(types), rows(first - first_of_row), rows(behind - first_of_row))
+        return _Entities(rows(types), rows(first - first_of_row), rows(end - first_of_row))
 
 
 def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-    """Texts [B] -> words [B, (words)], and the bytes [start, end) of each.
+    """Texts [B] -> words [B, (words)], and the byte positions [start, end) of each.
 
-    Marks at the edges of what stands between white space are words of their own; those inside belong to the word.
+    Texts are first split into chunks at white space. Punctuation, quotes and brackets at the start or end of a chunk
+    are words of their own; those inside belong to the word.
     """
     parts, starts, ends = tf_text.regex_split_with_offsets(texts, f"{_SPACES}|{_EDGE_MARKS}", _EDGE_MARKS)
     row, start, end = parts.value_rowids(), starts.flat_values, ends.flat_values
@@ -215,7 +219,7 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
     number = tf.range(tf.size(start))
     chunk = tf.cumsum(tf.cast(~touches, tf.int32)) - 1
     chunks = tf.reduce_max(tf.concat([chunk, [-1]], axis=0)) + 1
-    # In each chunk without white space, what lies between its first and its last part that is no mark.
+    # The word of a chunk extends from its first to its last part that is not a mark.
     first = tf.math.unsorted_segment_min(tf.where(is_mark, number.dtype.max, number), chunk, chunks)
     last = tf.math.unsorted_segment_max(tf.where(is_mark, -1, number), chunk, chunks)
     joins_last = (number > tf.gather(first, chunk)) & (number <= tf.gather(last, chunk))
@@ -234,24 +238,24 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
 
 
 class _CharacterCounter:
-    """Turns places in bytes, [B, (places)], into places in code points."""
+    """Converts byte positions [B, (positions)] to positions of code points."""
 
     def __init__(self, texts: tf.Tensor) -> None:
-        closed = tf.strings.join([texts, "\n"])  # so that the end of a text is the beginning of a character
+        closed = tf.strings.join([texts, "\n"])  # the end of a text becomes the start of a character
         self._begins = tf.strings.unicode_decode_with_offsets(closed, "UTF-8")[1]
 
-    def __call__(self, places: tf.RaggedTensor) -> tf.RaggedTensor:
-        # Bytes of all texts, end to end.
-        behind = tf.cumsum(self._begins[:, -1:].flat_values + 1)
-        text_start = tf.concat([[0], behind], axis=0)
+    def __call__(self, positions: tf.RaggedTensor) -> tf.RaggedTensor:
+        # The bytes of all texts are numbered consecutively.
+        text_end = tf.cumsum(self._begins[:, -1:].flat_values + 1)
+        text_start = tf.concat([[0], text_end], axis=0)
         begins = self._begins.flat_values + tf.gather(text_start, self._begins.value_rowids())
-        place = places.flat_values + tf.gather(text_start, places.value_rowids())
-        character = tf.searchsorted(begins, place, out_type=tf.int64)
-        return places.with_flat_values(character - tf.gather(self._begins.row_starts(), places.value_rowids()))
+        position = positions.flat_values + tf.gather(text_start, positions.value_rowids())
+        character = tf.searchsorted(begins, position, out_type=tf.int64)
+        return positions.with_flat_values(character - tf.gather(self._begins.row_starts(), positions.value_rowids()))
 
 
-def _of_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.RaggedTensor:
-    """What belongs to some words: values [B, (words)], numbers of words [B, (numbers)] -> [B, (numbers)]."""
+def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Values of all words [B, (words)], numbers of some words [B, (numbers)] -> their values [B, (numbers)]."""
     row_starts = tf.gather(values.row_starts(), numbers.value_rowids())
     return numbers.with_flat_values(tf.gather(values.flat_values, row_starts + numbers.flat_values))
 

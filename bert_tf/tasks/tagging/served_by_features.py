@@ -1,4 +1,4 @@
-"""Served tagging by features: a BiLSTM over the words, of which a frozen encoder says what each is (see `tagger`).
+"""The served model of a feature-based tagger: a frozen encoder, and a BiLSTM over the words (see `served`).
 
 Axis letters: B texts, W words of all texts, F layers that are read, H hidden, C classes, T tokens of the longest
 sequence, n tokens of all sequences.
@@ -19,18 +19,18 @@ from bert_tf.tokenization import FullTokenizer
 
 
 class ServedFeatureTagger(ServedTagger):
-    """Finds entities by features, as `tasks.tagging_by_features` does.
+    """Tags words and finds entities with the same features as `tagging.by_features`.
 
-    Its signatures are those of `ServedTagger`, but `ids` takes `first_pieces` [B, T] besides, 1 for the first piece of
-    each word, since ids alone don't say which these are; the logits of all other pieces are zeros.
+    It has the signatures of `ServedTagger`, but `ids` also takes `first_pieces` [B, T], which are 1 for the first piece
+    of each word, because ids alone do not show where words begin. The logits of all other pieces are zeros.
 
     Args:
-      encoder: the model that is read.
-      layers: which of its layers are: numbers, or "embeddings".
-      tagger: what was trained on them.
-      tokenizer: of the model.
-      types: see `ServedTagger`, as for the last.
-      max_seq_length: longer texts are read in several windows; the BiLSTM goes over all words of a text.
+      encoder: the frozen encoder.
+      layers: the layers that are read: numbers, or "embeddings".
+      tagger: the tagger that was trained on these layers.
+      tokenizer: the model's tokenizer.
+      types: see `ServedTagger`.
+      max_seq_length: longer texts are split into several windows; the BiLSTM's sequence is always the whole text.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class ServedFeatureTagger(ServedTagger):
         layers: Sequence[int | str],
         tagger: FeatureTagger,
         tokenizer: FullTokenizer,
+        *,
         types: Sequence[str],
         max_seq_length: int,
     ) -> None:
@@ -69,7 +70,7 @@ class ServedFeatureTagger(ServedTagger):
         return {"logits": batch.padded(tf.scatter_nd(tf.where(is_word), logits, shape), 0, length)}
 
     def _token_values(self, batch: TokenBatch) -> tf.Tensor:
-        """Sequences -> the activations, put together: [n, F*H], or [n, H] if they are summed."""
+        """Sequences -> the combined activations of the layers: [n, F*H], or [n, H] if they are summed."""
         states = self._encoder.states(batch)
         read = [tf.cast(states[place], tf.float32) for place in self._places]
         if self._layer_weights is None:

@@ -1,8 +1,8 @@
-"""Named entities, and other spans of words: a tag for each word (paper, section 5.3).
+"""Named entities and other tags of words, by fine-tuning (paper, section 5.3).
 
-As in the paper, a word's first piece gets the word's tag, the other pieces get none, and a sentence is seen with as
-much of its document as fits. A word keeps its tag whatever the length: a sentence longer than the model is spread over
-several windows.
+As in the paper, the first piece of a word gets the word's tag and its other pieces get none, and the input contains a
+sentence with as much of its document as fits. A sentence that is too long for the model is split into several windows,
+so that every word has a tag.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from bert_tf.tasks.tagging import conll
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tokenization import FullTokenizer
 
-# Names that published sets, and people, give their files.
+# Usual names of files, and those of published data sets.
 FILE_NAMES = {
     "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
     "dev": ("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa", "emerging.dev.conll"),
@@ -37,44 +37,44 @@ FILE_NAMES = {
 
 @dataclasses.dataclass(frozen=True)
 class TaggingFeatures(FeatureSet):
-    """Windows of tagged text, and where in them each word is.
+    """Windows of tagged text, and the positions of the words in them.
 
     Attributes:
-      word_windows: the window that has a word's tag, for all words of all sentences in order [W].
-      word_places: the place of its first piece in that window [W].
-      sentence_lengths: how many words each sentence has [S].
+      word_windows: the window in which each word has its tag, for all words of all sentences in order [W].
+      word_positions: the position of each word's first piece in that window [W].
+      sentence_lengths: the number of words in each sentence [S].
     """
 
     word_windows: np.ndarray = dataclasses.field(kw_only=True)
-    word_places: np.ndarray = dataclasses.field(kw_only=True)
+    word_positions: np.ndarray = dataclasses.field(kw_only=True)
     sentence_lengths: np.ndarray = dataclasses.field(kw_only=True)
 
-    def of_words(self, values: np.ndarray) -> np.ndarray:
-        """What stands at the words' places: [windows, T] -> [W]."""
-        return values[self.word_windows, self.word_places]
+    def at_words(self, values: np.ndarray) -> np.ndarray:
+        """Selects the values at the words' positions: [windows, T] -> [W]."""
+        return values[self.word_windows, self.word_positions]
 
     def word_values(self, per_token: np.ndarray) -> np.ndarray:
-        """What is stored for the words' first pieces, of something that is stored for every token: [tokens] -> [W]."""
+        """Selects the values of the words' first pieces from an array like `input_ids`: [tokens] -> [W]."""
         starts = np.cumsum(self.lengths) - self.lengths
-        return per_token[starts[self.word_windows] + self.word_places]
+        return per_token[starts[self.word_windows] + self.word_positions]
 
     def word_tag_ids(self) -> np.ndarray:
         """The words' tags [W]."""
         return self.word_values(self.per_token["tag_ids"][0])
 
     def by_sentence(self, values: Sequence) -> list[Sequence]:
-        """Cuts what there is for each word into sentences."""
+        """Splits a sequence with one value per word into sentences."""
         ends = np.cumsum(self.sentence_lengths)
         return [values[end - length : end] for end, length in zip(ends, self.sentence_lengths, strict=True)]
 
 
 class Window(NamedTuple):
-    """A stretch of a text, and the words in it that have their tags there.
+    """A window of a text, and the words that have their tags in it.
 
     Attributes:
-      begin: its first piece.
-      end: the piece behind its last one.
-      words: numbers of words.
+      begin: the number of its first piece.
+      end: the number of the piece after its last one.
+      words: the numbers of the words.
     """
 
     begin: int
@@ -83,17 +83,18 @@ class Window(NamedTuple):
 
 
 def windows(sentence_lengths: Sequence[int], first_pieces: Sequence[int], num_pieces: int, room: int) -> list[Window]:
-    """Windows over a text: for each sentence one, with as much text on both sides as fits.
+    """Returns the windows of a text: one for each sentence, with as much text on both sides as fits.
 
-    A sentence that is too long has several: each for half a window's length of it, with what is around.
+    A sentence that is too long is split into parts of half a window's length. Each part has a window, with as much text
+    on both sides as fits.
 
     Args:
-      sentence_lengths: the words of each sentence.
-      first_pieces: the place of each word's first piece in the text.
-      num_pieces: of the text.
-      room: pieces in a window.
+      sentence_lengths: the number of words in each sentence.
+      first_pieces: the position of each word's first piece in the text.
+      num_pieces: the number of pieces in the text.
+      room: the number of pieces in a window.
     """
-    found: list[Window] = []
+    result: list[Window] = []
     word = 0
     for length in sentence_lengths:
         words = range(word, word + length)
@@ -104,25 +105,25 @@ def windows(sentence_lengths: Sequence[int], first_pieces: Sequence[int], num_pi
         by_part = itertools.groupby(words, key=lambda w, start=start, step=step: (first_pieces[w] - start) // step)
         for part, members in by_part:
             part_start = start + part * step
-            around = room - (min(part_start + step, stop) - part_start)
-            begin = max(0, min(part_start - around // 2, num_pieces - room))
-            found.append(Window(begin, min(begin + room, num_pieces), list(members)))
-    return found
+            context = room - (min(part_start + step, stop) - part_start)
+            begin = max(0, min(part_start - context // 2, num_pieces - room))
+            result.append(Window(begin, min(begin + room, num_pieces), list(members)))
+    return result
 
 
 class TaggingTask:
-    """Entities in sentences.
+    """Tagging of the words of sentences.
 
     Args:
       paths: split ("train", "dev", "test") -> file.
-      types: the types of entities; None to learn them from the training file.
-      use_documents: whether a sentence is seen within its document, where the file says where documents start.
-      on_bad_row: "error" stops at a sentence that can't be used; "skip" counts it.
+      types: the types of entities; None to take them from the training file.
+      use_documents: whether the input of a sentence contains text of its document, if the file marks documents.
+      on_bad_row: "error" stops at a sentence that can't be used; "skip" skips and counts it.
     """
 
     name = "ner"
     selection_metric = "f1"
-    independent = False  # a sentence is seen within its document
+    independent = False  # the input of a sentence contains other sentences of its document
     dev_splits = ("dev",)
     test_splits = ("test",)
 
@@ -148,7 +149,7 @@ class TaggingTask:
 
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
-        """The model's classes: IOB2, whatever the files have."""
+        """The model's classes; their scheme is always IOB2."""
         return ("O", *(f"{prefix}-{kind}" for kind in self.labels for prefix in "BI"))
 
     @functools.cached_property
@@ -157,27 +158,27 @@ class TaggingTask:
 
     @functools.cached_property
     def scheme(self) -> str:
-        """How the training file writes entities, and how predictions are written; IOB2 without a training file."""
+        """The scheme of the training file, which is also used for predictions; IOB2 without a training file."""
         has_training_file = "train" in self.paths and files.exists(self.path("train"))
         return conll.detect_scheme(self.examples("train")) if has_training_file else "iob2"
 
     def path(self, split: str) -> str:
-        """The file of a split."""
+        """Returns the file of a split."""
         return tables.split_file(self.paths, split)
 
     def examples(self, split: str) -> list[Sentence]:
-        """The sentences of a split; those of "test" are read without their tags, if they have any.
+        """Returns the sentences of a split; tags of "test" are not read.
 
         Raises:
-          InputError: if the file is missing or a sentence can't be used; names file and line.
+          InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
         """
         sentences = conll.read_sentences(self.path(split), has_tags=split != "test")
-        # What is learned from the training file is known in it.
-        known = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
+        # Types that are taken from the training file need no check there.
+        known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
         def checked(sentence: Sentence) -> Sentence:
-            for kind, start, _ in sentence.entities() if known is not None else ():
-                if kind not in known:
+            for kind, start, _ in sentence.entities() if known_types is not None else ():
+                if kind not in known_types:
                     raise InputError(
                         f"{sentence.path}, line {sentence.lines[start]}: the entity type {kind!r} is unknown; "
                         f"{', '.join(map(repr, self.labels))} are expected."
@@ -187,23 +188,23 @@ class TaggingTask:
         return tables.convert_rows(sentences, checked, self.path(split), self.on_bad_row)
 
     def resume_settings(self) -> dict[str, Any]:
-        """The types of entities, and what a sentence is seen with."""
+        """Returns the types of entities, and whether documents are used."""
         return {"labels": list(self.labels), "use_documents": self.use_documents}
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
-        """Raises an InputError if there is nothing to find."""
+        """Raises an InputError if there are no entities."""
         if not any(sentence.entities() for sentence in examples):
             raise InputError(f"{self.path('train')}: every tag is O, so there is nothing to learn.")
 
     def featurize(
         self, examples: Sequence[Sentence], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> TaggingFeatures:
-        """A window for each sentence, or several for one that is too long; see `windows`.
+        """Returns features with one window for each sentence, or several if it is too long; see `windows`.
 
         Args:
           examples: the sentences.
-          tokenizer: of the model.
-          max_seq_length: the length of a window, with [CLS] and [SEP].
+          tokenizer: the model's tokenizer.
+          max_seq_length: the length of a window, including [CLS] and [SEP].
           num_workers: see `parallel.map_chunks`.
         """
         unknown = [tokenizer.vocab["[UNK]"]]
@@ -217,7 +218,7 @@ class TaggingTask:
         ids: list[list[int]] = []
         tag_ids: list[np.ndarray] = []
         word_windows: list[int] = []
-        word_places: list[int] = []
+        word_positions: list[int] = []
         for sentences in self._texts(examples):
             words = list(itertools.chain.from_iterable(itertools.islice(encoded, len(sentences))))
             tags = list(itertools.chain.from_iterable(map(self._tag_ids, sentences)))
@@ -225,11 +226,11 @@ class TaggingTask:
             first_pieces = [0, *itertools.accumulate(map(len, words))][:-1]
             lengths = [len(sentence.words) for sentence in sentences]
             for window in windows(lengths, first_pieces, len(pieces), room):
-                places = [first_pieces[word] - window.begin + 1 for word in window.words]
+                positions = [first_pieces[word] - window.begin + 1 for word in window.words]
                 row = np.full(window.end - window.begin + 2, NO_TAG, np.int32)
-                row[places] = [tags[word] for word in window.words]
-                word_windows += [len(ids)] * len(places)
-                word_places += places
+                row[positions] = [tags[word] for word in window.words]
+                word_windows += [len(ids)] * len(positions)
+                word_positions += positions
                 ids.append([cls, *pieces[window.begin : window.end], sep])
                 tag_ids.append(row)
         packed = FeatureSet.from_sequences([(row, [0] * len(row)) for row in ids])
@@ -239,12 +240,12 @@ class TaggingTask:
             packed.first_lengths,
             per_token={"tag_ids": (np.concatenate(tag_ids), NO_TAG)},
             word_windows=np.array(word_windows),
-            word_places=np.array(word_places),
+            word_positions=np.array(word_positions),
             sentence_lengths=np.array([len(sentence.words) for sentence in examples]),
         )
 
     def _texts(self, examples: Sequence[Sentence]) -> Iterator[list[Sentence]]:
-        """What is seen as one text: the sentences of a document, or each sentence for itself."""
+        """Yields the sentences of each text; a text is a document, or a single sentence."""
         for document, sentences in itertools.groupby(examples, key=lambda sentence: sentence.document):
             if document is None or not self.use_documents:
                 yield from ([sentence] for sentence in sentences)
@@ -252,18 +253,18 @@ class TaggingTask:
                 yield list(sentences)
 
     def _tag_ids(self, sentence: Sentence) -> list[int]:
-        """The numbers of a sentence's tags; those of O where it has none."""
+        """Returns the numbers of a sentence's tags; without tags, all words get the number of O."""
         if sentence.tags is None:
             return [0] * len(sentence.words)
         return [self._numbers[tag] for tag in conll.tags_of(sentence.entities(), len(sentence.words), "iob2")]
 
     def build_model(self, config: BertConfig, **options) -> TokenModel:
-        """A class a tag on each token."""
+        """Returns a model with one class per tag for each token."""
         return TokenModel(config, len(self.tags), **options)
 
     def scores(self, outputs: ModelOutputs, features: TaggingFeatures) -> dict[str, float]:
-        """Precision, recall and F1 of entities, over all and by type; the share of right tags; the loss of a word."""
-        predicted, gold = features.of_words(outputs["tags"]), features.word_tag_ids()
+        """Returns precision, recall and F1 of all entities and of each type, the tags' accuracy, and the mean loss."""
+        predicted, gold = features.at_words(outputs["tags"]), features.word_tag_ids()
         tags = np.array(self.tags)
         return {
             **metrics.entity_scores(*([list(row) for row in features.by_sentence(tags[x])] for x in (predicted, gold))),
@@ -272,14 +273,14 @@ class TaggingTask:
         }
 
     def results(self, outputs: ModelOutputs, features: TaggingFeatures, batch_size: int) -> dict[str, float]:
-        """The scores under names like those of the release's eval_results.txt."""
+        """Returns the scores under names like those in the release's eval_results.txt."""
         scores = self.scores(outputs, features)
         return {f"eval_{name}": value for name, value in scores.items()} | {"loss": scores["loss"]}
 
     def confusion(self, outputs: ModelOutputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]]:
-        """How often a word of each type (row) was taken for each (column), and the types with O."""
+        """Returns the counts of words by true type (row) and predicted type (column), and their names with O first."""
         types = np.array([0, *(i for i in range(1, len(self.labels) + 1) for _ in "BI")])
-        rows, columns = types[features.word_tag_ids()], types[features.of_words(outputs["tags"])]
+        rows, columns = types[features.word_tag_ids()], types[features.at_words(outputs["tags"])]
         return confusion_matrix(rows, columns, labels=range(len(self.labels) + 1)), ("O", *self.labels)
 
     def write_predictions(
@@ -289,14 +290,15 @@ class TaggingTask:
         examples: Sequence[Sentence],
         outputs: ModelOutputs,
         features: TaggingFeatures,
+        *,
         release_format: bool = False,
     ) -> list[str]:
-        """Writes the split's file again, with the predicted tag as one more column; see `conll.write_predictions`."""
-        tags = np.array(self.tags)[features.of_words(outputs["tags"])]
-        behind: dict[int, str] = {}
+        """Writes a copy of the split's file with the predicted tags; see `conll.write_predictions`."""
+        tags = np.array(self.tags)[features.at_words(outputs["tags"])]
+        line_tags: dict[int, str] = {}
         for sentence, predicted in zip(examples, features.by_sentence(tags), strict=True):
             written = conll.tags_of(get_entities(list(predicted)), len(sentence.words), self.scheme)
-            behind |= zip(sentence.lines, written, strict=True)
+            line_tags |= zip(sentence.lines, written, strict=True)
         path = os.path.join(output_dir, f"{split}_predictions.conll")
-        conll.write_predictions(path, self.path(split), behind)
+        conll.write_predictions(path, self.path(split), line_tags)
         return [path]

@@ -14,12 +14,11 @@ from data_prep.examples.instances import SegmentRules
 from data_prep.examples.records import ExampleOptions
 from data_prep.examples.reference_order import read_documents, write_reference_examples
 from data_prep.examples.shards import ShardSet
-from tests.conftest import GOLDEN, golden_json, golden_path
+from tests.conftest import golden_json, golden_path
 from tests.data_prep.corpora import records
 from tests.programs import run
 
-INDEX = GOLDEN / "pretraining_data" / "index.json"
-CASES = json.loads(INDEX.read_text())["cases"] if INDEX.exists() else {}
+CASES = golden_json("pretraining_data/index.json")["cases"]
 
 
 def make(folder, case):
@@ -78,7 +77,7 @@ def test_program_makes_cased_examples_of_an_uncased_vocabulary(tmp_path):
 
 def test_training_reads_them(tmp_path):
     name = "edge"
-    case = golden_json("pretraining_data/index.json")["cases"][name]
+    case = CASES[name]
     paths, _ = make(tmp_path, case)
     vocab = str(golden_path("tokenization/vocab.txt"))
     lengths = case["args"]["max_seq_length"], case["args"]["max_predictions_per_seq"]

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import shutil
+import sys
 
 import pytest
 import tensorflow as tf
@@ -319,3 +320,15 @@ def test_usage_errors_name_the_flag(folder, tmp_path):
     output = programs.run("run_squad.py", f"--output_dir={tmp_path}", expect=1)
     assert "error: At least one of --do_train, --do_predict, --interactive and --do_export must be given." in output
     assert "Traceback" not in output
+
+
+def test_answers_are_not_computed_if_they_cannot_be_evaluated(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "official"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "official", None)  # as if it were not installed
+    content = articles(1)
+    known = SquadTask(SquadConfig(), [], write_file(tmp_path, "known.json", content))
+    with pytest.raises(InputError, match=r"needs tf-models-official, which is not installed.*bert-tf\[models\]"):
+        squad_run.check_evaluator(known)
+    del content["data"][0]["paragraphs"][0]["qas"][0]["answers"]
+    squad_run.check_evaluator(SquadTask(SquadConfig(), [], write_file(tmp_path, "unknown.json", content)))

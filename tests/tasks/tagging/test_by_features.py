@@ -25,7 +25,7 @@ SENTENCES = "a O\nbcd B-PER\ne I-PER\n\nf O\nbcd B-PER\na O\n\n"
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """An encoder, and its checkpoint."""
+    """An encoder and its checkpoint."""
     keras.utils.set_random_seed(1)
     encoder = BertEncoder(tiny_config(vocab_size=len(PIECES)))
     path = str(tmp_path_factory.mktemp("pretrained") / "bert_model.ckpt")
@@ -42,10 +42,10 @@ def run_of(write, folder, pretrained, layers="-1,embeddings", units=5):
     task = FeatureTaggingTask(paths, FeatureBased(frozen, units=units))
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     settings = TrainingConfig(str(folder), OptimizerConfig(1e-3, 1, 0), 4)
-    return FinetuningRun(task, encoder.config, tokenizer, 12, settings, DistributionConfig())
+    return FinetuningRun(task, encoder.config, tokenizer, 12, settings, distribution_config=DistributionConfig())
 
 
-def test_a_word_is_what_the_encoder_says_of_its_first_piece(write, tmp_path, pretrained):
+def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_path, pretrained):
     run = run_of(write, tmp_path / "out", pretrained)
     features = run.features("dev")
     assert features.lengths.tolist() == [3, 3]
@@ -60,11 +60,11 @@ def test_a_word_is_what_the_encoder_says_of_its_first_piece(write, tmp_path, pre
     assert [run.task.tags[i] for i in batch["tag_ids"][0, :3]] == ["O", "B-PER", "O"]
 
 
-def test_a_tagger_is_trained_on_them_and_writes_conll(write, tmp_path, pretrained):
-    done = workflow.carry_out(
+def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretrained):
+    results = workflow.carry_out(
         run_of(write, tmp_path / "out", pretrained), WorkflowConfig(True, True, True, [Hyperparameters(4, 3e-2, 20, 1)])
     )
-    assert done["eval"]["dev"]["eval_f1"] == 1.0
+    assert results["eval"]["dev"]["eval_f1"] == 1.0
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
     with pytest.raises(InputError, match="bilstm_units was 5, and is 6 now"):
@@ -74,16 +74,16 @@ def test_a_tagger_is_trained_on_them_and_writes_conll(write, tmp_path, pretraine
         )
 
 
-def test_what_can_not_be_read_is_refused(write, tmp_path, pretrained):
+def test_invalid_settings_are_refused(write, tmp_path, pretrained):
     config = pretrained[0].config
     with pytest.raises(InputError, match="--feature_layers: there is no layer 2 in a model of 2 layers"):
         FrozenEncoder(config, pretrained[1], "2", "--feature_layers")
     with pytest.raises(InputError, match="--feature_layers needs --init_checkpoint"):
         FrozenEncoder(config, None, "-1", "--feature_layers")
-    how = FeatureBased(FrozenEncoder(config, pretrained[1], "-1", "--feature_layers"))
-    with pytest.raises(InputError, match="only --task_name=ner goes by features, not mnli"):
-        DataConfig("mnli", str(tmp_path)).build_task("", do_train=True, feature_based=how)
+    feature_based = FeatureBased(FrozenEncoder(config, pretrained[1], "-1", "--feature_layers"))
+    with pytest.raises(InputError, match="--feature_layers can be used with --task_name=ner only, not with mnli"):
+        DataConfig("mnli", str(tmp_path)).build_task("", do_train=True, feature_based=feature_based)
     write("train.txt", SENTENCES)
-    task = DataConfig("ner", str(tmp_path)).build_task("", do_train=True, feature_based=how)
+    task = DataConfig("ner", str(tmp_path)).build_task("", do_train=True, feature_based=feature_based)
     assert isinstance(task, FeatureTaggingTask)
     assert task.labels == ("PER",)

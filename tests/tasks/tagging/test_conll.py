@@ -22,13 +22,13 @@ def test_four_columns_with_documents(write):
 
 
 def test_two_columns_with_tabs_and_odd_blank_lines(write):
-    sentences = read(write, "a b\tO\nc\tB-x\n\t\nd\tO\r\n \n\n")  # WNUT-17 has a tab on blank lines
+    sentences = read(write, "a b\tO\nc\tB-x\n\t\nd\tO\r\n \n\n")  # WNUT-17's blank lines contain a tab
     assert [s.words for s in sentences] == [("a b", "c"), ("d",)]
     assert sentences[0].tags == ("O", "B-x")
     assert sentences[0].document is None
 
 
-def test_comments_are_not_words_but_a_hash_may_be_one(write):
+def test_comments_are_skipped_but_a_hash_can_be_a_word(write):
     sentences = read(write, "# id 7\tdomain=en\na _ _ O\n# _ _ O\n\n# source: x y\n# _ _ B-X\n")
     assert [s.words for s in sentences] == [("a", "#"), ("#",)]
     assert [s.lines for s in sentences] == [(2, 3), (6,)]
@@ -46,11 +46,11 @@ def test_words_alone_are_enough_to_predict(write):
     [
         ("a O\nb O x\n", "line 2: the row has 3 columns, but the rows before have 2"),
         ("a\nb\n", "line 1: the row has one column, but a word and a tag are expected"),
-        ("a O\nb PER\n", "line 2: the tag is 'PER', but O or a type behind B-, I-, E- or S- is expected"),
+        ("a O\nb PER\n", "line 2: the tag is 'PER', but O, or B-, I-, E- or S- followed by a type, is expected"),
         ("b\tO\n\tO\n", "line 2: the word is empty"),
     ],
 )
-def test_what_is_wrong_with_a_sentence_is_named_with_its_line(write, text, message):
+def test_problems_of_a_sentence_are_reported_with_their_line(write, text, message):
     sentences = read(write, text)
     (problem,) = [f"line {s.line}: {s.problem}" for s in sentences if s.problem]
     assert problem.startswith(message)
@@ -69,7 +69,7 @@ SCHEMES = {
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_schemes_mean_the_same_entities(write, scheme):
+def test_entities_are_the_same_in_all_schemes(write, scheme):
     tags = SCHEMES[scheme].split()
     (sentence,) = read(write, "".join(f"w {tag}\n" for tag in tags))
     assert sentence.entities() == [("A", 0, 1), ("A", 2, 2), ("B", 4, 4), ("A", 5, 5)]
@@ -82,7 +82,7 @@ def test_iob2_with_mistakes_is_not_iob1(write):
     assert conll.detect_scheme(sentences) == "iob2"
 
 
-def test_predictions_stand_behind_the_lines_they_are_for(write, tmp_path):
+def test_predictions_are_appended_to_their_lines(write, tmp_path):
     source = write("a.txt", COLUMNS)
     conll.write_predictions(str(tmp_path / "out"), source, {3: "B-ORG", 4: "O", 6: "O", 7: "O"})
     written = (tmp_path / "out").read_text().split("\n")

@@ -34,7 +34,7 @@ def test_the_loss_is_the_mean_over_words_and_reaches_all_variables():
         assert float(metrics["accuracy"][1]) == 6
 
 
-def test_a_weighted_sum_begins_as_the_mean():
+def test_an_untrained_weighted_sum_is_the_mean():
     batch = batch_of([3])
     model = FeatureTagger(tiny_config(), 3, 5, BiLstmConfig(units=2), "weighted_sum")
     mean = batch | {"activations": np.repeat(batch["activations"].mean(axis=2, keepdims=True), 3, axis=2)}

@@ -33,14 +33,14 @@ def task_of(write, text=IOB1, test=None, **options):
     return TaggingTask(paths, **options)
 
 
-def test_classes_are_iob2_whatever_the_file_has(write):
+def test_classes_are_iob2_for_every_scheme(write):
     task = task_of(write)
     assert task.labels == ("ORG", "PER")
     assert task.tags == ("O", "B-ORG", "I-ORG", "B-PER", "I-PER")
     assert task.scheme == "iob1"
 
 
-def test_the_first_piece_of_a_word_has_its_tag_within_its_document(write, tokenizer):
+def test_the_first_piece_has_the_word_s_tag_and_the_input_contains_the_document(write, tokenizer):
     task = task_of(write)
     features = task.featurize(task.examples("train"), tokenizer, 16)
     batch = features.batch(np.arange(3), 7)
@@ -58,14 +58,14 @@ def test_the_first_piece_of_a_word_has_its_tag_within_its_document(write, tokeni
     assert alone.featurize(alone.examples("train"), tokenizer, 16).lengths.tolist() == [6, 3, 4]
 
 
-def test_words_the_tokenizer_drops_still_have_a_tag(write, tokenizer):
+def test_words_without_pieces_have_a_tag(write, tokenizer):
     task = task_of(write, "\u200b B-X\na O\n")
     features = task.featurize(task.examples("train"), tokenizer, 8)
     assert features.word_tag_ids().tolist() == [1, 0]
     assert features.batch(np.array([0]), 4)["input_ids"][0, 1] == tokenizer.vocab["[UNK]"]
 
 
-def test_a_long_sentence_is_spread_over_windows_and_no_word_is_lost(write, tokenizer):
+def test_a_long_sentence_is_split_into_windows_and_no_word_is_lost(write, tokenizer):
     letters = "abcdefghijklmnopqrstuvwxyz"
     text = "".join(f"{x}{x if x in 'abc' else ''} {'B-X' if i % 3 else 'O'}\n" for i, x in enumerate(letters))
     task = task_of(write, text + "\na O\n")
@@ -73,12 +73,12 @@ def test_a_long_sentence_is_spread_over_windows_and_no_word_is_lost(write, token
     assert features.lengths.max() == 9
     first_pieces = [tokenizer.encode(word)[0] for sentence in task.examples("train") for word in sentence.words]
     batch = features.batch(np.arange(len(features)), 9)
-    assert features.of_words(batch["input_ids"]).tolist() == first_pieces
+    assert features.at_words(batch["input_ids"]).tolist() == first_pieces
     assert (batch["tag_ids"] != NO_TAG).sum() == len(first_pieces)  # each word is trained on once
 
 
 @pytest.mark.parametrize(("lengths", "room"), [((3, 2, 4), 5), ((1, 12, 2), 6), ((2, 2), 100), ((7,), 3)])
-def test_every_window_is_as_wide_as_it_can_be_and_holds_its_words(lengths, room):
+def test_every_window_has_the_greatest_length_and_contains_its_words(lengths, room):
     pieces = sum(lengths)
     found = windows(lengths, range(pieces), pieces, room)
     assert [word for window in found for word in window.words] == list(range(pieces))
@@ -89,9 +89,9 @@ def test_every_window_is_as_wide_as_it_can_be_and_holds_its_words(lengths, room)
 
 
 def outputs_for(features, tag_ids):
-    """What a model would give that finds these tags of all words, in order."""
+    """The outputs of a model that predicts these tags for all words in order."""
     tags = np.zeros((len(features), int(features.lengths.max())), np.int32)
-    tags[features.word_windows, features.word_places] = tag_ids
+    tags[features.word_windows, features.word_positions] = tag_ids
     return {"tags": tags, "loss_sum": np.ones(len(features))}
 
 
@@ -106,7 +106,7 @@ def test_scores_and_confusion_count_entities_and_words(write, tokenizer):
     assert counts.tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 2]]
 
 
-def test_predictions_are_written_beside_the_input_in_its_scheme(write, tokenizer, tmp_path):
+def test_predictions_are_written_in_the_scheme_of_training(write, tokenizer, tmp_path):
     task = task_of(write, test="a\nbcd\n\ne\n")
     examples = task.examples("test")
     features = task.featurize(examples, tokenizer, 16)

@@ -1,0 +1,111 @@
+"""Turns what Python users hold their data in into plain lists of texts and labels."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.runtime.files import InputError
+
+
+def as_list(values: Any, name: str) -> list[Any]:
+    """A list of plain Python values from a list, an array, a pandas object, or a `tf.data.Dataset` without batches.
+
+    Args:
+      values: the data. A row of a table with several columns becomes a tuple.
+      name: how messages call the data.
+
+    Raises:
+      InputError: if it is a single text, or nothing that can be gone through.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InputError(f"{name} is {_shown(values)}, but a list of examples is expected.")
+    if isinstance(values, tf.data.Dataset):
+        values = values.as_numpy_iterator()
+    elif hasattr(values, "itertuples"):  # a pandas.DataFrame
+        rows = values.itertuples(index=False, name=None)
+        values = rows if values.shape[1] > 1 else (row[0] for row in rows)
+    return [_plain(value) for value in values]
+
+
+def with_labels(x: Any, y: Any, name: str) -> tuple[list[Any], list[Any]]:
+    """Examples and their labels, as many of each.
+
+    Args:
+      x: the examples; or a `tf.data.Dataset` of pairs (example, label), if `y` is None.
+      y: their labels.
+      name: how messages call the data.
+
+    Raises:
+      InputError: if there are no labels, or not as many as there are examples, or no examples at all.
+    """
+    if y is None:
+        if not isinstance(x, tf.data.Dataset):
+            raise InputError(f"{name}: labels are needed, but none are given.")
+        pairs = as_list(x, name)
+        if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
+            raise InputError(f"{name}: the data set's elements must be pairs of an example and its label.")
+        x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    examples, labels = as_list(x, name), as_list(y, f"{name}'s labels")
+    if len(examples) != len(labels):
+        raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels.")
+    if not examples:
+        raise InputError(f"{name} has no examples.")
+    return examples, labels
+
+
+def text(value: Any, place: str) -> str:
+    """A text, checked.
+
+    Raises:
+      InputError: if it is something else, or can't be encoded as UTF-8.
+    """
+    if not isinstance(value, str):
+        raise InputError(f"{place} is {_shown(value)}, but a str is expected.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{place} has a lone surrogate at character {error.start}, which no file can hold.") from None
+    return value
+
+
+def text_columns(value: Any, place: str) -> dict[str, str]:
+    """The columns `text` and, for a pair of texts, `text_b`.
+
+    Raises:
+      InputError: if it is neither a text nor a pair of texts.
+    """
+    if isinstance(value, list | tuple):
+        if len(value) != 2:
+            raise InputError(f"{place} has {len(value)} texts, but one text or a pair of texts is expected.")
+        return {"text": text(value[0], place), "text_b": text(value[1], place)}
+    return {"text": text(value, place)}
+
+
+def label(value: Any, place: str) -> str:
+    """A label as the files hold it.
+
+    Raises:
+      InputError: if it is missing, or neither text nor a number.
+    """
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        raise InputError(f"{place} has no label.")
+    if isinstance(value, bool | int | float):
+        return str(value)
+    return text(value, f"the label of {place}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(part) for part in value)
+    return value
+
+
+def _shown(value: Any) -> str:
+    return f"{str(value)[:40]!r} ({type(value).__name__})"

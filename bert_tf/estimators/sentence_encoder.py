@@ -1,0 +1,93 @@
+"""Vectors of texts."""
+
+from typing import Any, Self
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoints import pretrained
+from bert_tf.checkpoints.pretrained import LoadedBert
+from bert_tf.encoder import EncoderOutput
+from bert_tf.estimators import rows
+from bert_tf.finetuning import feature_sets
+from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import sentence_features
+from bert_tf.tasks.sentence_features import InputExample
+
+POOLINGS = ("mean", "max", "cls", "pooled")
+
+
+class Encoder:
+    """Gives a vector for each text or pair of texts.
+
+        encoder = bert_tf.Encoder.from_pretrained("models/bert-base")
+        vectors = encoder.encode(["a text", ("a text", "and a second one")], pooling="mean")
+
+    Args:
+      bert: the model.
+      max_seq_length: longer sequences are cut; by default those with more pieces than the model has positions.
+    """
+
+    def __init__(self, bert: LoadedBert, max_seq_length: int | None = None) -> None:
+        self.bert = bert
+        self.max_seq_length = max_seq_length or bert.config.max_position_embeddings
+        bert.config.check_sequence_length(self.max_seq_length)
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str, *, max_seq_length: int | None = None, do_lower_case: bool | None = None, dtype: str = "float32"
+    ) -> Self:
+        """An encoder with a model's weights; the arguments are those of `bert_tf.load`.
+
+        Raises:
+          InputError: if something is missing, or doesn't fit together.
+        """
+        bert = pretrained.load(path, do_lower_case, dtype)
+        if bert.tokenizer is None:
+            raise InputError(f"from_pretrained(): there is no vocab.txt beside {bert.source.path}.")
+        return cls(bert, max_seq_length)
+
+    def encode(self, x: Any, *, pooling: str = "mean", normalize: bool = False, batch_size: int = 32) -> np.ndarray:
+        """Vectors of texts, [examples, hidden], float32, in the order of the texts.
+
+        Args:
+          x: texts and pairs of texts: a list, an array, a pandas object, or a `tf.data.Dataset`.
+          pooling: "mean" or "max" over the last hidden states of all pieces, [CLS] and [SEP] included; "cls": the last
+            hidden state of [CLS]; "pooled": the output of the pooler, which was trained with next sentence prediction.
+          normalize: divide each vector by its length, so that a product of two vectors is their cosine similarity.
+          batch_size: texts that are encoded together.
+
+        Raises:
+          InputError: if there are no texts, or there is no such pooling.
+        """
+        if pooling not in POOLINGS:
+            raise InputError(f"pooling is {pooling!r}, but one of {', '.join(POOLINGS)} is expected.")
+        examples = []
+        for number, value in enumerate(rows.as_list(x, "x")):
+            columns = rows.text_columns(value, f"text {number}")
+            examples.append(InputExample(str(number), columns["text"], columns.get("text_b")))
+        if not examples:
+            raise InputError("x has no texts.")
+        tokenizer, longest = self.bert.tokenizer, self.max_seq_length
+        packed = [sentence_features.pack_example(example, longest, tokenizer) for example in examples]
+        features = FeatureSet.from_sequences(packed)
+        buckets = feature_sets.bucket_lengths(self.max_seq_length, few=False)
+        vectors = np.zeros((len(examples), self.bert.config.hidden_size), np.float32)
+        for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
+            vectors[numbers] = self._pooled(batch, pooling)[: len(numbers)]
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalize else vectors
+
+    @tf.function(reduce_retracing=True, autograph=False)
+    def _pooled(self, batch: dict[str, tf.Tensor], pooling: str) -> tf.Tensor:
+        output: EncoderOutput = self.bert.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
+        if pooling == "pooled":
+            return tf.cast(output.pooled_output, tf.float32)
+        states = tf.cast(output.sequence_output, tf.float32)
+        if pooling == "cls":
+            return states[:, 0]
+        is_piece = tf.cast(batch["input_mask"], tf.bool)[:, :, tf.newaxis]
+        if pooling == "max":
+            return tf.reduce_max(tf.where(is_piece, states, states.dtype.min), axis=1)
+        weights = tf.cast(is_piece, tf.float32)
+        return tf.reduce_sum(weights * states, axis=1) / tf.reduce_sum(weights, axis=1)

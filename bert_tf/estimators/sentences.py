@@ -1,0 +1,148 @@
+"""Classes, numbers, and choices between endings."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.checkpoints import run_directory
+from bert_tf.estimators import rows
+from bert_tf.estimators.base import Estimator
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks.custom import Columns
+from bert_tf.tasks.table import CUSTOM, DataConfig
+
+
+class _TextEstimator(Estimator):
+    """What reads a text or a pair of texts, and learns from rows with the columns of `run_classifier.py`."""
+
+    _TASK = CUSTOM
+    _PROBLEM = "classification"
+
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+        table = [rows.text_columns(example, f"example {number}") for number, example in enumerate(examples)]
+        single = [number for number, row in enumerate(table) if "text_b" not in row]
+        if single and len(single) != len(table):
+            raise InputError(f"example {single[0]} is one text, but others are pairs; give all of the same kind.")
+        for number, label in enumerate(labels or ()):
+            table[number]["label"] = self._label(label, f"example {number}")
+        return table
+
+    def _label(self, value: Any, place: str) -> Any:
+        return rows.label(value, place)
+
+    def _learned_settings(self, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"text_b_column": "text_b" if "text_b" in table[0] else ""}
+
+    def _data_config(self, folder: str) -> DataConfig:
+        columns = Columns(text_b=self._flags.get("text_b_column", ""))
+        labels = self._labels and [str(label) for label in self._labels]
+        return DataConfig(CUSTOM, folder, columns=columns, problem=self._problem, labels=labels, **self._options())
+
+    @property
+    def _problem(self) -> str:
+        return self._PROBLEM
+
+    def _options(self) -> dict[str, Any]:
+        return {}
+
+
+class Classifier(_TextEstimator):
+    """Classes of texts or of pairs of texts.
+
+    Examples are texts, or pairs of texts (tuples). Labels are texts or whole numbers; with `multi_label=True` each
+    example has a list of them, which may be empty.
+
+        classifier = bert_tf.Classifier.from_pretrained("models/bert-base", labels=["neg", "pos"])
+        classifier.fit(texts, labels, validation_split=0.1)
+        classifier.predict(["A delight from start to end."])
+
+    Settings of `from_pretrained`:
+      multi_label: an example may have any number of labels.
+      class_weights: "balanced", or a dictionary: how much an example of each class counts in the training loss.
+    """
+
+    @classmethod
+    def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        known = {"multi_label": False, "class_weights": ""}
+        super()._checked({name: value for name, value in settings.items() if name not in known})
+        multi_label, weights = ({**known, **settings}[name] for name in known)
+        if isinstance(weights, Mapping):
+            weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
+        return {"problem": "multi_label" if multi_label else "classification", "class_weights": weights}
+
+    @property
+    def _problem(self) -> str:
+        return self._flags.get("problem", "classification")
+
+    def _options(self) -> dict[str, Any]:
+        return {"class_weights": self._flags.get("class_weights", "")}
+
+    def _label(self, value: Any, place: str) -> Any:
+        if self._problem != "multi_label":
+            return super()._label(value, place)
+        if not isinstance(value, list | tuple):
+            raise InputError(
+                f"{place} has the label {value!r}, but with multi_label=True a list of labels is expected."
+            )
+        return [super(Classifier, self)._label(part, place) for part in value]
+
+    @property
+    def labels(self) -> list[str]:
+        """The classes, in the order of the columns of `predict_proba`."""
+        self._check_trained()
+        return run_directory.recorded_labels(self.output_dir)
+
+    def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
+        """The probability of each class, [examples, classes], in the order of `labels`."""
+        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        return self._outputs(task, examples, batch_size)[0]["probabilities"]
+
+    def predict(self, x: Any, *, batch_size: int = 8) -> list[str] | list[list[str]]:
+        """The class of each example; with `multi_label`, the list of those with a probability of at least one half."""
+        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        found = task.predictions(self._outputs(task, examples, batch_size)[0])
+        if self._problem == "multi_label":
+            return [[label for label, chosen in zip(task.labels, row, strict=True) if chosen] for row in found]
+        return [task.labels[number] for number in found]
+
+
+class Regressor(_TextEstimator):
+    """A number for each text or pair of texts; examples as for `Classifier`, labels are numbers."""
+
+    _PROBLEM = "regression"
+
+    def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
+        """The number of each example, [examples]."""
+        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        return self._outputs(task, examples, batch_size)[0]["score"]
+
+
+class MultipleChoice(Estimator):
+    """Which of several endings goes with a prompt (paper, section 4.4).
+
+    Examples are pairs (prompt, list of endings), with as many endings each; labels are numbers of endings.
+    """
+
+    _TASK = "multiple_choice"
+
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+        table = []
+        for number, example in enumerate(examples):
+            place = f"example {number}"
+            if not isinstance(example, list | tuple) or len(example) != 2 or not isinstance(example[1], list | tuple):
+                raise InputError(f"{place} is {str(example)[:60]!r}, but a pair (prompt, list of endings) is expected.")
+            endings = [rows.text(ending, f"ending {i} of {place}") for i, ending in enumerate(example[1])]
+            table.append({"prompt": rows.text(example[0], f"the prompt of {place}"), "endings": endings})
+        for number, label in enumerate(labels or ()):
+            table[number]["label"] = rows.label(label, f"example {number}")
+        return table
+
+    def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
+        """The probability of each ending, [examples, endings]."""
+        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        return self._outputs(task, examples, batch_size)[0]["probabilities"]
+
+    def predict(self, x: Any, *, batch_size: int = 8) -> list[int]:
+        """The number of the best ending of each example."""
+        return np.argmax(self.predict_proba(x, batch_size=batch_size), axis=-1).tolist()

@@ -1,0 +1,57 @@
+"""Tags of words."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.estimators import rows
+from bert_tf.estimators.base import Estimator
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks.table import TAGGING, DataConfig
+
+
+class Tagger(Estimator):
+    """Entities in sentences (paper, section 5.3).
+
+    Examples are lists of words; labels are lists of tags such as "B-PER", "I-PER" and "O", one for each word.
+    `labels` of `from_pretrained` are the types of entities ("PER"), by default those of the training data.
+    """
+
+    _TASK = TAGGING
+    _SUFFIX = ".conll"
+
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+        table = []
+        for number, words in enumerate(examples):
+            place = f"sentence {number}"
+            tags = ["O"] * len(words) if labels is None else labels[number]
+            if not isinstance(words, list | tuple) or not words:
+                raise InputError(f"{place} is {str(words)[:60]!r}, but a list of words is expected.")
+            if len(words) != len(tags):
+                raise InputError(f"{place} has {len(words)} words, but {len(tags)} tags.")
+            for kind, cells in (("word", words), ("tag", tags)):
+                for i, cell in enumerate(cells):
+                    if not rows.text(cell, f"{kind} {i} of {place}") or cell.split() != [cell]:
+                        raise InputError(
+                            f"{kind} {i} of {place} is {cell!r}, but text without white space is expected."
+                        )
+            table.append({"words": words, "tags": tags})
+        return table
+
+    def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
+        with files.replacing(path) as writer:
+            for row in table:
+                writer.writelines(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"], strict=True))
+                writer.write("\n")
+
+    def _data_config(self, folder: str) -> DataConfig:
+        return DataConfig(TAGGING, folder, labels=self._labels)
+
+    def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
+        """The tags of the words of each sentence, in the IOB2 scheme."""
+        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        outputs, features = self._outputs(task, examples, batch_size)
+        tags = np.array(task.tags)[features.of_words(outputs["tags"])]
+        return [list(map(str, sentence)) for sentence in features.by_sentence(tags)]

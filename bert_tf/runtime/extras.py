@@ -1,0 +1,37 @@
+"""Optional packages: each belongs to an extra in pyproject.toml, and is imported only where it is used."""
+
+import importlib
+from types import ModuleType
+
+from bert_tf.runtime.files import InputError
+
+# Top-level module -> the package that brings it, and the extra that brings the package.
+OPTIONAL = {
+    "apache_beam": ("apache-beam", "beam"),
+    "official": ("tf-models-official", "models"),
+    "tf2onnx": ("tf2onnx", "onnx"),
+}
+
+
+def require(module: str, purpose: str) -> ModuleType:
+    """Imports a module of an optional package.
+
+    Args:
+      module: its full name.
+      purpose: a flag or a task that needs it; the error message begins with it.
+
+    Raises:
+      InputError: if the package is not installed.
+    """
+    top_level = module.partition(".")[0]
+    package, extra = OPTIONAL[top_level]
+    try:
+        importlib.import_module(top_level)
+    except ModuleNotFoundError as error:
+        if error.name != top_level:
+            raise
+        raise InputError(
+            f"{purpose} needs {package}, which is not installed. Install it with `pip install 'bert-tf[{extra}]'` "
+            f"(in a checkout of the code: `pip install '.[{extra}]'`)."
+        ) from None
+    return importlib.import_module(module)

@@ -1,0 +1,210 @@
+"""Estimators: the same weights as the programs give, the same folders, and inputs of all kinds."""
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import checkpoints
+from bert_tf.encoder import BertEncoder
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import tables
+from tests import programs
+from tests.conftest import assert_close, tiny_config
+
+GOOD, BAD = ("a fine day", "fine words here"), ("a poor day", "poor words here")
+TEXTS = [*GOOD, *BAD] * 6
+LABELS = ["pos", "pos", "neg", "neg"] * 6
+FIT = {"epochs": 2, "batch_size": 8, "learning_rate": 1e-3}
+# Enough for the tiny model to tell the two kinds of texts apart.
+LEARN = {"epochs": 20, "batch_size": 8, "learning_rate": 5e-3, "evaluate_every": "end"}
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """A folder with a tiny model, of fresh weights, and its vocabulary."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *["a", "fine", "poor", "day", "words", "here"]]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    config = tiny_config(vocab_size=len(pieces))
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    keras.utils.set_random_seed(1)
+    weights = {variable.path: variable.numpy() for variable in BertEncoder(config).variables}
+    checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), weights)
+    return str(folder)
+
+
+def weights_of(folder):
+    source = checkpoints.open_checkpoint(str(folder))
+    return {name: source.read(name) for name in source.shapes}
+
+
+def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_path):
+    classifier = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
+    with pytest.raises(InputError, match="no trained model yet"):
+        classifier.predict(TEXTS)
+    scores = classifier.fit(TEXTS, LABELS, validation_split=0.25, **LEARN)
+    assert scores["eval_accuracy"] == 1.0
+    assert classifier.labels == ["pos", "neg"]
+    assert classifier.predict(TEXTS[:4]) == LABELS[:4]
+    probabilities = classifier.predict_proba(TEXTS[:4])
+    assert_close(probabilities.sum(axis=1), 1, 1e-5)
+    assert classifier.evaluate(TEXTS, LABELS)["accuracy"] == 1.0
+    assert [line["kind"] for line in classifier.history()].count("eval") == 1
+
+    classifier.save(str(tmp_path / "saved"))
+    loaded = bert_tf.Classifier.load(str(tmp_path / "saved"))
+    assert_close(loaded.predict_proba(TEXTS[:4]), probabilities, 0)
+    with pytest.raises(InputError, match="name a new folder"):
+        classifier.save(str(tmp_path / "saved"))
+    loaded.export(str(tmp_path / "exported"))
+    served = bert_tf.export.load(str(tmp_path / "exported"))
+    assert_close(served(text_a=TEXTS[:4])["probabilities"], probabilities, 1e-5)
+
+
+def test_weights_are_those_of_the_program(pretrained, tmp_path):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=str(tmp_path / "ours"))
+    estimator.fit(TEXTS, LABELS, validation_data=(TEXTS[:5], LABELS[:5]), keep_best=True, **FIT)
+    programs.run(
+        "run_classifier.py",
+        "--task_name=custom",
+        f"--data_dir={tmp_path / 'ours' / 'data'}",
+        f"--output_dir={tmp_path / 'theirs'}",
+        f"--init_checkpoint={pretrained}",
+        f"--bert_config_file={pretrained}/bert_config.json",
+        f"--vocab_file={pretrained}/vocab.txt",
+        *("--max_seq_length=16", "--do_train", "--do_eval", "--keep_best"),
+        *("--num_train_epochs=2", "--train_batch_size=8", "--learning_rate=1e-3"),
+    )
+    for part in ("", "best"):
+        ours, theirs = weights_of(tmp_path / "ours" / part), weights_of(tmp_path / "theirs" / part)
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            assert np.array_equal(value, theirs[name]), name
+
+
+def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained, tmp_path):
+    def fit(texts):
+        estimator = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16, output_dir=str(tmp_path))
+        estimator.fit(texts, np.linspace(0, 1, len(texts)), **FIT)
+        return estimator
+
+    first = fit(TEXTS).predict(GOOD)
+    assert first.shape == (2,)
+    assert_close(fit(TEXTS).predict(GOOD), first, 0)
+    with pytest.raises(InputError, match="was trained on other data"):
+        fit([*TEXTS[1:], TEXTS[0]])
+
+
+def test_several_labels_of_pairs(pretrained):
+    estimator = bert_tf.Classifier.from_pretrained(
+        pretrained, labels=["fine", "poor"], multi_label=True, max_seq_length=16
+    )
+    pairs = [(text, "words") for text in TEXTS]
+    labels = [[label for label in ("fine", "poor") if label in text] for text in TEXTS]
+    estimator.fit(pairs, labels, **LEARN)
+    assert estimator.predict(pairs[:4]) == labels[:4]
+
+
+def test_choices(pretrained, tmp_path):
+    examples = [
+        ("a day", [good, bad] if i % 2 else [bad, good]) for i in range(24) for good, bad in [(GOOD[0], BAD[0])]
+    ]
+    right = [0 if i % 2 else 1 for i in range(24)]
+    estimator = bert_tf.MultipleChoice.from_pretrained(pretrained, max_seq_length=16)
+    estimator.fit(examples, right, **LEARN)
+    assert estimator.predict(examples[:4]) == right[:4]
+    estimator.save(str(tmp_path / "saved"))
+    loaded = bert_tf.MultipleChoice.load(str(tmp_path / "saved"))
+    assert loaded.predict(examples[:4]) == right[:4]
+    assert loaded.predict_proba([("a day", [BAD[0], BAD[1], GOOD[0]])]).shape == (1, 3)
+
+
+def test_tags(pretrained, tmp_path):
+    sentences = [text.split() for text in TEXTS]
+    tags = [["B-ADJ" if word in ("fine", "poor") else "O" for word in words] for words in sentences]
+    tagger = bert_tf.Tagger.from_pretrained(pretrained, max_seq_length=16)
+    tagger.fit(sentences, tags, validation_data=(sentences[:4], tags[:4]), **LEARN)
+    assert tagger.predict(sentences[:4]) == tags[:4]
+    assert tagger.evaluate(sentences, tags)["f1"] == 1.0
+    tagger.save(str(tmp_path / "saved"))
+    assert bert_tf.Tagger.load(str(tmp_path / "saved")).predict(sentences[:4]) == tags[:4]
+    with pytest.raises(InputError, match="holds a run of 'ner', not of 'custom'"):
+        bert_tf.Classifier.load(str(tmp_path / "saved"))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
+def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
+    encoder = bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=16)
+    texts = ["day", ("a fine day", "words"), "a fine poor day here words"]
+    vectors = encoder.encode(texts, pooling=pooling, batch_size=3)
+    for text, vector in zip(texts, vectors, strict=True):
+        output = encoder.bert(text)
+        states = output.sequence_output[0].numpy()
+        expected = {
+            "mean": states.mean(axis=0),
+            "max": states.max(axis=0),
+            "cls": states[0],
+            "pooled": output.pooled_output[0].numpy(),
+        }[pooling]
+        assert_close(vector, expected, 1e-5)
+    lengths = np.linalg.norm(encoder.encode(texts, pooling=pooling, normalize=True), axis=1)
+    assert_close(lengths, 1, 1e-6)
+
+
+def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
+    numbers = [label == "pos" for label in LABELS]
+    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, np.array(numbers, np.int64)))
+    inputs = {
+        "list": (TEXTS, [int(number) for number in numbers]),
+        "numpy": (np.array(TEXTS), np.array(numbers, np.int64)),
+        "pandas": (pd.Series(TEXTS), pd.DataFrame({"label": np.array(numbers, np.int64)})),
+        "dataset": (dataset, None),
+    }
+    written = set()
+    for kind, (x, y) in inputs.items():
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
+        table = estimator._table(*bert_tf.estimators.rows.with_labels(x, y, "x"))
+        tables.write_table(str(tmp_path / f"{kind}.jsonl"), table)
+        written.add((tmp_path / f"{kind}.jsonl").read_bytes())
+    assert len(written) == 1
+    pairs = pd.DataFrame({"question": TEXTS, "answer": TEXTS})
+    assert bert_tf.estimators.rows.as_list(pairs, "x") == [(text, text) for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ("one text", ["pos"], "a list of examples is expected"),
+        (TEXTS, LABELS[1:], "24 examples, but 23 labels"),
+        (TEXTS, None, "labels are needed"),
+        ([], [], "no examples"),
+        ([*TEXTS[:3], 5], LABELS[:4], r"example 3 is '5' \(int\)"),
+        ([*TEXTS[:3], ("a", "b", "c")], LABELS[:4], "example 3 has 3 texts"),
+        ([*TEXTS[:3], ("a", "b")], LABELS[:4], "example 0 is one text, but others are pairs"),
+        ([*TEXTS[:3], "\ud800"], LABELS[:4], "example 3 has a lone surrogate"),
+        (TEXTS[:4], [*LABELS[:3], float("nan")], "example 3 has no label"),
+        ([*TEXTS[:3], " "], LABELS[:4], r"train.jsonl, line 4: the text is empty"),
+        (TEXTS[:4], [*LABELS[:3], "other"], "the label 'other' is unknown"),
+    ],
+)
+def test_bad_data_are_named(pretrained, x, y, message):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
+    with pytest.raises(InputError, match=message):
+        estimator.fit(x, y)
+
+
+def test_settings_that_fit_nothing_are_refused(pretrained):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
+    with pytest.raises(InputError, match=r"validation_split is 1\.5"):
+        estimator.fit(TEXTS, LABELS, validation_split=1.5)
+    with pytest.raises(InputError, match="need validation data"):
+        estimator.fit(TEXTS, LABELS, keep_best=True)
+    with pytest.raises(TypeError, match="no setting 'multilabel'"):
+        bert_tf.Classifier.from_pretrained(pretrained, multilabel=True)
+    with pytest.raises(InputError, match="pooling is 'sum'"):
+        bert_tf.Encoder.from_pretrained(pretrained).encode(["a"], pooling="sum")
+    with pytest.raises(AttributeError, match="no attribute 'Klassifier'"):
+        _ = bert_tf.Klassifier

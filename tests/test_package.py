@@ -1,0 +1,222 @@
+"""The package: what its wheel holds, and that it works outside the checkout with nothing but requirements.txt."""
+
+import ast
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import bert_tf
+from bert_tf.runtime import extras
+from bert_tf.runtime.files import InputError
+from tests.conftest import ROOT
+from tests.programs import PIECES
+from tests.test_architecture import imports, name_of
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SOURCES = sorted([*ROOT.glob("*.py"), *ROOT.glob("bert_tf/**/*.py"), *ROOT.glob("data_prep/**/*.py")])
+PROGRAMS = {name_of(path): path for path in SOURCES if '__name__ == "__main__"' in path.read_text()}
+TEXT = "a bad cab\na big bag\nhe had a bead\n\nbe a cad\nhide a face\ndig a ditch\n"
+
+# Imports every module, and shows every program's help, each in a fork because programs define flags of the same names.
+# What isn't installed by requirements.txt can't be imported.
+IN_A_MINIMAL_INSTALL = """
+import contextlib, importlib, importlib.metadata, io, json, os, pkgutil, sys
+
+missing = set(json.loads(sys.argv[1]))
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in missing:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+import bert_tf, data_prep
+from bert_tf.checkpoints import run_directory
+from bert_tf.runtime.files import InputError
+from bert_tf.serving import portable_models
+from bert_tf.tasks.squad import evaluation
+
+commands = importlib.metadata.distribution("bert-tf").entry_points
+elsewhere = {command.module for command in commands} | {"data_prep.preparation_flags", "data_prep.jobs.beam_stages"}
+for package in (bert_tf, data_prep):
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if found.name not in elsewhere:
+            importlib.import_module(found.name)
+
+def printed(command, *arguments):
+    reader, writer = os.pipe()
+    if not os.fork():
+        os.dup2(writer, 1)
+        os.dup2(writer, 2)
+        sys.argv = [command.name, *arguments]
+        command.load()()
+    os.close(writer)
+    os.wait()
+    with open(reader) as output:
+        return output.read()
+
+def error(function, *arguments):
+    try:
+        function(*arguments)
+    except InputError as error:
+        return str(error)
+
+print(json.dumps({
+    "file": bert_tf.__file__,
+    "version": bert_tf.__version__,
+    "git_commit": run_directory.git_commit(),
+    "help": {command.name: printed(command, "--help") for command in commands},
+    "beam": printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c"),
+    "models": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
+    "onnx": error(portable_models.import_tf2onnx),
+}))
+"""
+
+
+def pins(name):
+    """The exact versions of a file of requirements, without those of the files that it includes."""
+    lines = (ROOT / name).read_text().splitlines()
+    return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
+
+
+def outside(target, *command):
+    """Runs a command where the checkout isn't seen, and returns what it prints on standard output."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVERAGE"))}
+    environment |= {"PYTHONPATH": str(target), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=target.parent, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    """A folder with the installed wheel, inside the checkout of another project."""
+    folder = tmp_path_factory.mktemp("package")
+    not_copied = shutil.ignore_patterns(".*", "build", "dist", "runs", "golden", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, folder / "source", ignore=not_copied)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    offline = ["--no-deps", "--no-index"]
+    subprocess.run(
+        [*pip, "wheel", *offline, "--no-build-isolation", f"--wheel-dir={folder}", str(folder / "source")], check=True
+    )
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([*pip, "install", *offline, f"--target={folder / 'site'}", str(wheel)], check=True)
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message=another project"], check=True)
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def minimal(target):
+    """What programs and modules say where only the packages of requirements.txt are installed."""
+    installed = importlib.metadata.packages_distributions()
+    wanted = pins("requirements.txt").keys()
+    missing = [m for m, packages in installed.items() if not wanted & {canonicalize_name(p) for p in packages}]
+    missing = sorted({*missing, *extras.OPTIONAL} - {"bert_tf", "data_prep", *PROGRAMS})
+    return json.loads(outside(target, sys.executable, "-c", IN_A_MINIMAL_INSTALL, json.dumps(missing)))
+
+
+def test_the_wheel_holds_the_packages_and_the_programs_only(target):
+    (distribution,) = importlib.metadata.distributions(path=[str(target)])
+    assert distribution.version == bert_tf.__version__
+    files = {file.parts[0]: file for file in distribution.files if file.suffix == ".py"}
+    assert files.keys() == {"bert_tf", "data_prep", *(f"{name}.py" for name in PROGRAMS if "." not in name)}
+    assert {path.relative_to(ROOT) for path in SOURCES} <= {target_path(file) for file in distribution.files}
+    for package in ("bert_tf", "data_prep"):
+        assert (target / package / "py.typed").is_file()
+
+
+def target_path(file):
+    return type(ROOT)(*file.parts).relative_to(".")
+
+
+def test_every_program_is_a_command(minimal):
+    assert sorted(PROJECT["scripts"].values()) == sorted(f"{name}:cli" for name in PROGRAMS)
+    assert minimal["help"].keys() == PROJECT["scripts"].keys()
+
+
+@pytest.mark.parametrize("command", sorted(PROJECT["scripts"]))
+def test_a_command_shows_what_it_does_and_its_flags(minimal, command):
+    tree = ast.parse(PROGRAMS[PROJECT["scripts"][command].partition(":")[0]].read_text())
+    assert minimal["help"][command].strip().startswith(ast.get_docstring(tree).partition("\n")[0])
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    required = [ast.literal_eval(k.value) for call in calls for k in call.keywords if k.arg == "required"]
+    for name in required[0] if required else ["vocab_file"]:
+        assert f"  --{name}: " in minimal["help"][command]
+
+
+def test_the_installed_package_is_not_the_checkout_s(minimal, target):
+    assert minimal["file"] == str(target / "bert_tf" / "__init__.py")
+    assert minimal["version"] == bert_tf.__version__
+    assert minimal["git_commit"] == ""
+
+
+def test_what_an_extra_brings_is_asked_for_by_name(minimal):
+    messages = {"beam": [minimal["beam"]], "models": minimal["models"], "onnx": [minimal["onnx"]]}
+    assert messages.keys() == {extra for _, extra in extras.OPTIONAL.values()}
+    for package, extra in extras.OPTIONAL.values():
+        for message in messages[extra]:
+            assert f" needs {package}, which is not installed. " in message
+            assert f"`pip install 'bert-tf[{extra}]'`" in message
+
+
+def test_a_fault_inside_an_optional_package_is_not_hidden(tmp_path, monkeypatch):
+    (tmp_path / "tf2onnx.py").write_text("import nowhere_at_all\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tf2onnx", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="nowhere_at_all") as raised:
+        extras.require("tf2onnx", "--export_onnx")
+    assert not isinstance(raised.value, InputError)
+
+
+def test_commands_work_in_any_folder(target):
+    folder = target.parent
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    sizes = ("--max_seq_length=32", "--max_predictions_per_seq=3", "--num_workers=1")
+    files = ("--input_file=text.txt", "--vocab_file=vocab.txt", "--output_file=out.tfrecord")
+    outside(target, str(target / "bin" / "bert-data"), *files, *sizes)
+    shown = outside(target, str(target / "bin" / "bert-inspect"), "out.tfrecord", "--num_examples=1")
+    assert re.search(r"^out\.tfrecord, example 1: \d+ tokens, \d+ of them to be predicted; B ", shown)
+
+
+def test_all_imports_are_declared():
+    declared = {Requirement(line).name for line in PROJECT["dependencies"]}
+    declared |= {package for package, _ in extras.OPTIONAL.values()}
+    declared = {canonicalize_name(name) for name in declared}
+    installed = importlib.metadata.packages_distributions()
+    for path in SOURCES:
+        for module in {name.partition(".")[0] for name in imports(path)}:
+            ours = module in sys.stdlib_module_names or module in ("bert_tf", "data_prep")
+            packages = {extras.OPTIONAL[module][0]} if module in extras.OPTIONAL else set(installed.get(module, []))
+            assert ours or declared & {canonicalize_name(name) for name in packages}, f"{path} imports {module}"
+
+
+def test_extras_bring_the_optional_packages():
+    for package, extra in extras.OPTIONAL.values():
+        assert package in [Requirement(line).name for line in PROJECT["optional-dependencies"][extra]]
+
+
+def test_pinned_versions_are_allowed_and_the_same_in_all_files():
+    user, *more = (pins(f"requirements{kind}.txt") for kind in ("", "-dev", "-beam"))
+    pinned = dict(user)
+    for others in more:
+        assert not user.keys() & others.keys()
+        assert all(pinned.get(name, version) == version for name, version in others.items())
+        pinned |= others
+    for requirement in map(Requirement, PROJECT["dependencies"]):
+        assert requirement.specifier.contains(user[canonicalize_name(requirement.name)]), str(requirement)
+    optional = PROJECT["optional-dependencies"]
+    for requirement in map(Requirement, [*optional["beam"], *optional["models"], *optional["dev"]]):
+        if requirement.name != "bert-tf":
+            assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), str(requirement)
