@@ -18,12 +18,14 @@ from data_prep.jobs.preparation import Resources, prepare
 from data_prep.jobs.workers import available_cores
 
 flags.adopt_module_key_flags(preparation_flags)
-_REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "Make the original's examples, in its order.")
+_REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "Make the original program's examples in its order.")
 # The following flags don't change the output.
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.")
 _MEMORY_BUDGET_MB = flags.DEFINE_integer("memory_budget_mb", 0, "Memory of all processes; 0 for 400 MB each.")
 _WORK_DIR = flags.DEFINE_string(
-    "work_dir", None, "Keep unfinished work and tokenized text here; by default beside the output until the end."
+    "work_dir",
+    None,
+    "Folder that keeps unfinished work and tokenized text; by default a temporary one beside the output.",
 )
 _TASK_INDEX = flags.DEFINE_integer("task_index", 0, "Number of this machine, from 0 to --num_tasks - 1.")
 _NUM_TASKS = flags.DEFINE_integer("num_tasks", 1, "Number of machines that share the work and --work_dir.")

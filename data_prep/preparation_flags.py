@@ -55,7 +55,10 @@ _WORD_SEGMENTER = flags.DEFINE_string(
 # New flags: the form of the text.
 _INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has one JSON object per line.")
 _DOCUMENTS = flags.DEFINE_enum(
-    "documents", "auto", DOCUMENTS, "What a document is; auto: a JSON record, or blank lines."
+    "documents",
+    "auto",
+    DOCUMENTS,
+    "What a document is; auto is a record in JSON lines and the text between blank lines elsewhere.",
 )
 _SPLIT_SENTENCES = flags.DEFINE_bool("split_sentences", False, "Lines are paragraphs: split them into sentences.")
 _LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) of the rules that split sentences.")

@@ -35,7 +35,17 @@ WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswit
 
 
 # What the documentation gives to pip, Beam and other programs.
-OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_def", "input_exprs", "logdir", "help", "name"}
+OTHER_PROGRAMS_FLAGS = {
+    "runner",
+    "flink_master",
+    "dir",
+    "tag_set",
+    "signature_def",
+    "input_exprs",
+    "logdir",
+    "help",
+    "name",
+}
 # Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
 OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python"}
 
