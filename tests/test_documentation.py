@@ -34,18 +34,8 @@ NOT_RUN: list[tuple[str, str, str]] = [
 WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswith("docs/reference/")]
 
 
-# What the documentation gives to pip, Beam and other programs.
-OTHER_PROGRAMS_FLAGS = {
-    "runner",
-    "flink_master",
-    "dir",
-    "tag_set",
-    "signature_def",
-    "input_exprs",
-    "logdir",
-    "help",
-    "name",
-}
+# What the documentation gives to Beam and other programs.
+OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_def", "input_exprs", "logdir", "name"}
 # Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
 OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python"}
 

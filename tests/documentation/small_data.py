@@ -32,7 +32,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
     "data_prep.build_vocab": [("", ["--vocab_size=600", "--num_workers=1"])],
     "data_prep.create_pretraining_data": [
         ("--dupe_factor", ["--dupe_factor=1"]),
-        ("--num_shards", ["--num_shards=4"]),
+        ("--num_shards=64", ["--num_shards=4"]),
     ],
     "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
 }
@@ -86,6 +86,12 @@ def commands() -> str:
         for name in corpus heldout; do
             python -m data_prep.create_pretraining_data --input_file=examples/$name* --dupe_factor=1 {lengths} \\
                 --vocab_file=$quickstart/vocab.txt --output_file=$quickstart/$name.tfrecord
+        done
+        cp $quickstart/vocab.txt .
+        for data in 'train128 128 20' 'train512 512 77' 'heldout128 128 20'; do
+            set -- $data
+            python -m data_prep.create_pretraining_data --input_file=examples/heldout.txt --dupe_factor=1 --num_shards=2 \\
+                --max_seq_length=$2 --max_predictions_per_seq=$3 --vocab_file=vocab.txt --output_file=$1.tfrecord
         done
         python run_pretraining.py --do_train --bert_config_file=config.json --vocab_file=$quickstart/vocab.txt \\
             --input_file=$quickstart/corpus.tfrecord --output_dir=$quickstart/pretrained {lengths}
