@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from bert_tf.estimators import rows
-from bert_tf.estimators.base import Estimator
+from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.table import TAGGING, DataConfig
 
 
-class Tagger(Estimator):
+class Tagger(RowEstimator):
     """Entities in sentences (paper, section 5.3).
 
     Examples are lists of words; labels are lists of tags such as "B-PER", "I-PER" and "O", one for each word.
