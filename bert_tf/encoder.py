@@ -97,7 +97,7 @@ class BertEncoder(BertLayer):
       logits = ClassificationHead(config, outputs=2)(BertEncoder(config)(inputs))
       model = keras.Model(inputs, logits)
       model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
-      model.fit({"input_ids": [[101, 2204, 102]], "input_mask": [[1, 1, 1]]}, [1])
+      model.fit({"input_ids": np.array([[101, 2204, 102]]), "input_mask": np.ones([1, 3])}, np.array([1]))
 
     Args:
       config: sizes, activation, dropout.
@@ -167,7 +167,7 @@ class BertEncoder(BertLayer):
             `padding_mask` and `token_type_ids`, the names of other libraries, are understood too.
           input_mask: [B, T], 1 for tokens and 0 for positions that may not be attended to; all ones if None.
           segment_ids: [B, T], all zeros if None.
-          training: whether dropout is active; its masks are others in each call.
+          training: whether dropout is active, with new masks in each call.
           seed: [2], integers; dropout is active with the masks of this seed, whatever `training` says.
 
         Raises:
@@ -175,9 +175,9 @@ class BertEncoder(BertLayer):
             model's positions.
         """
         inputs = _named_inputs(input_ids, input_mask, segment_ids)
+        # Keras's inputs are float32 by default, and masks may be bool.
+        inputs = {name: x if x.dtype.is_integer else tf.cast(x, tf.int32) for name, x in inputs.items()}
         input_ids = inputs["input_ids"]
-        if not input_ids.dtype.is_integer:  # as Keras's Embedding does: `keras.Input` is float32 by default
-            input_ids = tf.cast(input_ids, tf.int32)
         input_mask = inputs["input_mask"] if "input_mask" in inputs else tf.ones_like(input_ids)
         segment_ids = inputs["segment_ids"] if "segment_ids" in inputs else tf.zeros_like(input_ids)
         length = input_ids.shape[1] or tf.shape(input_ids)[1]
@@ -202,10 +202,11 @@ class BertEncoder(BertLayer):
         )
 
     def compute_mask(self, inputs: Mapping[str, tf.Tensor], previous_mask: object = None) -> EncoderOutput | None:
-        """The mask [B, T] of the padding for all outputs [B, T, H]: Keras's losses leave it out."""
-        if "input_mask" not in inputs:
+        """The input_mask as bool [B, T] for all outputs [B, T, H]; with it, Keras's losses leave out the padding."""
+        mask = _named_inputs(inputs, None, None).get("input_mask")
+        if mask is None:
             return None
-        mask = keras.ops.cast(inputs["input_mask"], "bool")
+        mask = keras.ops.cast(mask, "bool")
         return EncoderOutput(mask, (mask,) * self.config.num_hidden_layers, mask, None, ())
 
     def enable_lora(self, rank: int) -> None:

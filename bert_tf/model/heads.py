@@ -43,7 +43,8 @@ class Head(BertLayer):
     def finish(self) -> None:
         """Tells Keras that all variables are there; called at the end of constructors."""
         self.built = True
-        self.trainable = self.trainable  # reaches the variables, which add_weight would have seen to
+        for variable in self.weights:  # as add_weight does
+            variable.trainable = self.trainable
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> tf.Tensor | None:
         """The mask of the padding [B, T], if the head reads the states of all tokens [B, T, H]."""

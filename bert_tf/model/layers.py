@@ -162,7 +162,7 @@ class Embeddings(BertLayer):
             one_hot = tf.one_hot(words, self.config.vocab_size, dtype=tf.float32)
             word = tf.matmul(one_hot, self.word_embeddings.value)
         else:
-            word = gather_rows(self.word_embeddings.value, words)
+            word = gather_rows(tf.convert_to_tensor(self.word_embeddings.value), words)
         # There are only a few segment ids, so a product with one-hot rows is faster everywhere.
         one_hot = tf.one_hot(tf.reshape(segment_ids, [-1]), self.config.type_vocab_size, dtype=tf.float32)
         segment = tf.matmul(one_hot, self.token_type_embeddings.value)
