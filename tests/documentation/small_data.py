@@ -90,8 +90,9 @@ def commands() -> str:
         cp $quickstart/vocab.txt .
         for data in 'train128 128 20' 'train512 512 77' 'heldout128 128 20'; do
             set -- $data
-            python -m data_prep.create_pretraining_data --input_file=examples/heldout.txt --dupe_factor=1 --num_shards=2 \\
-                --max_seq_length=$2 --max_predictions_per_seq=$3 --vocab_file=vocab.txt --output_file=$1.tfrecord
+            python -m data_prep.create_pretraining_data --input_file=examples/heldout.txt --dupe_factor=1 \\
+                --max_seq_length=$2 --max_predictions_per_seq=$3 --num_shards=2 --vocab_file=vocab.txt \\
+                --output_file=$1.tfrecord
         done
         python run_pretraining.py --do_train --bert_config_file=config.json --vocab_file=$quickstart/vocab.txt \\
             --input_file=$quickstart/corpus.tfrecord --output_dir=$quickstart/pretrained {lengths}
