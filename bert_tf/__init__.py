@@ -23,6 +23,7 @@ _IMPORTED_WHEN_USED = {
     **dict.fromkeys(
         ("Classifier", "Encoder", "MultipleChoice", "QuestionAnswerer", "Regressor", "Tagger"), "bert_tf.estimators"
     ),
+    "FillMask": "bert_tf.fill_mask",
 }
 
 

@@ -4,6 +4,7 @@ python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth unive
 """
 
 import dataclasses
+from typing import Self
 
 import tensorflow as tf
 from absl import flags
@@ -34,7 +35,7 @@ class Guess:
     probability: float
 
 
-class MaskFiller:
+class FillMask:
     """Predicts masked tokens.
 
     Args:
@@ -54,6 +55,11 @@ class MaskFiller:
         self.head = self.bert.masked_lm("fill_mask")
         if self.head is None:
             raise InputError(f"fill_mask: {self.bert.source.path} has no masked-LM head; give a pre-trained model.")
+
+    @classmethod
+    def from_pretrained(cls, path: str, *, do_lower_case: bool | None = None) -> Self:
+        """The same as the constructor, under the name that the estimators have."""
+        return cls(path, do_lower_case)
 
     def __call__(self, text: str, top: int = 5) -> list[list[Guess]]:
         """Predicts the `top` most probable tokens for each [MASK] in a text.
@@ -93,7 +99,7 @@ class MaskFiller:
 
 def main() -> None:
     """Prints the predictions for each text."""
-    filler = MaskFiller(_MODEL.value)
+    filler = FillMask(_MODEL.value)
     for text in _TEXT.value or program.typed_lines():
         print(text)
         for guesses in filler(text, _TOP.value):

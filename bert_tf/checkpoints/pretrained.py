@@ -53,19 +53,21 @@ class LoadedBert:
         checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", flag_name=flag_name)
         return head
 
-    def __call__(self, *texts: str | tuple[str, str], max_seq_length: int | None = None) -> EncoderOutput:
+    def __call__(self, *texts: str | tuple[str, str] | list, max_seq_length: int | None = None) -> EncoderOutput:
         """Encodes a batch of B texts or pairs of texts.
 
         Args:
-          *texts: a text becomes [CLS] A [SEP], a pair becomes [CLS] A [SEP] B [SEP].
+          *texts: a text becomes [CLS] A [SEP], a pair (a tuple) becomes [CLS] A [SEP] B [SEP]; a list is a batch of
+            texts and pairs.
           max_seq_length: longer sequences are cut as in fine-tuning; by default the number of the model's positions.
 
         Returns:
           The encoder's output; its length T is that of the longest sequence.
 
         Raises:
-          InputError: if no text is given, if there is no vocabulary, or if the model has too few positions.
+          InputError: if no text is given, or something else; if there is no vocabulary; if the model has too few positions.
         """
+        texts = [text for given in texts for text in (given if isinstance(given, list) else [given])]
         if not texts:
             raise InputError("no text is given, but at least one is needed.")
         if self.tokenizer is None:
@@ -75,7 +77,12 @@ class LoadedBert:
         self.config.check_sequence_length(max_seq_length)
         sequences = []
         for text in texts:
-            ids = [self.tokenizer.encode(part) for part in ((text,) if isinstance(text, str) else text)]
+            parts = (text,) if isinstance(text, str) else text
+            if not (isinstance(parts, tuple) and len(parts) in (1, 2) and all(isinstance(part, str) for part in parts)):
+                raise InputError(
+                    f"{str(text)[:60]!r} is given, but a text, a pair of texts or a list of them is expected."
+                )
+            ids = [self.tokenizer.encode(part) for part in parts]
             a, b = packing.fit_segments(ids[0], ids[1] if len(ids) > 1 else None, max_seq_length)
             cls, sep = (self.tokenizer.vocab[token] for token in ("[CLS]", "[SEP]"))
             sequences.append(packing.join_segments(a, b, cls, sep))

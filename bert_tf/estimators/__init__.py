@@ -9,9 +9,9 @@
 - `rows`: reads lists, NumPy arrays, pandas objects and `tf.data` data sets.
 
 An estimator writes its data in the format that `run_classifier.py` or `run_squad.py` reads, and runs the same code with
-the same settings. So the same data and the same seed give the same weights, and the folder of an estimator is the folder
-of a run: both can resume, evaluate and export what the other has trained. The names are offered by `bert_tf` itself.
-Nothing below this folder imports it.
+the same settings. So the same data and the same seed give the same weights, and the folder of an estimator is the
+folder of a run: both can resume, evaluate and export what the other has trained. The names are offered by `bert_tf`
+itself. Nothing below this folder imports it.
 """
 
 from bert_tf.estimators.base import Estimator

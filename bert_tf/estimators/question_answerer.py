@@ -25,8 +25,8 @@ class QuestionAnswerer(Estimator):
     """Answers questions about texts with a part of the text: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3).
 
     Examples are pairs (question, context). Labels are answers: a text, of which the first place in the context is
-    taken, or a pair (text, number of its first character in the context). With `version_2_with_negative=True`, the empty text
-    says that there is no answer.
+    taken, or a pair (text, number of its first character in the context). With `version_2_with_negative=True`, the
+    empty text says that there is no answer.
 
         answerer = bert_tf.QuestionAnswerer.from_pretrained("models/bert-base")
         answerer.fit([("Who sat?", "He sat down.")], ["He"])

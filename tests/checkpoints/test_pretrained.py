@@ -41,10 +41,15 @@ def test_texts_and_pairs_are_encoded(tmp_path):
     segments = np.array([[0] * 6, [0, 0, 0, 0, 1, 1], [0] * 6])
     expected = encoder(ids, (ids > 0).astype(np.int32), segments)
     assert_close(output.sequence_output, expected.sequence_output, 1e-6)
+    batch = bert(["a", ("a b", "b"), "b a b a b"], max_seq_length=6)
+    assert_close(batch.sequence_output, output.sequence_output, 0)
+    for wrong in (("a", "b", "a"), [["a"]], 5, ("a", None), ()):
+        with pytest.raises(InputError, match="a pair of texts or a list of them is expected"):
+            bert("a", wrong)
     with pytest.raises(InputError, match="max_position_embeddings"):
         bert("a", max_seq_length=4000)
     with pytest.raises(InputError, match="no text"):
-        bert()
+        bert([])
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(InputError, match=r"no vocab\.txt"):
         bert_tf.load(str(tmp_path))("a")
