@@ -65,7 +65,7 @@ class LoadedBert:
           The encoder's output; its length T is that of the longest sequence.
 
         Raises:
-          InputError: if no text is given, or something else; if there is no vocabulary; if the model has too few positions.
+          InputError: if anything but texts is given, there is no vocabulary, or the model has too few positions.
         """
         texts = [text for given in texts for text in (given if isinstance(given, list) else [given])]
         if not texts:
