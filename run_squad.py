@@ -33,9 +33,8 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportConfig
-from bert_tf.tasks.squad import interactive
 from bert_tf.tasks.squad import run as squad_run
-from bert_tf.tasks.squad.answerer import ENSEMBLE_METHODS, Answerer, AnswerPlan
+from bert_tf.tasks.squad.answerer import ENSEMBLE_METHODS, AnswerConfig, Answerer
 from bert_tf.tasks.squad.examples import ANSWER_TEXTS
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
 from bert_tf.tokenization import load_tokenizer
@@ -130,7 +129,7 @@ def main() -> None:
     if _DO_PREDICT.value:
         squad_run.check_evaluator(task)
     run = make_run(task)
-    plan = AnswerPlan(
+    answer_config = AnswerConfig(
         _PREDICT_BATCH_SIZE.value,
         _NULL_THRESHOLD.value,
         _TUNE_NULL_THRESHOLD.value,
@@ -144,9 +143,9 @@ def main() -> None:
         )
         squad_run.train(run, hyperparameters, _WARMUP_PROPORTION.value, program.flag_values(), _ALLOW_CHANGES.value)
     if _DO_PREDICT.value:
-        squad_run.predict(run, plan)
+        squad_run.predict(run, answer_config)
     if _INTERACTIVE.value:
-        interactive.interact(Answerer(run, plan))
+        squad_run.interact(Answerer(run, answer_config))
     if export_config is not None:
         export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 

@@ -221,7 +221,7 @@ def measure_masking(documents, folder):
     from bert_tf.config import BertConfig
     from bert_tf.pretraining import input_pipeline, record_shards
     from bert_tf.sequences.graph_masking import BatchMasker
-    from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
+    from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
     from bert_tf.tokenization.vocabulary import load_vocab
 
     text = write_text(documents, 2, f"{folder}/masking.txt")

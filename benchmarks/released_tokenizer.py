@@ -60,3 +60,7 @@ class ForgetfulTokenizer(FullTokenizer):
         """Splits a text into pieces."""
         words = CharacterTokenizer(self.do_lower_case).tokenize(text)
         return [piece for word in words for piece in self.wordpiece_tokenizer.tokenize(word)]
+
+    def encode(self, text):
+        """Splits a text into the ids of its pieces."""
+        return self.convert_tokens_to_ids(self.tokenize(text))

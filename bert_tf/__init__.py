@@ -20,7 +20,10 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32"): 
 
 # What is imported when it is first used: TensorFlow takes seconds, and data preparation does without it.
 _IMPORTED_WHEN_USED = {
-    **dict.fromkeys(("Classifier", "Encoder", "MultipleChoice", "Regressor", "Tagger"), "bert_tf.estimators"),
+    **dict.fromkeys(
+        ("Classifier", "Encoder", "MultipleChoice", "QuestionAnswerer", "Regressor", "Tagger"), "bert_tf.estimators"
+    ),
+    "FillMask": "bert_tf.fill_mask",
 }
 
 

@@ -4,38 +4,33 @@ Axis letters: B batch, T tokens, H hidden, N heads.
 """
 
 import functools
-from typing import NamedTuple
+from collections.abc import Mapping
 
+import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model.dropout import fold_in
+from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
-from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock
+from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock, serializable, variable_scope
+from bert_tf.model.outputs import EncoderOutput
 
-# What is added to the score of a position that may not be seen: as released, not minus infinity.
+# Added to the score of a position that may not be seen: as released, not minus infinity.
 MASKED_SCORE = -10000.0
 
-
-class EncoderOutput(NamedTuple):
-    """What the encoder computes; float32 or the compute dtype.
-
-    Attributes:
-      embedding_output: [B, T, H], what the first block reads.
-      all_encoder_layers: L tensors [B, T, H], first block first.
-      sequence_output: [B, T, H], the last block's.
-      pooled_output: [B, H], a tanh layer over the last hidden state of the first token, [CLS]; in a causal encoder of
-        the last one, [SEP].
-      attention_probs: L tensors [B, N, T, T], before dropout; none where gradients are recomputed.
-    """
-
-    embedding_output: tf.Tensor
-    all_encoder_layers: tuple[tf.Tensor, ...]
-    sequence_output: tf.Tensor
-    pooled_output: tf.Tensor
-    attention_probs: tuple[tf.Tensor, ...]
+# The names of the encoder's inputs, and those under which other libraries know them.
+_INPUT_NAMES = {
+    "input_ids": "input_ids",
+    "token_ids": "input_ids",
+    "input_mask": "input_mask",
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "segment_ids": "segment_ids",
+    "token_type_ids": "segment_ids",
+}
 
 
+@serializable
 class BlockStack(BertLayer):
     """The blocks, named layer_0, layer_1...
 
@@ -43,12 +38,14 @@ class BlockStack(BertLayer):
       recompute_gradients: see `BertEncoder`.
     """
 
-    def __init__(self, config: BertConfig, recompute_gradients: bool = False, **kwargs) -> None:
-        super().__init__(config, name="encoder", **kwargs)
+    saved_arguments = ("recompute_gradients",)
+
+    def __init__(self, config: BertConfig, recompute_gradients: bool = False, name: str = "encoder", **kwargs) -> None:
+        super().__init__(config, name=name, **kwargs)
         self.recompute_gradients = recompute_gradients
+        # The blocks are given the seed of each call; one of their own, unused, must not come from Python's generator.
         self.blocks = [
-            TransformerBlock(config, name=f"layer_{i}", dtype=self.dtype_policy)
-            for i in range(config.num_hidden_layers)
+            TransformerBlock(config, seed=0, name=f"layer_{i}", **self.shared) for i in range(config.num_hidden_layers)
         ]
 
     def build(self, input_shape: tuple) -> None:
@@ -60,7 +57,7 @@ class BlockStack(BertLayer):
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """x [B*T, H] -> for each block its output [B*T, H], and its attention probabilities [B, N, T, T].
 
-        There are no probabilities where gradients are recomputed.
+        There are no probabilities if gradients are recomputed.
         """
         outputs, probabilities = [], []
         for i, block in enumerate(self.blocks):
@@ -71,15 +68,17 @@ class BlockStack(BertLayer):
                 x, probs = run(x)
                 probabilities.append(probs)
             outputs.append(x)
-        return outputs, probabilities
+        # Keras's functional models expect the same number of outputs in training and in inference.
+        return outputs, [] if self.recompute_gradients else probabilities
 
 
+@serializable
 class Pooler(BertLayer):
     """A tanh layer over the token that stands for the sequence. Variables: dense."""
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
-        super().__init__(config, name="pooler", **kwargs)
-        self.dense = Dense(config, config.hidden_size, "tanh", name="dense", dtype=self.dtype_policy)
+    def __init__(self, config: BertConfig, name: str = "pooler", **kwargs) -> None:
+        super().__init__(config, name=name, **kwargs)
+        self.dense = Dense(config, config.hidden_size, "tanh", name="dense", **self.shared)
 
     def build(self, input_shape: tuple) -> None:
         self.dense.build(input_shape)
@@ -88,17 +87,31 @@ class Pooler(BertLayer):
         return self.dense(token)
 
 
+@serializable
 class BertEncoder(BertLayer):
     """The released `BertModel` as a Keras layer; its variables exist once it is constructed.
+
+    Example:
+      config = BertConfig.named("tiny", vocab_size=30522)
+      inputs = {name: keras.Input((None,), dtype="int32") for name in ("input_ids", "input_mask")}
+      logits = ClassificationHead(config, outputs=2)(BertEncoder(config)(inputs))
+      model = keras.Model(inputs, logits)
+      model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+      model.fit({"input_ids": np.array([[101, 2204, 102]]), "input_mask": np.ones([1, 3])}, np.array([1]))
 
     Args:
       config: sizes, activation, dropout.
       use_one_hot_embeddings: look words up by a product with one-hot rows (faster on TPU).
-      recompute_gradients: in training, keep each block's input only, and compute the block again when its gradient is
-        due (Chen et al., 2016): the same gradients with a fraction of the memory, for about a third more work.
-      causal: each position sees only itself and what is before it (the left-to-right ablation of Table 5).
+      recompute_gradients: in training, keep only the input of each block, and compute the block again when its
+        gradient is needed (Chen et al., 2016): the same gradients with a fraction of the memory, for about a third more
+        work.
+      causal: each position sees only itself and the positions before it (the left-to-right ablation of Table 5).
+      seed: of the dropout in calls with training=True; random if None.
+      name: of the layer. The variables have their released names (bert/embeddings/word_embeddings) whatever it is.
       dtype: a Keras dtype or policy: "float32", "mixed_bfloat16" or "mixed_float16".
     """
+
+    saved_arguments = ("use_one_hot_embeddings", "recompute_gradients", "causal", "seed")
 
     def __init__(
         self,
@@ -106,43 +119,72 @@ class BertEncoder(BertLayer):
         use_one_hot_embeddings: bool = False,
         recompute_gradients: bool = False,
         causal: bool = False,
+        seed: int | None = None,
         **kwargs,
     ) -> None:
-        super().__init__(config, name="bert", **kwargs)
+        super().__init__(config, **kwargs)
+        self.use_one_hot_embeddings = use_one_hot_embeddings
+        self.recompute_gradients = recompute_gradients
         self.causal = causal
-        self.embeddings = Embeddings(config, use_one_hot_embeddings, dtype=self.dtype_policy)
-        self.encoder = BlockStack(config, recompute_gradients, dtype=self.dtype_policy)
-        self.pooler = Pooler(config, dtype=self.dtype_policy)
-        self.build()
-
-    def build(self, input_shape: tuple | None = None) -> None:
-        self.embeddings.build()
-        self.encoder.build((None, self.config.hidden_size))
-        self.pooler.build((None, self.config.hidden_size))
+        self.seed = seed
+        self.embeddings = Embeddings(config, use_one_hot_embeddings, **self.shared)
+        self.encoder = BlockStack(config, recompute_gradients, **self.shared)
+        self.pooler = Pooler(config, **self.shared)
+        with variable_scope("bert"):
+            self.embeddings.build()
+            self.encoder.build((None, config.hidden_size))
+            self.pooler.build((None, config.hidden_size))
+        self.built = True
+        self.seed_generator = keras.random.SeedGenerator(seed)  # last: without a seed, it uses up a random number
 
     @property
     def embedding_table(self) -> tf.Tensor:
         """The word embeddings [V, H], float32."""
         return self.embeddings.word_embeddings.value
 
-    def call(
+    def __call__(
         self,
-        input_ids: tf.Tensor,
+        input_ids: tf.Tensor | Mapping[str, tf.Tensor],
         input_mask: tf.Tensor | None = None,
         segment_ids: tf.Tensor | None = None,
+        **kwargs,
+    ) -> EncoderOutput:
+        """See `call`. Keras passes only the first argument to `compute_mask`, so all inputs go into it."""
+        return super().__call__(_named_inputs(input_ids, input_mask, segment_ids), **kwargs)
+
+    def call(
+        self,
+        input_ids: tf.Tensor | Mapping[str, tf.Tensor],
+        input_mask: tf.Tensor | None = None,
+        segment_ids: tf.Tensor | None = None,
+        training: bool | None = None,
         seed: tf.Tensor | None = None,
     ) -> EncoderOutput:
         """Encodes a batch of sequences.
 
         Args:
-          input_ids: [B, T], integers.
-          input_mask: [B, T], 1 for tokens and 0 for what may not be attended to; all ones if None.
+          input_ids: [B, T], integers; or a dict of all inputs by their names. There `token_ids`, `attention_mask`,
+            `padding_mask` and `token_type_ids`, the names of other libraries, are understood too.
+          input_mask: [B, T], 1 for tokens and 0 for positions that may not be attended to; all ones if None.
           segment_ids: [B, T], all zeros if None.
-          seed: [2], integers; dropout is active, with the masks of this seed. None for inference.
+          training: whether dropout is active, with new masks in each call.
+          seed: [2], integers; dropout is active with the masks of this seed, whatever `training` says.
+
+        Raises:
+          ValueError: if the dict has an unknown key or lacks the input_ids, or the sequences are longer than the
+            model's positions.
         """
-        input_mask = tf.ones_like(input_ids) if input_mask is None else input_mask
-        segment_ids = tf.zeros_like(input_ids) if segment_ids is None else segment_ids
+        inputs = _named_inputs(input_ids, input_mask, segment_ids)
+        # Keras's inputs are float32 by default, and masks may be bool.
+        inputs = {name: x if x.dtype.is_integer else tf.cast(x, tf.int32) for name, x in inputs.items()}
+        input_ids = inputs["input_ids"]
+        input_mask = inputs["input_mask"] if "input_mask" in inputs else tf.ones_like(input_ids)
+        segment_ids = inputs["segment_ids"] if "segment_ids" in inputs else tf.zeros_like(input_ids)
         length = input_ids.shape[1] or tf.shape(input_ids)[1]
+        positions = self.config.max_position_embeddings
+        if isinstance(length, int) and length > positions:
+            raise ValueError(f"the sequences have {length} tokens, but the model has only {positions} positions.")
+        seed = seed_of_call(self.seed_generator, training, seed)
 
         x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0))
         outputs, probabilities = self.encoder(x, self._attention_bias(input_mask), seed=fold_in(seed, 1))
@@ -159,10 +201,31 @@ class BertEncoder(BertLayer):
             attention_probs=tuple(probabilities),
         )
 
-    def flops(self, input_ids: tf.Tensor) -> tf.Tensor:
-        """Floating-point operations of the products in a forward pass over input_ids [B, T]; a product of sums is two.
+    def compute_mask(self, inputs: Mapping[str, tf.Tensor], previous_mask: object = None) -> EncoderOutput | None:
+        """The input_mask as bool [B, T] for all outputs [B, T, H]; with it, Keras's losses leave out the padding."""
+        mask = _named_inputs(inputs, None, None).get("input_mask")
+        if mask is None:
+            return None
+        mask = keras.ops.cast(mask, "bool")
+        return EncoderOutput(mask, (mask,) * self.config.num_hidden_layers, mask, None, ())
 
-        Training takes three times as many (forward, and backward to inputs and to weights).
+    def enable_lora(self, rank: int) -> None:
+        """Freezes the encoder, and trains updates of low rank for the queries' and values' projections (see `Dense`).
+
+        Args:
+          rank: of the updates; Hu et al. (2021) use 1 to 64.
+        """
+        for variable in self.weights:
+            variable.trainable = False
+        for block in self.encoder.blocks:
+            block.attention.self_attention.query.enable_lora(rank)
+            block.attention.self_attention.value.enable_lora(rank)
+
+    def flops(self, input_ids: tf.Tensor) -> tf.Tensor:
+        """Floating-point operations of the matrix products in a forward pass over input_ids [B, T].
+
+        A multiplication and its addition count as two. Training takes three times as many: forward, and backward to
+        the inputs and to the weights.
         """
         batch, length = (tf.cast(size, tf.float32) for size in tf.unstack(tf.shape(input_ids)))
         width, inner = self.config.hidden_size, self.config.intermediate_size
@@ -173,14 +236,33 @@ class BertEncoder(BertLayer):
         """The states of the token that has seen its whole sequence: [B, T, H], [B, T] -> [B, H]."""
         if not self.causal:
             return states[:, 0]
-        # The paper doesn't say what its left-to-right models classify by; [CLS] comes first, and sees only itself.
+        # [CLS] comes first and sees only itself. The paper doesn't say how its left-to-right models classify.
         return last_tokens(states, input_mask)
 
     def _attention_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
         """[B, T] -> [B, 1, 1 or T, T], added to the scores."""
-        # One axis at a time, because that's how LiteRT's converter knows it.
+        # One axis at a time, the form that LiteRT's converter knows.
         visible = tf.expand_dims(tf.expand_dims(tf.cast(input_mask, tf.float32), 1), 1)
         if self.causal:
             length = input_mask.shape[1] or tf.shape(input_mask)[1]
             visible *= tf.linalg.band_part(tf.ones([length, length]), -1, 0)
         return (1.0 - visible) * MASKED_SCORE
+
+
+def _named_inputs(
+    input_ids: tf.Tensor | Mapping[str, tf.Tensor], input_mask: tf.Tensor | None, segment_ids: tf.Tensor | None
+) -> dict[str, tf.Tensor]:
+    """The inputs that are given, by our names for them."""
+    given = list(input_ids.items()) if isinstance(input_ids, Mapping) else [("input_ids", input_ids)]
+    inputs = {}
+    for key, value in [*given, ("input_mask", input_mask), ("segment_ids", segment_ids)]:
+        name = _INPUT_NAMES.get(key)
+        if name is None:
+            raise ValueError(f"the input {key!r} is unknown; BertEncoder knows {', '.join(_INPUT_NAMES)}.")
+        if value is not None and name in inputs:
+            raise ValueError(f"{name} is given twice, the second time as {key}.")
+        if value is not None:
+            inputs[name] = value
+    if "input_ids" not in inputs:
+        raise ValueError(f"input_ids are missing; BertEncoder was given {', '.join(map(str, inputs)) or 'nothing'}.")
+    return inputs

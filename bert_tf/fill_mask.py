@@ -4,6 +4,7 @@ python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth unive
 """
 
 import dataclasses
+from typing import Self
 
 import tensorflow as tf
 from absl import flags
@@ -34,7 +35,7 @@ class Guess:
     probability: float
 
 
-class MaskFiller:
+class FillMask:
     """Predicts masked tokens.
 
     Args:
@@ -55,6 +56,11 @@ class MaskFiller:
         if self.head is None:
             raise InputError(f"fill_mask: {self.bert.source.path} has no masked-LM head; give a pre-trained model.")
 
+    @classmethod
+    def from_pretrained(cls, path: str, *, do_lower_case: bool | None = None) -> Self:
+        """The same as the constructor, under the name that the estimators have."""
+        return cls(path, do_lower_case)
+
     def __call__(self, text: str, top: int = 5) -> list[list[Guess]]:
         """Predicts the `top` most probable tokens for each [MASK] in a text.
 
@@ -68,7 +74,7 @@ class MaskFiller:
         mask_id = self.bert.tokenizer.vocab[MASK]
         positions = [position for position, piece in enumerate(ids) if piece == mask_id]
         sequence_output = self.bert.encoder(tf.constant([ids])).sequence_output
-        logits = self.head(sequence_output, tf.constant([positions]), self.bert.encoder.embedding_table)
+        logits = self.head(sequence_output, tf.constant([positions]), self.bert.encoder.embedding_table)[0]
         probabilities, pieces = tf.math.top_k(tf.nn.softmax(logits), min(top, self.bert.config.vocab_size))
         names = self.bert.tokenizer.convert_ids_to_tokens
         return [
@@ -93,7 +99,7 @@ class MaskFiller:
 
 def main() -> None:
     """Prints the predictions for each text."""
-    filler = MaskFiller(_MODEL.value)
+    filler = FillMask(_MODEL.value)
     for text in _TEXT.value or program.typed_lines():
         print(text)
         for guesses in filler(text, _TOP.value):

@@ -1,6 +1,15 @@
-"""Data preparation: text to the files that `run_pretraining.py` reads."""
+"""Data preparation: makes the files that `run_pretraining.py` reads from text.
+
+    corpus     from text files to tokens on the disk; vocabularies
+    examples   from tokens to records and shards
+    jobs       the work of both, divided among processes and machines
+
+The other modules are programs. May import the modules of `bert_tf` that need no TensorFlow (see
+tests/test_architecture.py); `bert_tf` never imports data_prep. Programs import folders, `jobs` imports `examples` and
+`corpus`, `examples` imports `corpus`.
+"""
 
 import os
 
-# No matrices are multiplied here, and starting threads for it takes NumPy as long as the rest of its import.
+# Nothing here multiplies matrices, but the start of the threads for it would double NumPy's import time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -3,10 +3,10 @@
     python -m data_prep.beam_pipeline --input_file=... --output_file=... --vocab_file=... --num_shards=64 \
         -- --runner=FlinkRunner --flink_master=...
 
-What stands behind "--" are the options of Beam. The flags are those of create_pretraining_data, and so are the files:
-the same bytes. All machines must be able to read the input and to write the output (a shared folder, or gs://...), and
-must have this package installed. A shard is put in order in the memory of one machine, so --num_shards should be large
-enough. Needs `pip install 'bert-tf[beam]'`.
+The arguments after "--" are Beam's. The flags are those of create_pretraining_data, and the files are the same, byte
+for byte. All machines must have this package, and access to the input and output (a shared folder, or gs://...). One
+machine sorts a shard in its memory, so choose a sufficient --num_shards. Needs
+`pip install 'bert-tf[beam]'`.
 """
 
 from absl import flags
@@ -19,18 +19,18 @@ flags.adopt_module_key_flags(preparation_flags)
 
 
 def main(*beam_options: str) -> None:
-    """Flags to a pipeline that makes what they say."""
+    """Runs the pipeline that the flags describe."""
     beam = extras.require("apache_beam", "This program")
     from apache_beam.options.pipeline_options import PipelineOptions
 
     from data_prep.jobs import beam_stages
 
-    made = preparation_flags.preparation()
-    if made.outputs.are_finished():
-        say("All files are there already, made with these settings. Remove them to make them anew.")
+    config = preparation_flags.preparation_config()
+    if config.shards.are_finished():
+        say(preparation_flags.ALREADY_FINISHED)
         return
     pipeline = beam.Pipeline(options=PipelineOptions(list(beam_options)))
-    pipeline | beam_stages.PreparePretrainingData(made)
+    pipeline | beam_stages.PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
     preparation_flags.say_summary(beam_stages.counts_of(result))

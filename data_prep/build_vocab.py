@@ -1,7 +1,7 @@
 """Learns a WordPiece vocabulary from text.
 
-Words are counted as the tokenizer splits them, so what is learned is what will be looked up. The file holds the special
-tokens, then the reserved and unused ones, then the alphabet, then pieces by falling frequency.
+Words are counted as the tokenizer splits them, so the vocabulary contains what the tokenizer will look up. The file
+holds the special tokens, the reserved and unused ones, the alphabet, and all other pieces by falling frequency.
 """
 
 import os
@@ -14,30 +14,29 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
-from data_prep.corpus.files import INPUT_FORMATS, InputFile, corpus_bytes, cut_into_splits, find_input_files
+from data_prep.corpus.files import INPUT_FORMATS, corpus_bytes, cut_into_splits, find_input_files
 from data_prep.corpus.reader import ON_BAD_LINE, CorpusOptions, describe_bad_lines
-from data_prep.corpus.word_counts import BoundedCounter, CountStage
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
-from data_prep.jobs.claims import claimed
-from data_prep.jobs.workers import Workers, available_cores
+from data_prep.jobs.word_counts import BoundedCounter, CountStage
+from data_prep.jobs.workers import Workers, available_cores, claimed
 
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
-_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece a line.")
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30522, "How many pieces, all special ones counted.")
-_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case and strip accents: for uncased models.")
-_RESERVED_TOKENS = flags.DEFINE_list("reserved_tokens", [], "More pieces that stand behind the special tokens.")
-_NUM_UNUSED = flags.DEFINE_integer("num_unused", 0, "How many [unusedN] to keep for words of one's own.", lower_bound=0)
+_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece per line.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30522, "Number of pieces, including special ones.")
+_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "For uncased models: convert to lower case, remove accents.")
+_RESERVED_TOKENS = flags.DEFINE_list("reserved_tokens", [], "Additional pieces behind the special tokens.")
+_NUM_UNUSED = flags.DEFINE_integer("num_unused", 0, "Number of [unusedN] pieces to replace later.", lower_bound=0)
 _MAX_ALPHABET = flags.DEFINE_integer(
-    "max_alphabet", 1000, "Most characters; words with rarer ones are left out.", lower_bound=1
+    "max_alphabet", 1000, "Most characters; words with rarer characters are left out.", lower_bound=1
 )
-_MAX_WORDS = flags.DEFINE_integer("max_words", 1_000_000, "Most words that a process counts at a time.", lower_bound=1)
-_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has an object with a text a line.")
-_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do with lines that aren't plain text.")
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Processes; 0 takes one a core.", lower_bound=0)
+_MAX_WORDS = flags.DEFINE_integer("max_words", 1_000_000, "Most words in the memory of a process.", lower_bound=1)
+_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has one JSON object per line.")
+_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do if a line is not plain text.")
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.", lower_bound=0)
 
 
 def main() -> None:
-    """Counts, learns, writes."""
+    """Counts words, learns the vocabulary, and writes it."""
     files.check_output_file(_OUTPUT_FILE.value, "--output_file")
     first = _first_pieces()
     counter = _count_words()
@@ -46,7 +45,7 @@ def main() -> None:
         writer.writelines(f"{piece}\n" for piece in vocabulary)
     say(f"{_OUTPUT_FILE.value}: {len(vocabulary)} pieces.")
     if len(vocabulary) < _VOCAB_SIZE.value:
-        say(f"There is no more to learn from this text, so these are less than --vocab_size={_VOCAB_SIZE.value}.")
+        say(f"This text has no more pieces, so there are fewer than --vocab_size={_VOCAB_SIZE.value}.")
 
 
 def _first_pieces() -> list[str]:
@@ -54,8 +53,8 @@ def _first_pieces() -> list[str]:
     for piece in first:
         if first.count(piece) > 1 or not piece or piece != "".join(piece.split()):
             raise InputError(
-                f"--reserved_tokens: {piece!r} is empty, holds white space, or stands twice "
-                "(the special tokens and [unusedN] are there anyway)."
+                f"--reserved_tokens: {piece!r} is empty, contains white space, or occurs twice "
+                "(the special tokens and [unusedN] are always there)."
             )
     return first
 
@@ -65,34 +64,26 @@ def _count_words() -> BoundedCounter:
     work_dir = f"{_OUTPUT_FILE.value}.work"
     if files.is_remote(work_dir):
         raise InputError(f"--output_file is {_OUTPUT_FILE.value}, but a local file is needed. Copy it from there.")
+    folder = os.path.join(work_dir, "counts")
+    corpus = CorpusOptions(documents="record", on_bad_line=_ON_BAD_LINE.value)
+    stage = CountStage(
+        folder, cut_into_splits(inputs, "record"), corpus, _DO_LOWER_CASE.value, capacity=_MAX_WORDS.value
+    )
     with claimed(work_dir, "vocabulary", "--output_file"):
-        counter = _count(inputs, os.path.join(work_dir, "counts"))
+        shutil.rmtree(folder, ignore_errors=True)  # after a crash, it may hold counts of another text
+        with (
+            progress_bar(corpus_bytes(inputs), "words", unit="B") as bar,
+            Workers(_NUM_WORKERS.value or available_cores()) as workers,
+        ):
+            results = dict(workers.run(stage, bar.update))
+        ordered = [results[job] for job in sorted(results)]
+        for message in describe_bad_lines(ordered):
+            say(message)
+        counter = stage.add_up(ordered)
         shutil.rmtree(work_dir)
-    is_exact = "exact" if counter.error == 0 else f"too low by {counter.error} at the most; rarer words may be missing"
+    is_exact = "exact" if counter.error == 0 else f"too low by at most {counter.error}; rarer words may be missing"
     say(f"{len(counter.counts)} different words among {sum(counter.counts.values())}; counts are {is_exact}.")
     return counter
-
-
-def _count(inputs: list[InputFile], folder: str) -> BoundedCounter:
-    stage = CountStage(
-        folder,
-        cut_into_splits(inputs, "record"),
-        CorpusOptions(documents="record", on_bad_line=_ON_BAD_LINE.value),
-        _DO_LOWER_CASE.value,
-        _MAX_WORDS.value,
-    )
-    shutil.rmtree(folder, ignore_errors=True)  # what a crash left may be of other text
-    results: dict[int, dict] = {}
-    with (
-        progress_bar(corpus_bytes(inputs), "words", unit="B") as bar,
-        Workers(_NUM_WORKERS.value or available_cores()) as workers,
-    ):
-        for job, result in workers.run(stage, bar.update):
-            results[job] = result
-    ordered = [results[job] for job in sorted(results)]
-    for message in describe_bad_lines(ordered):
-        say(message)
-    return stage.add_up(ordered)
 
 
 def cli() -> None:

@@ -1,9 +1,9 @@
-"""Shows what is in TFRecord files of pre-training examples: some of them as text, and statistics of all.
+"""Shows the content of TFRecord files of pre-training examples: some examples as text, and statistics of all.
 
     python -m data_prep.inspect FILE [--vocab_file=vocab.txt] [--num_examples=5]
 
-FILE may be a glob or a list of names, separated by commas; several may be given. The release's own files can be shown
-too. What is to be predicted stands in braces: {cat -> [MASK]}, {cat -> dog}, or {cat} where it was left as it is.
+FILE is a name, a glob, or several names separated by commas; more than one may be given. Files of the original program
+work too. Tokens to be predicted are in braces: {cat -> [MASK]}, {cat -> dog}, or {cat} if the token stays the same.
 """
 
 import os
@@ -26,36 +26,38 @@ from bert_tf.sequences.example_format import (
     unmasked_features,
     vocabulary_hash,
 )
-from bert_tf.sequences.masking_policy import MaskingVocabulary
-from bert_tf.tokenization.vocabulary import load_vocab
+from bert_tf.sequences.masking import MaskingVocabulary
+from bert_tf.tokenization.vocabulary import CONTINUATION, UNK, load_vocab
 from data_prep.examples.set_statistics import SetStatistics
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 _VOCAB_FILE = flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary that the examples were made with; without it, the vocab.txt beside FILE."
+    "vocab_file", None, "The vocabulary of the examples; the default is the vocab.txt beside FILE."
 )
-_NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "How many examples to show; the statistics are of all.")
+_NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "Number of examples to show; the statistics are of all.")
 
 _BATCH = 1024
-_WHAT = "FILE"
+_FILE = "FILE"
 
 Batch = dict[str, np.ndarray]
 
 
 def main(*patterns: str) -> None:
-    """Names of files to examples and statistics."""
+    """Shows the files that the arguments name."""
     if not patterns:
         raise InputError("FILE is needed: python -m data_prep.inspect FILE [--vocab_file=vocab.txt]")
-    paths = [p for p in files.expand_patterns(list(patterns), _WHAT) if not p.endswith(SIDECAR_SUFFIX)]
+    paths = [p for p in files.expand_patterns(list(patterns), _FILE) if not p.endswith(SIDECAR_SUFFIX)]
     if not paths:
-        raise InputError(f"FILE is {' '.join(patterns)}, but sidecars hold no examples. Name the files beside them.")
+        raise InputError(
+            f"FILE is {' '.join(patterns)}, but sidecars hold no examples. Name the files that they describe."
+        )
     show(paths, _VOCAB_FILE.value or vocab_file_beside(paths[0]), _NUM_EXAMPLES.value)
 
 
 def vocab_file_beside(path: str) -> str:
-    """The vocab.txt in a file's folder.
+    """Returns the vocab.txt in a file's folder.
 
     Raises:
       InputError: if there is none.
@@ -71,15 +73,15 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
 
     Args:
       paths: TFRecord files.
-      vocab_file: what they were made with.
-      num_examples: how many examples to print; the statistics are of all.
+      vocab_file: the vocabulary of the examples.
+      num_examples: number of examples to print.
 
     Raises:
-      InputError: if a file can't be read, or isn't what its sidecar says, or was made with another vocabulary.
+      InputError: if a file can't be read, differs from its sidecar, or was made with another vocabulary.
     """
     vocab = load_vocab(files.require_file(vocab_file, "--vocab_file"))
     pieces = {index: piece for piece, index in vocab.items()}
-    statistics = SetStatistics(MaskingVocabulary.of(vocab), vocab.get("[UNK]"))
+    statistics = SetStatistics(MaskingVocabulary.of(vocab), vocab.get(UNK))
     left = num_examples
     for path in paths:
         _check_sidecar(path, vocab_file)
@@ -95,14 +97,14 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
 
 
 def read_batches(path: str, vocab_size: int) -> Iterator[Batch]:
-    """A file's examples as arrays [B, length], or [B].
+    """Yields the examples of a file in batches of arrays [B, length] or [B].
 
     Raises:
-      InputError: if it isn't a file of pre-training examples, or holds ids outside the vocabulary.
+      InputError: if it isn't a file of pre-training examples, or contains ids outside the vocabulary.
     """
     import tensorflow as tf
 
-    records = tf.data.TFRecordDataset(files.require_file(path, _WHAT))
+    records = tf.data.TFRecordDataset(files.require_file(path, _FILE))
     try:
         first = next(iter(records)).numpy()
         features = features_of(tf.train.Example.FromString(first).features.feature)
@@ -111,14 +113,14 @@ def read_batches(path: str, vocab_size: int) -> Iterator[Batch]:
             _check_ids(batch, vocab_size, path)
             yield batch
     except (tf.errors.OpError, DecodeError) as error:
-        raise InputError(f"{_WHAT}: {path} is not a TFRecord file of pre-training examples ({error}).") from None
+        raise InputError(f"{_FILE}: {path} is not a TFRecord file of pre-training examples ({error}).") from None
 
 
 def features_of(found: "Mapping[str, tf.train.Feature]") -> tuple[Feature, ...]:
-    """What the records of a file hold, by what was found in its first one.
+    """Returns the features of a file's records, from those of its first record.
 
     Raises:
-      InputError: if that is no pre-training example.
+      InputError: if the first record is no pre-training example.
     """
     length = len(found["input_ids"].int64_list.value) if "input_ids" in found else 0
     if "masked_lm_ids" in found:
@@ -127,8 +129,8 @@ def features_of(found: "Mapping[str, tf.train.Feature]") -> tuple[Feature, ...]:
         features = unmasked_features(length, "word_starts" in found)
     if set(found) != set(names(features)):
         raise InputError(
-            f"{_WHAT}: the first record holds {', '.join(sorted(found)) or 'nothing'}, but what is expected of "
-            f"pre-training examples is {', '.join(names(features))}."
+            f"{_FILE}: the first record holds {', '.join(sorted(found)) or 'nothing'}, but pre-training examples hold "
+            f"{', '.join(names(features))}."
         )
     return features
 
@@ -137,33 +139,32 @@ def _check_ids(batch: Batch, vocab_size: int, path: str) -> None:
     largest = max(batch[name].max() for name in ("input_ids", "masked_lm_ids") if name in batch)
     if largest >= vocab_size:
         raise InputError(
-            f"--vocab_file has {vocab_size} pieces, but {path} holds the id {largest}. Give the vocabulary that the "
-            "examples were made with."
+            f"--vocab_file has {vocab_size} pieces, but {path} holds the id {largest}. Give the vocabulary with which "
+            "the examples were made."
         )
 
 
 def _check_sidecar(path: str, vocab_file: str) -> None:
-    """Refuses a file that isn't what its sidecar says, if it has one."""
+    """Raises an InputError if a file differs from its sidecar; a file without one is accepted."""
     sidecar = Sidecar.read(path)
     if sidecar is None:
         return
     if files.size(path) != sidecar.file_size:
         raise InputError(
             f"{path} has {files.size(path)} bytes, but {sidecar.file_size} by its sidecar. It was cut short or "
-            "changed; make it anew."
+            "changed; make it again."
         )
     if sidecar.vocab_sha256 != vocabulary_hash(vocab_file):
         raise InputError(
-            f"{path} was made with another vocabulary than --vocab_file={vocab_file}. Give the one that it was "
-            "made with."
+            f"{path} was made with another vocabulary than --vocab_file={vocab_file}. Give the vocabulary that made it."
         )
 
 
 def describe(example: Batch, pieces: dict[int, str]) -> str:
-    """An example as text, with its label.
+    """Describes an example as text, with its labels.
 
     Args:
-      example: its features.
+      example: the features of one example.
       pieces: id -> piece.
     """
     length = int(example["input_mask"].sum())
@@ -187,13 +188,15 @@ def _marked(piece: str, label: str | None) -> str:
     if label is None:
         return piece
     marked = f"{{{label}}}" if label == piece else f"{{{label} -> {piece}}}"
-    # A piece that continues a word still does.
-    return f"##{marked}" if label.startswith("##") else marked
+    # A piece that continues a word keeps its prefix.
+    return f"{CONTINUATION}{marked}" if label.startswith(CONTINUATION) else marked
 
 
 def _joined(pieces: Sequence[str]) -> str:
-    """Pieces as text: "##" pieces stand close to what they continue."""
-    joined = "".join(piece[2:] if piece.startswith("##") else f" {piece}" for piece in pieces[1:])
+    """Joins pieces to text; "##" pieces are attached to the word that they continue."""
+    joined = "".join(
+        piece.removeprefix(CONTINUATION) if piece.startswith(CONTINUATION) else f" {piece}" for piece in pieces[1:]
+    )
     return "".join(pieces[:1]) + joined
 
 

@@ -1,4 +1,4 @@
-"""The flags of the programs that make pre-training data, and what they say is to be made of what."""
+"""The flags of the programs that make pre-training data, and the configuration that they describe."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,55 +10,60 @@ from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.sequences.masking_policy import MaskingPolicy
+from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
 from data_prep.corpus.files import DOCUMENTS, INPUT_FORMATS, corpus_bytes, find_input_files
 from data_prep.corpus.reader import ON_BAD_LINE, CorpusOptions
-from data_prep.examples.batches import ExampleOptions
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.outputs import OutputSet, name_of, output_paths
-from data_prep.jobs.preparation import Preparation
+from data_prep.examples.records import ExampleOptions
+from data_prep.examples.shards import ShardSet, fingerprint, output_paths
+from data_prep.jobs.preparation import PreparationConfig
 from data_prep.jobs.stages import TokenizerOptions
 
 TOOL_VERSION = 1
+ALREADY_FINISHED = "All files are there already, made with these settings. Remove them to make them again."
 
 # The release's flags.
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "TFRecord file, or files separated by commas.")
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocabulary, one piece a line.")
-_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case and strip accents: for uncased models.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocabulary, a file with one piece per line.")
+_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "For uncased models: convert to lower case, remove accents.")
 _DO_WHOLE_WORD_MASK = flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word together.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
-_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked positions of a sequence.")
+_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked positions in a sequence.")
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of all random choices.")
 _DUPE_FACTOR = flags.DEFINE_integer(
-    "dupe_factor", None, "How often each document is gone through, with other choices each time: 10, or 1 if dynamic."
+    "dupe_factor", None, "Passes over the documents, each with new random choices; by default 10, or 1 if unmasked."
 )
-_MASKED_LM_PROB = flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens that are masked.")
-_SHORT_SEQ_PROB = flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents cut into shorter sequences.")
-# New ones: what is made.
-_OBJECTIVE = flags.DEFINE_enum(
-    "objective", "mlm_nsp", ["mlm_nsp", "ltr"], "ltr leaves sequences unmasked (paper, Table 5)."
-)
+_MASKED_LM_PROB = flags.DEFINE_float("masked_lm_prob", MaskingPolicy.masked_lm_prob, "Share of masked tokens.")
+_SHORT_SEQ_PROB = flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents that make shorter sequences.")
+# New flags: the content of the records.
+_OBJECTIVE = flags.DEFINE_enum("objective", "mlm_nsp", ["mlm_nsp", "ltr"], "ltr makes unmasked sequences (Table 5).")
 _MASKING = flags.DEFINE_enum(
-    "masking", "static", ["static", "dynamic"], "dynamic leaves masking to run_pretraining.py, anew for each step."
+    "masking", "static", ["static", "dynamic"], "dynamic: run_pretraining.py masks sequences, differently in each step."
 )
 _MASKING_POLICY = flags.DEFINE_list(
-    "masking_policy", "0.8,0.1,0.1", "Shares of masked tokens that become [MASK], stay, and become random (Table 8)."
+    "masking_policy",
+    f"{MaskingPolicy.mask},{MaskingPolicy.same},{MaskingPolicy.random}",
+    "Shares of the masked tokens that become [MASK], stay the same, and become a random piece (Table 8).",
 )
-_DRAW_PER_WORD = flags.DEFINE_bool("draw_per_word", False, "One draw replaces all pieces of a word.")
-_ORDINARY = flags.DEFINE_bool("ordinary_replacements", False, "Draw random pieces without special and unused ones.")
+_DRAW_PER_WORD = flags.DEFINE_bool("draw_per_word", False, "Replace all pieces of a masked word in the same way.")
+_ORDINARY = flags.DEFINE_bool("ordinary_replacements", False, "No special or unused tokens as random pieces.")
 _WORD_SEGMENTER = flags.DEFINE_string(
-    "word_segmenter", "", "module:function that cuts a text into words for --do_whole_word_mask, such as jieba:lcut."
+    "word_segmenter", "", "module:function that splits a text into words, for --do_whole_word_mask, such as jieba:lcut."
 )
-# What the text looks like.
-_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has an object with a text a line.")
-_DOCUMENTS = flags.DEFINE_enum("documents", "auto", DOCUMENTS, "What a document is; auto: a record or blank lines.")
+# New flags: the form of the text.
+_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has one JSON object per line.")
+_DOCUMENTS = flags.DEFINE_enum(
+    "documents",
+    "auto",
+    DOCUMENTS,
+    "What a document is; auto is a record in JSON lines and the text between blank lines elsewhere.",
+)
 _SPLIT_SENTENCES = flags.DEFINE_bool("split_sentences", False, "Lines are paragraphs: split them into sentences.")
-_LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) whose rules split sentences.")
-_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do with lines that aren't plain text.")
-# Into how many files.
-_NUM_SHARDS = flags.DEFINE_integer("num_shards", 0, "Make so many files, NAME-00000-of-..., of one --output_file.")
+_LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) of the rules that split sentences.")
+_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do if a line is not plain text.")
+_NUM_SHARDS = flags.DEFINE_integer("num_shards", 0, "Number of files NAME-00000-of-... to make from --output_file.")
 
 _SUMMARY = {
     "documents": "documents",
@@ -68,15 +73,15 @@ _SUMMARY = {
     "tokens": "tokens of the examples",
     "predictions": "masked tokens",
     "random_next": "examples with a random next sentence",
-    "documents_of_one_sentence": "documents of one sentence (always with a random next one)",
+    "documents_of_one_sentence": "documents of one sentence (their next sentence is always random)",
     "empty_documents": "documents without tokens (left out)",
     "long_sentences": "sentences longer than a sequence (cut)",
     "lines_without_tokens": "lines without tokens (left out)",
 }
 
 
-def preparation(reference_order: bool = False) -> Preparation:
-    """What the flags say is to be made of what, checked.
+def preparation_config(reference_order: bool = False) -> PreparationConfig:
+    """Checks the flags and returns the configuration that they describe.
 
     Raises:
       InputError: if a file or a value can't be used.
@@ -100,15 +105,17 @@ def preparation(reference_order: bool = False) -> Preparation:
         "corpus": dataclasses.asdict(corpus),
         "input_files": len(inputs),
         "input_bytes": corpus_bytes(inputs),
-        "input_sha256": name_of(inputs),
+        "input_sha256": fingerprint(inputs),
     }
     paths = output_paths(_OUTPUT_FILE.value, _NUM_SHARDS.value)
-    outputs = OutputSet(paths, examples.features, vocabulary_hash(_VOCAB_FILE.value), settings)
-    return Preparation(inputs, corpus, tokenizer, rules, examples, outputs)
+    shards = ShardSet(paths, examples.features, vocabulary_hash(_VOCAB_FILE.value), settings)
+    return PreparationConfig(
+        inputs=inputs, corpus=corpus, tokenizer=tokenizer, rules=rules, examples=examples, shards=shards
+    )
 
 
 def _check_vocabulary(warn_of_casing: bool) -> None:
-    """Checks the vocabulary, and that --do_lower_case fits it; a warning is enough where the release makes examples."""
+    """Checks the vocabulary and --do_lower_case; a wrong casing is an error, or only a warning."""
     check_vocab_file(_VOCAB_FILE.value)
     try:
         validate_case_matches_vocab(_DO_LOWER_CASE.value, load_vocab(_VOCAB_FILE.value))
@@ -134,7 +141,7 @@ def _examples() -> ExampleOptions:
         mask, same, random = map(float, _MASKING_POLICY.value)
     except ValueError:
         raise InputError(
-            f"--masking_policy is {','.join(_MASKING_POLICY.value)}, but three numbers are expected, as 0.8,0.1,0.1."
+            f"--masking_policy is {','.join(_MASKING_POLICY.value)}, but three numbers are expected: 0.8,0.1,0.1."
         ) from None
     if _WORD_SEGMENTER.value and not _DO_WHOLE_WORD_MASK.value:
         raise InputError("--word_segmenter needs --do_whole_word_mask: nothing else depends on words.")
@@ -153,16 +160,16 @@ def _examples() -> ExampleOptions:
 
 
 def say_summary(counts: Mapping[str, Any]) -> None:
-    """What came out, and what was left out."""
+    """Prints the counts of a preparation, and the lines that were left out."""
     for message in counts.get("left_out", ()):
         say(message)
-    rows = [{"count": counts[name], "of": what} for name, what in _SUMMARY.items() if counts.get(name)]
+    rows = [{"count": counts[name], "of": label} for name, label in _SUMMARY.items() if counts.get(name)]
     say(reporting.table(rows))
     records = max(1, counts.get("records", 0))
     message = (
-        f"tokens an example: {counts.get('tokens', 0) / records:.1f}; random next sentences: "
+        f"tokens per example: {counts.get('tokens', 0) / records:.1f}; random next sentences: "
         f"{counts.get('random_next', 0) / records:.1%}"
     )
     if "predictions" in counts:
-        message += f"; predictions an example: {counts['predictions'] / records:.2f}"
+        message += f"; predictions per example: {counts['predictions'] / records:.2f}"
     say(message)

@@ -3,11 +3,11 @@
     python -m data_prep.triviaqa_to_squad \\
         --triviaqa_file=qa/wikipedia-train.json --evidence_dir=evidence/wikipedia --output_file=triviaqa-train.json
 
-A paragraph is the first 400 tokens of a document, and a question is asked of each of its documents whose paragraph
-contains one of its possible answers. The paper doesn't say what a token is: here it is a word or a punctuation mark, as
-the basic tokenizer splits them, and an answer is contained if its tokens stand there one after the other, whatever the
-casing. Of several places the first is taken, and there the longest answer. The context is the document's own text, so
-offsets are exact.
+A paragraph consists of the first 400 tokens of a document. Each question is asked about each of its documents if the
+paragraph contains one of its possible answers. The paper doesn't define a token; here it is a word or a punctuation
+mark, as split by the basic tokenizer. A paragraph contains an answer if it contains the answer's tokens one after the
+other, in any casing. If there are several places, the first one is used, with the longest answer there. The context is
+the document's own text, so offsets are exact.
 """
 
 import functools
@@ -26,17 +26,17 @@ from bert_tf.tokenization import BasicTokenizer
 
 _TRIVIAQA_FILE = flags.DEFINE_string("triviaqa_file", None, "TriviaQA's qa/wikipedia-train.json (or -dev).")
 _EVIDENCE_DIR = flags.DEFINE_string("evidence_dir", None, "TriviaQA's folder evidence/wikipedia.")
-_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The SQuAD-format JSON file that is written.")
-_MAX_NUM_TOKENS = flags.DEFINE_integer("max_num_tokens", 400, "Tokens of a document that make its paragraph.")
+_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The SQuAD-format JSON file to write.")
+_MAX_NUM_TOKENS = flags.DEFINE_integer("max_num_tokens", 400, "Number of tokens in a paragraph.")
 
-# Words whose tokens are remembered.
+# The number of words that are remembered with their tokens.
 _MEMO_WORDS = 1 << 18
 _NAMED_IDS = 10
 _TOKENIZER = BasicTokenizer(do_lower_case=True)
 
 
 class Question(NamedTuple):
-    """A question and its possible answers, each as its lower-cased tokens."""
+    """A question and its possible answers as lower-case tokens."""
 
     question_id: str
     text: str
@@ -44,7 +44,7 @@ class Question(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """The beginning of a document: its text, its lower-cased tokens, and the characters [start, end) of each."""
+    """The beginning of a document: its text, its lower-case tokens, and the characters [start, end) of each token."""
 
     context: str
     tokens: list[str]
@@ -55,10 +55,10 @@ def read_triviaqa(path: str) -> tuple[list[Question], dict[str, list[Question]]]
     """Reads the questions of TriviaQA-Wiki.
 
     Returns:
-      The questions; and for each document's file name the questions that are asked of it, both in the file's order.
+      The questions; and for each document's file name the questions about it. Both are in the file's order.
 
     Raises:
-      InputError: if the file hasn't TriviaQA's layout, or an id stands twice.
+      InputError: if the file doesn't have TriviaQA's layout, or an id occurs twice.
     """
     what = f"--triviaqa_file: {path}"
     questions: dict[str, Question] = {}
@@ -71,7 +71,7 @@ def read_triviaqa(path: str) -> tuple[list[Question], dict[str, list[Question]]]
         tokenized = dict.fromkeys(tuple(_TOKENIZER.tokenize(alias)) for alias in aliases)
         question = Question(question_id, _get(entry, "Question", str, where), tuple(filter(None, tokenized)))
         if question_id in questions:
-            raise InputError(f"{where} stands twice.")
+            raise InputError(f"{where} occurs twice.")
         questions[question_id] = question
         pages = _get(entry, "EntityPages", list, where)
         for name in dict.fromkeys(_get(page, "Filename", str, where) for page in pages):
@@ -86,7 +86,7 @@ def _get(owner: object, key: str, kind: type, where: str) -> Any:
 
 
 def read_paragraph(document: str, max_num_tokens: int) -> Paragraph:
-    """The first tokens of a document; the text ends with the last of them."""
+    """Returns the first tokens of a document, and its text up to the last of these tokens."""
     tokens: list[str] = []
     spans: list[tuple[int, int]] = []
     for word in re.finditer(r"\S+", document):
@@ -104,7 +104,7 @@ def _tokens_of_word(word: str) -> list[tuple[str, int, int]]:
 
 
 def find_answer(paragraph: Paragraph, answers: Sequence[tuple[str, ...]]) -> tuple[str, int] | None:
-    """The first of the possible answers to be found, as it is written, and its place; None if there is none."""
+    """Returns the first possible answer in a paragraph, as written there, and its place; None if there is none."""
     longest_first: dict[str, list[tuple[str, ...]]] = {}
     for answer in sorted(answers, key=len, reverse=True):
         longest_first.setdefault(answer[0], []).append(answer)
@@ -117,13 +117,13 @@ def find_answer(paragraph: Paragraph, answers: Sequence[tuple[str, ...]]) -> tup
 
 
 def make_article(name: str, document: str, questions: Sequence[Question], max_num_tokens: int) -> dict[str, Any] | None:
-    """A SQuAD article of a document's paragraph and the questions that it answers; None if it answers none.
+    """Makes a SQuAD article of a document's paragraph and the questions that it answers; None if it answers none.
 
     Args:
-      name: the document's file name, which becomes the title and part of the questions' ids.
+      name: the document's file name, used in the title and in the questions' ids.
       document: its text.
-      questions: that are asked of it.
-      max_num_tokens: of the paragraph.
+      questions: the questions about it.
+      max_num_tokens: length of the paragraph in tokens.
     """
     paragraph = read_paragraph(document, max_num_tokens)
     answered = [(question, find_answer(paragraph, question.answers)) for question in questions]
@@ -143,7 +143,7 @@ def _read_document(evidence_dir: str, name: str, question: Question) -> str:
     path = os.path.join(evidence_dir, name)
     if not files.exists(path):
         raise InputError(
-            f"--evidence_dir: there is no document {path}, which question {question.question_id!r} is asked of. "
+            f"--evidence_dir: there is no document {path}, which question {question.question_id!r} is about. "
             "Unpack TriviaQA's evidence completely."
         )
     with files.open_file(path, "rb") as reader:
@@ -155,14 +155,14 @@ def _read_document(evidence_dir: str, name: str, question: Question) -> str:
 
 
 def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tokens: int = 400) -> list[str]:
-    """Writes the SQuAD-format file, whole or not at all.
+    """Converts TriviaQA to a SQuAD-format file, which is written completely or not at all.
 
     Returns:
-      Lines that count what was made, and count and name the questions that no document answers.
+      Messages with the counts, and with the questions that no paragraph answers.
 
     Raises:
-      InputError: if the questions haven't TriviaQA's layout, a document is missing or not UTF-8, no question can be
-        used, or the output's name is a folder's.
+      InputError: if the questions don't have TriviaQA's layout, a document is missing or not UTF-8, no question can be
+        used, or the output is a folder.
     """
     if max_num_tokens < 1:
         raise InputError(f"--max_num_tokens is {max_num_tokens}, but at least 1 is needed.")
@@ -197,7 +197,7 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
 
 
 def main() -> None:
-    """Converts, and says what was made."""
+    """Converts the files and prints the counts."""
     for line in convert(_TRIVIAQA_FILE.value, _EVIDENCE_DIR.value, _OUTPUT_FILE.value, _MAX_NUM_TOKENS.value):
         program.say(line)
 

@@ -129,10 +129,17 @@ def train_steps(trainer, batches, count):
     return trainer.take_means()
 
 
+def weights_of(model):
+    """The variables of a layer, or of one of our models, that checkpoints hold."""
+    import keras
+
+    return model.weights if isinstance(model, keras.layers.Layer) else model.variables
+
+
 def restored(model, checkpoint, **options):
     """Restores a checkpoint into a model and returns the model."""
     from bert_tf import checkpoints
 
     source = checkpoints.open_checkpoint(str(checkpoint))
-    checkpoints.restore(checkpoints.named_variables(model.variables), source, **options)
+    checkpoints.restore(checkpoints.named_variables(weights_of(model)), source, **options)
     return model

@@ -34,8 +34,8 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 USED_BY_DATA_PREPARATION = [
     *("config", "tokenization"),
     *(f"runtime.{name}" for name in ("files", "extras", "program", "parallel", "reporting")),
-    *(f"tokenization.{name}" for name in ("tokenizers", "vocabulary", "traced_text")),
-    *(f"sequences.{name}" for name in ("packing", "masking", "masking_policy", "random_streams", "example_format")),
+    *(f"tokenization.{name}" for name in ("characters", "tokenizers", "traced_text", "vocabulary")),
+    *(f"sequences.{name}" for name in ("packing", "masking", "random_streams", "example_format")),
 ]
 WITHOUT_TENSORFLOW = [
     *USED_BY_DATA_PREPARATION,

@@ -23,7 +23,7 @@ def test_variables_bear_the_released_names_in_the_released_order(name):
     folder = golden_path(f"model/{name}")
     released = json.loads((folder / "variables.json").read_text())
     encoder = BertEncoder(BertConfig.from_json_file(str(folder / "bert_config.json")))
-    ours = [[variable.path, list(variable.shape)] for variable in encoder.variables]
+    ours = [[variable.path, list(variable.shape)] for variable in encoder.weights]
     assert ours == [entry for entry in released if entry[0].startswith("bert/")]
 
 
@@ -106,6 +106,6 @@ def test_half_precision_is_close_and_keeps_float32_variables(dtype):
     encoder, inputs, expected = golden_encoder("gelu", dtype=dtype)
     output = encoder(inputs["input_ids"], inputs["input_mask"], inputs["segment_ids"])
     assert output.sequence_output.dtype == encoder.compute_dtype
-    assert all(variable.dtype == "float32" for variable in encoder.variables)
+    assert all(variable.dtype == "float32" for variable in encoder.weights)
     error = np.abs(np.asarray(output.sequence_output, np.float32) - expected["sequence_output"])
     assert error.mean() < 0.02

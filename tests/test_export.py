@@ -342,7 +342,7 @@ def feature_run(tmp_path_factory):
     root = tmp_path_factory.mktemp("features")
     encoder, model = BertEncoder(config()), with_large_head(FeatureTagger(config(), 2, 5, BiLstmConfig(units=3)))
     checkpoint = str(root / "bert_model.ckpt")
-    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.weights))
     settings = {"encoder": checkpoint, "feature_layers": [-1, "embeddings"], "feature_combination": "concat"}
     return encoder, model, write_run(root / "run", model, **TAGGING, **settings, bilstm_units=3)
 
@@ -381,7 +381,7 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
     model = with_large_head(SpanModel(config()))
     write_model_files(tmp_path)
     (tmp_path / "config.json").write_text(model.config.to_json_string())
-    variables = checkpoints.named_variables(model.encoder.variables)
+    variables = checkpoints.named_variables(model.encoder.weights)
     saver.write_checkpoint(str(tmp_path / "bert_model.ckpt"), variables)
     served = export.build(str(tmp_path), ExportConfig(max_seq_length=9)).served
     assert isinstance(served, ServedEncoder)

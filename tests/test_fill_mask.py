@@ -4,7 +4,7 @@ import pytest
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
-from bert_tf.fill_mask import MaskFiller
+from bert_tf.fill_mask import FillMask
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
 from tests.conftest import tiny_config
@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 
 
 def test_guesses_for_each_mask_are_sorted(folder):
-    filler = MaskFiller(str(folder))
+    filler = FillMask(str(folder))
     guesses = filler("a [MASK] B[MASK]", top=3)
     assert [[guess.token for guess in row] for row in guesses] == [["##c", "b", "a"]] * 2
     assert all(row[0].probability > 0.99 > row[1].probability > row[2].probability for row in guesses)
@@ -38,13 +38,13 @@ def test_guesses_for_each_mask_are_sorted(folder):
 )
 def test_bad_texts_are_refused(folder, text, message):
     with pytest.raises(InputError, match=message):
-        MaskFiller(str(folder))(text)
+        FillMask(str(folder))(text)
 
 
 def test_a_model_without_the_head_is_refused(tmp_path):
     encoder = BertEncoder(tiny_config())
-    saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(encoder.weights))
     (tmp_path / "bert_config.json").write_text(tiny_config().to_json_string())
     (tmp_path / "vocab.txt").write_text("\n".join(PIECES) + "\n")
     with pytest.raises(InputError, match=r"model\.ckpt has no masked-LM head"):
-        MaskFiller(str(tmp_path))
+        FillMask(str(tmp_path))

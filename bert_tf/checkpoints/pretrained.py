@@ -48,24 +48,26 @@ class LoadedBert:
         if "cls/predictions/output_bias" not in self.source.shapes:
             return None
         head = MaskedLMHead(self.config)
-        variables = checkpoints.named_variables(head.variables)
+        variables = checkpoints.named_variables(head.weights)
         # `load` has already checked the rest of the checkpoint.
         checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", flag_name=flag_name)
         return head
 
-    def __call__(self, *texts: str | tuple[str, str], max_seq_length: int | None = None) -> EncoderOutput:
+    def __call__(self, *texts: str | tuple[str, str] | list, max_seq_length: int | None = None) -> EncoderOutput:
         """Encodes a batch of B texts or pairs of texts.
 
         Args:
-          *texts: a text becomes [CLS] A [SEP], a pair becomes [CLS] A [SEP] B [SEP].
+          *texts: a text becomes [CLS] A [SEP], a pair (a tuple) becomes [CLS] A [SEP] B [SEP]; a list is a batch of
+            texts and pairs.
           max_seq_length: longer sequences are cut as in fine-tuning; by default the number of the model's positions.
 
         Returns:
           The encoder's output; its length T is that of the longest sequence.
 
         Raises:
-          InputError: if no text is given, if there is no vocabulary, or if the model has too few positions.
+          InputError: if anything but texts is given, there is no vocabulary, or the model has too few positions.
         """
+        texts = [text for given in texts for text in (given if isinstance(given, list) else [given])]
         if not texts:
             raise InputError("no text is given, but at least one is needed.")
         if self.tokenizer is None:
@@ -75,7 +77,12 @@ class LoadedBert:
         self.config.check_sequence_length(max_seq_length)
         sequences = []
         for text in texts:
-            ids = [self.tokenizer.encode(part) for part in ((text,) if isinstance(text, str) else text)]
+            parts = (text,) if isinstance(text, str) else text
+            if not (isinstance(parts, tuple) and len(parts) in (1, 2) and all(isinstance(part, str) for part in parts)):
+                raise InputError(
+                    f"{str(text)[:60]!r} is given, but a text, a pair of texts or a list of them is expected."
+                )
+            ids = [self.tokenizer.encode(part) for part in parts]
             a, b = packing.fit_segments(ids[0], ids[1] if len(ids) > 1 else None, max_seq_length)
             cls, sep = (self.tokenizer.vocab[token] for token in ("[CLS]", "[SEP]"))
             sequences.append(packing.join_segments(a, b, cls, sep))
@@ -99,7 +106,7 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
     """
     checkpoint, config, tokenizer = find_model(path, "load()", do_lower_case)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
-    encoder, _ = restored_encoder(config, source, "load()", dtype=dtype)
+    encoder, _ = restored_encoder(config, source, "load()", dtype=dtype, seed=None)
     return LoadedBert(encoder, tokenizer, config, source)
 
 
@@ -158,8 +165,10 @@ def restored_encoder(
     Raises:
       InputError: if the config and the checkpoint don't fit together.
     """
-    encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **encoder_options)
-    variables = checkpoints.named_variables(encoder.variables)
+    # The seed is a program's: drawn from Python's generator, it would change the initial weights of other layers.
+    options = {"seed": 0} | encoder_options
+    encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **options)
+    variables = checkpoints.named_variables(encoder.weights)
     return encoder, checkpoints.restore(variables, source, may_be_fresh="", flag_name=flag_name)
 
 

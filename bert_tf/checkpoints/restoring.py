@@ -318,7 +318,7 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
     Raises:
       InputError: if the encoder doesn't match the config, or if a tensor belongs neither to the encoder nor to a head.
     """
-    expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config).variables}
+    expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config, seed=0).weights}
     weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
     mismatches = _mismatches(
         expected, {name: source.shapes[name] for name in weights}, "bert/pooler/.*", foreign_names.HEADS

@@ -1,20 +1,23 @@
 """Fine-tuning and using BERT from Python, on data in memory.
 
-- `base`: what all estimators share: `from_pretrained`, `load`, `fit`, `evaluate`, `save`, `export`.
+- `base`: what all estimators share: `from_pretrained`, `load`, `save`, `export`.
+- `row_estimator`: `fit` and `evaluate` of those that learn from rows.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `tagger`: `Tagger`.
+- `question_answerer`: `QuestionAnswerer`.
 - `sentence_encoder`: `Encoder`, which gives vectors of texts.
 - `rows`: reads lists, NumPy arrays, pandas objects and `tf.data` data sets.
 
-An estimator writes its data in the format that `run_classifier.py` reads, and runs the same code with the same
-settings. So the same data and the same seed give the same weights, and the folder of an estimator is the folder of a
-run: both can resume, evaluate and export what the other has trained. The names are offered by `bert_tf` itself. Nothing
-below this folder imports it.
+An estimator writes its data in the format that `run_classifier.py` or `run_squad.py` reads, and runs the same code with
+the same settings. So the same data and the same seed give the same weights, and the folder of an estimator is the
+folder of a run: both can resume, evaluate and export what the other has trained. The names are offered by `bert_tf`
+itself. Nothing below this folder imports it.
 """
 
 from bert_tf.estimators.base import Estimator
+from bert_tf.estimators.question_answerer import QuestionAnswerer
 from bert_tf.estimators.sentence_encoder import Encoder
 from bert_tf.estimators.sentences import Classifier, MultipleChoice, Regressor
 from bert_tf.estimators.tagger import Tagger
 
-__all__ = ["Classifier", "Encoder", "Estimator", "MultipleChoice", "Regressor", "Tagger"]
+__all__ = ["Classifier", "Encoder", "Estimator", "MultipleChoice", "QuestionAnswerer", "Regressor", "Tagger"]

@@ -72,7 +72,7 @@ class Encoder:
         tokenizer, longest = self.bert.tokenizer, self.max_seq_length
         packed = [sentence_features.pack_example(example, longest, tokenizer) for example in examples]
         features = FeatureSet.from_sequences(packed)
-        buckets = feature_sets.bucket_lengths(self.max_seq_length, few=False)
+        buckets = feature_sets.bucket_lengths(self.max_seq_length, compiled=False)
         vectors = np.zeros((len(examples), self.bert.config.hidden_size), np.float32)
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
             vectors[numbers] = self._pooled(batch, pooling)[: len(numbers)]

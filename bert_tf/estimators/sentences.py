@@ -7,13 +7,13 @@ import numpy as np
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.estimators import rows
-from bert_tf.estimators.base import Estimator
+from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.custom import Columns
 from bert_tf.tasks.table import CUSTOM, DataConfig
 
 
-class _TextEstimator(Estimator):
+class _TextEstimator(RowEstimator):
     """What reads a text or a pair of texts, and learns from rows with the columns of `run_classifier.py`."""
 
     _TASK = CUSTOM
@@ -118,7 +118,7 @@ class Regressor(_TextEstimator):
         return self._outputs(task, examples, batch_size)[0]["score"]
 
 
-class MultipleChoice(Estimator):
+class MultipleChoice(RowEstimator):
     """Which of several endings goes with a prompt (paper, section 4.4).
 
     Examples are pairs (prompt, list of endings), with as many endings each; labels are numbers of endings.

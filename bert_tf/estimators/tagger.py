@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from bert_tf.estimators import rows
-from bert_tf.estimators.base import Estimator
+from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.table import TAGGING, DataConfig
 
 
-class Tagger(Estimator):
+class Tagger(RowEstimator):
     """Entities in sentences (paper, section 5.3).
 
     Examples are lists of words; labels are lists of tags such as "B-PER", "I-PER" and "O", one for each word.
@@ -53,5 +53,5 @@ class Tagger(Estimator):
         """The tags of the words of each sentence, in the IOB2 scheme."""
         task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
         outputs, features = self._outputs(task, examples, batch_size)
-        tags = np.array(task.tags)[features.of_words(outputs["tags"])]
+        tags = np.array(task.tags)[features.at_words(outputs["tags"])]
         return [list(map(str, sentence)) for sentence in features.by_sentence(tags)]

@@ -34,14 +34,14 @@ class EncoderModel:
 
     def __init__(self, config: BertConfig, bilstm: BiLstmConfig | None = None, **encoder_options) -> None:
         self.config = config
-        self.encoder = BertEncoder(config, **encoder_options)
+        self.encoder = BertEncoder(config, seed=0, **encoder_options)
         self.bilstm = None if bilstm is None else BiLstm(config.hidden_size, bilstm)
         self.width = config.hidden_size if self.bilstm is None else self.bilstm.output_width
 
     def collect_variables(self, head: LinearHead, reads_tokens: bool) -> None:
         """Sets `variables` and `trained_variables`; subclasses call it when the output layer is built."""
-        top_variables = head.variables if self.bilstm is None else self.bilstm.variables + head.variables
-        self.variables = self.encoder.variables + top_variables
+        top_variables = head.weights if self.bilstm is None else self.bilstm.variables + head.weights
+        self.variables = self.encoder.weights + top_variables
         self.trained_variables = self.variables
         if reads_tokens or self.bilstm is not None:
             # The pooler is not used, so it gets no gradient. As in the release, it has no weight decay and no slots.
@@ -94,7 +94,7 @@ class ClassifierModel(EncoderModel):
         self.problem = problem
         self.choices = choices
         self.class_weights = None if class_weights is None else tf.constant(class_weights, tf.float32)
-        self.head = ClassificationHead(config, outputs, width=self.width)
+        self.head = ClassificationHead(config, outputs, seed=0, width=self.width)
         self.collect_variables(self.head, reads_tokens=False)
         self.metric_names = ("accuracy",) if problem == "classification" else ()
 
@@ -197,7 +197,7 @@ class TokenModel(EncoderModel, TokenClassifier):
 
     def __init__(self, config: BertConfig, outputs: int, **options) -> None:
         super().__init__(config, **options)
-        self.head = ClassificationHead(config, outputs, width=self.width)
+        self.head = ClassificationHead(config, outputs, seed=0, width=self.width)
         self.collect_variables(self.head, reads_tokens=True)
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:

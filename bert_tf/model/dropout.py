@@ -1,19 +1,27 @@
-"""Dropout whose randomness is stateless: it happens where a seed is given, and the same seed gives the same mask."""
+"""Stateless dropout: it is active if a seed is given, and the same seed gives the same mask."""
 
 from collections.abc import Callable
 
+import keras
 import tensorflow as tf
 
 from bert_tf.model import cpu_kernels
 
 
 def fold_in(seed: tf.Tensor | None, number: int | tf.Tensor) -> tf.Tensor | None:
-    """A seed [2] of its own for each number; None (no dropout) stays None."""
+    """A different seed [2] for each number; None (no dropout) stays None."""
     return None if seed is None else tf.random.experimental.stateless_fold_in(seed, number)
 
 
+def seed_of_call(
+    generator: keras.random.SeedGenerator, training: bool | None, seed: tf.Tensor | None
+) -> tf.Tensor | None:
+    """The seed [2] of a call: the given one, or else the generator's next one in training; None for inference."""
+    return tf.cast(generator.next(), tf.int32) if seed is None and training else seed
+
+
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-    """Zeroes a fraction `rate` of the elements and scales the others up; the identity without a seed.
+    """Sets a fraction `rate` of the elements to zero and scales the others up; the identity without a seed.
 
     Each 32-bit random word decides two elements, so probabilities are multiples of 2^-16.
     """
@@ -27,7 +35,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
         words = tf.random.stateless_uniform([count], seed, minval=None, maxval=None, dtype=tf.uint32)
     bits = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[: tf.size(x)], tf.shape(x))
 
-    # Its own gradient: what was zeroed and scaled on the way up is so on the way down.
+    # The gradient drops and scales the same elements as the value.
     @tf.custom_gradient
     def dropped(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         return _drop(x, bits, threshold), lambda upstream: _drop(upstream, bits, threshold)

@@ -1,25 +1,27 @@
-"""Output layers, each with its loss beside it; variables bear the released names.
+"""Output layers, each with its loss beside it; the paths of the variables are the released names.
 
 Axis letters: B batch, T tokens, P predictions, H hidden, V vocabulary, C classes.
 
-A head's logits are float32. Its loss function gives one number per example (or prediction), so that the caller
-decides over what they are averaged: over the whole global batch, wherever its parts are computed.
+A head reads a tensor, or takes the one that it needs from an `EncoderOutput`. Its logits are float32. Its loss function
+gives one number per example (or prediction), because the mean is over the whole global batch, and only the caller knows
+how many examples other devices have.
 """
 
-import contextlib
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.model import cpu_kernels
-from bert_tf.model.cpu_kernels import cast, matmul
-from bert_tf.model.dropout import dropout
+from bert_tf.model.cpu_kernels import matmul
+from bert_tf.model.dropout import dropout, seed_of_call
 from bert_tf.model.gathering import gather_positions
-from bert_tf.model.layers import BertLayer, Dense, LayerNorm
+from bert_tf.model.layers import BertLayer, Dense, LayerNorm, serializable, variable_scope
+from bert_tf.model.outputs import EncoderOutput, is_encoder_output, pooled_state, sequence_states
 
-# Dropout before the classifier and the initializer of the heads of fine-tuning are fixed in the release, whatever the
-# config says.
+# The release fixes the dropout before the classifier and the initializer of fine-tuning's heads, whatever the config
+# says.
 CLASSIFIER_DROPOUT = 0.1
 FINETUNING_INITIALIZER_RANGE = 0.02
 
@@ -31,13 +33,32 @@ def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
+class Head(BertLayer):
+    """The base of the heads. Their variables exist once they are constructed."""
+
+    def named_variable(self, name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
+        """A variable of the layer; unlike `add_weight`'s, its path doesn't contain the layer's own name."""
+        return keras.Variable(initializer, shape=shape, dtype="float32", autocast=False, name=name)
+
+    def finish(self) -> None:
+        """Tells Keras that all variables are there; called at the end of constructors."""
+        self.built = True
+        for variable in self.weights:  # as add_weight does
+            variable.trainable = self.trainable
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> tf.Tensor | None:
+        """The mask of the padding [B, T], if the head reads the states of all tokens [B, T, H]."""
+        return None if is_encoder_output(inputs) else previous_mask
+
+
+@serializable
 class Transform(BertLayer):
     """The masked-LM head's hidden layer. Variables: dense, LayerNorm."""
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
-        super().__init__(config, name="transform", **kwargs)
-        self.dense = Dense(config, config.hidden_size, config.hidden_act, name="dense", dtype=self.dtype_policy)
-        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy)
+    def __init__(self, config: BertConfig, name: str = "transform", **kwargs) -> None:
+        super().__init__(config, name=name, **kwargs)
+        self.dense = Dense(config, config.hidden_size, config.hidden_act, name="dense", **self.shared)
+        self.layer_norm = LayerNorm(config, **self.shared)
 
     def build(self, input_shape: tuple) -> None:
         self.dense.build(input_shape)
@@ -47,39 +68,66 @@ class Transform(BertLayer):
         return self.layer_norm(self.dense(x))
 
 
-class MaskedLMHead(BertLayer):
+@serializable
+class MaskedLMHead(Head):
     """Predicts the vocabulary entry at given positions, with the word embeddings as output weights.
 
     Variables: cls/predictions/transform/..., cls/predictions/output_bias.
+
+    Args:
+      encoder: the encoder with the word embeddings; without it, each call needs their table.
     """
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
-        super().__init__(config, name="predictions", **kwargs)
-        self.transform = Transform(config, dtype=self.dtype_policy)
-        with keras.name_scope("cls"):
-            self.build()
+    def __init__(self, config: BertConfig, encoder: keras.layers.Layer | None = None, **kwargs) -> None:
+        super().__init__(config, **kwargs)
+        self.transform = Transform(config, **self.shared)
+        with variable_scope("cls/predictions"):
+            self.transform.build((None, config.hidden_size))
+            self.output_bias = self.named_variable("output_bias", (config.vocab_size,), "zeros")
+        self.finish()
+        self.encoder = encoder  # afterwards, because it may be frozen when the head is not
 
-    def build(self, input_shape: tuple | None = None) -> None:
-        self.transform.build((None, self.config.hidden_size))
-        self.output_bias = self.add_weight(name="output_bias", shape=(self.config.vocab_size,), initializer="zeros")
+    def call(
+        self, sequence_output: tf.Tensor | EncoderOutput, positions: tf.Tensor, embedding_table: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """sequence_output [B, T, H], positions [B, P], embedding_table [V, H] -> logits [B, P, V]."""
+        if embedding_table is None and self.encoder is None:
+            raise ValueError(
+                "MaskedLMHead needs an encoder when it is constructed, or an embedding_table in each call."
+            )
+        table = self.encoder.embedding_table if embedding_table is None else embedding_table
+        x = self.transform(gather_positions(sequence_states(sequence_output), positions))  # [B*P, H]
+        logits = tf.cast(matmul(x, self.compute(table), transpose_b=True), tf.float32) + self.output_bias.value
+        return tf.reshape(logits, [-1, positions.shape[1] or tf.shape(positions)[1], self.config.vocab_size])
 
-    def call(self, sequence_output: tf.Tensor, positions: tf.Tensor, embedding_table: tf.Tensor) -> tf.Tensor:
-        """sequence_output [B, T, H], positions [B, P], embedding_table [V, H] -> logits [B*P, V]."""
-        x = self.transform(gather_positions(sequence_output, positions))
-        table = cast(embedding_table, self.compute_dtype)
-        return tf.cast(matmul(x, table, transpose_b=True), tf.float32) + self.output_bias.value
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        """None, because the logits are those of chosen positions."""
+
+    def get_config(self) -> dict[str, Any]:
+        """See `BertLayer.get_config`; a saved model has the encoder once, whoever refers to it."""
+        encoder = None if self.encoder is None else keras.saving.serialize_keras_object(self.encoder)
+        return {**super().get_config(), "encoder": encoder}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """See `BertLayer.from_config`."""
+        encoder = config["encoder"] and keras.saving.deserialize_keras_object(config["encoder"])
+        return super().from_config({**config, "encoder": encoder})
 
 
-class LinearHead(BertLayer):
+@serializable
+class LinearHead(Head):
     """x output_weights^T + output_bias, in float32; the weights are [C, H], as in the release.
 
     Args:
       outputs: C.
-      scope: what the release puts before the variables' names: "cls/seq_relationship" for next sentence,
+      scope: the path that the release puts before the variables' names: "cls/seq_relationship" for next sentence,
         "cls/squad" for answer spans, nothing for classifiers.
-      width: H, where it isn't the config's.
+      width: H, if it isn't the config's.
       initializer_range: standard deviation of the weights' truncated normal initializer.
     """
+
+    saved_arguments = ("outputs", "scope", "width", "initializer_range")
 
     def __init__(
         self,
@@ -92,22 +140,18 @@ class LinearHead(BertLayer):
     ) -> None:
         super().__init__(config, **kwargs)
         self.outputs = outputs
-        with contextlib.ExitStack() as scopes:
-            for name in filter(None, scope.split("/")):
-                scopes.enter_context(keras.name_scope(name))
-            # Not add_weight, which would put the layer's own name into the path.
-            options = {"dtype": "float32", "autocast": False}
-            self.output_weights = keras.Variable(
-                keras.initializers.TruncatedNormal(stddev=initializer_range),
-                shape=(outputs, width or config.hidden_size),
-                name="output_weights",
-                **options,
-            )
-            self.output_bias = keras.Variable("zeros", shape=(outputs,), name="output_bias", **options)
-        self.built = True
+        self.scope = scope
+        self.width = width or config.hidden_size
+        self.initializer_range = initializer_range
+        initializer = keras.initializers.TruncatedNormal(stddev=initializer_range)
+        with variable_scope(scope):
+            self.output_weights = self.named_variable("output_weights", (outputs, self.width), initializer)
+            self.output_bias = self.named_variable("output_bias", (outputs,), "zeros")
+        self.finish()
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:  # [N, H] -> [N, C]
-        x = tf.cast(x, tf.float32)
+    def call(self, x: tf.Tensor | EncoderOutput) -> tf.Tensor:
+        """x [..., H], or of an `EncoderOutput` the pooled output [B, H] -> logits [..., C]."""
+        x = tf.cast(pooled_state(x), tf.float32)
         return tf.matmul(x, self.output_weights.value, transpose_b=True) + self.output_bias.value
 
 
@@ -116,26 +160,59 @@ def next_sentence_head(config: BertConfig, **kwargs) -> LinearHead:
     return LinearHead(config, 2, "cls/seq_relationship", initializer_range=config.initializer_range, **kwargs)
 
 
+@serializable
 class ClassificationHead(LinearHead):
-    """One logit a class over the pooled output; one output for regression and for multiple choice."""
+    """One logit per class, after dropout; one output for regression and for multiple choice.
 
-    def call(self, pooled_output: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """pooled_output [B, H] -> logits [B, C]."""
-        return super().call(dropout(pooled_output, CLASSIFIER_DROPOUT, seed))
+    Args:
+      outputs: number of classes.
+      seed: of the dropout in calls with training=True; random if None.
+      options: see `LinearHead`.
+    """
+
+    saved_arguments = (*LinearHead.saved_arguments, "seed")
+
+    def __init__(self, config: BertConfig, outputs: int, seed: int | None = None, **options) -> None:
+        super().__init__(config, outputs, **options)
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def call(
+        self, x: tf.Tensor | EncoderOutput, training: bool | None = None, seed: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        """Classifies sequences, or the tokens of sequences.
+
+        Args:
+          x: [..., H]; of an `EncoderOutput`, the pooled output [B, H].
+          training: whether dropout is active.
+          seed: [2], integers, of the dropout; if given, dropout is active whatever `training` says.
+
+        Returns:
+          Logits [..., C].
+        """
+        seed = seed_of_call(self.seed_generator, training, seed)
+        return super().call(dropout(pooled_state(x), CLASSIFIER_DROPOUT, seed))
 
 
+@serializable
 class SpanHead(LinearHead):
     """Scores of each token as the start and as the end of the answer (paper, section 4.2)."""
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
-        super().__init__(config, 2, scope="cls/squad", **kwargs)
+    saved_arguments = ("width", "initializer_range")
 
-    def call(self, sequence_output: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """sequence_output [B, T, H] -> start logits [B, T], end logits [B, T]."""
-        length = sequence_output.shape[1] or tf.shape(sequence_output)[1]
-        logits = super().call(tf.reshape(sequence_output, [-1, sequence_output.shape[-1]]))
+    def __init__(self, config: BertConfig, **options) -> None:
+        super().__init__(config, 2, scope="cls/squad", **options)
+
+    def call(self, x: tf.Tensor | EncoderOutput) -> tuple[tf.Tensor, tf.Tensor]:
+        """x [B, T, H], or of an `EncoderOutput` the sequence output -> start logits [B, T], end logits [B, T]."""
+        x = sequence_states(x)
+        length = x.shape[1] or tf.shape(x)[1]
+        logits = super().call(tf.reshape(x, [-1, x.shape[-1]]))
         start_logits, end_logits = tf.unstack(tf.reshape(logits, [-1, length, 2]), axis=-1)
         return start_logits, end_logits
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        """None, because a loss is computed from all positions of a sequence together."""
 
 
 def span_loss(
@@ -143,7 +220,7 @@ def span_loss(
 ) -> tf.Tensor:
     """Mean of the two positions' losses: logits [B, T], positions [B] -> [B].
 
-    A position outside the sequence costs nothing, as in the release, where its one-hot row is zero.
+    A position outside the sequence adds no loss, as in the release, where its one-hot row is zero.
     """
 
     def position_loss(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

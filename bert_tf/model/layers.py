@@ -1,15 +1,19 @@
-"""The layers of a transformer block, named so that each variable's path is its name in the released checkpoints.
+"""The layers of a transformer block, named so that the path of each variable is its released name.
 
 Axis letters: B batch, T tokens, H hidden, I intermediate, N heads, D head size, V vocabulary.
 
 Hidden states are matrices [B*T, H] between the layers: products of matrices are the fastest form on every
 device, and only attention needs to know where one sequence ends.
 
-Variables are float32. Products run in the layer's compute dtype; softmax and layer-norm statistics in float32.
-Dropout happens where a seed is given, and the same seed gives the same mask.
+Variables are float32. Products are computed in the layer's compute dtype; softmax and layer-norm statistics in float32.
+Dropout is active if a seed is given, and the same seed gives the same mask. `TransformerBlock`, which can be used by
+itself, also takes `training`, and then draws a seed if none is given.
 """
 
+import contextlib
 import math
+from collections.abc import Iterator
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -17,9 +21,11 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.model.activations import activate
 from bert_tf.model.cpu_kernels import add_bias, cast, matmul
-from bert_tf.model.dropout import dropout, fold_in
+from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
 from bert_tf.model.normalization import layer_norm, softmax
+
+serializable = keras.saving.register_keras_serializable(package="bert_tf")
 
 
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
@@ -27,51 +33,88 @@ def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
+@contextlib.contextmanager
+def variable_scope(path: str) -> Iterator[None]:
+    """Puts `path` before the paths of the variables that are created inside, whatever the layer is called."""
+    with contextlib.ExitStack() as scopes:
+        for name in filter(None, path.split("/")):
+            scopes.enter_context(keras.name_scope(name))
+        yield
+
+
 class BertLayer(keras.layers.Layer):
-    """What the layers share: the config, and explicit control of precision."""
+    """The base of all layers: the config, explicit control of precision, and serialization.
+
+    Args:
+      config: sizes, activation, dropout, initializer.
+      kwargs: Keras's own: `name`, `dtype` (a dtype or a policy) and `trainable`.
+    """
+
+    # The constructor's arguments besides `config` and Keras's own; each is an attribute of the same name.
+    saved_arguments: tuple[str, ...] = ()
 
     def __init__(self, config: BertConfig, **kwargs) -> None:
         super().__init__(autocast=False, **kwargs)
         self.config = config
+        self.supports_masking = True
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """The options that a layer passes on to those it consists of."""
+        return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
     def add_weight(self, **kwargs) -> keras.Variable:
-        """A variable whose value is float32 wherever it is read; see `compute`."""
-        return super().add_weight(**kwargs, dtype="float32", autocast=False)
+        """Adds a variable; its value is float32 wherever it is read (see `compute`)."""
+        return super().add_weight(**{**kwargs, "dtype": "float32", "autocast": False})
 
-    def compute(self, variable: keras.Variable) -> tf.Tensor:
-        """The variable's value in the compute dtype."""
-        return cast(variable.value, self.compute_dtype)
+    def compute(self, x: keras.Variable | tf.Tensor) -> tf.Tensor:
+        """A variable's value, or a tensor, in the compute dtype."""
+        return cast(x.value if isinstance(x, keras.Variable) else x, self.compute_dtype)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor, as JSON values."""
+        arguments = {name: getattr(self, name) for name in self.saved_arguments}
+        return {**keras.layers.Layer.get_config(self), "config": self.config.to_dict(), **arguments}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the layer that `get_config` describes."""
+        return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
 
-class Dense(BertLayer):
+@serializable
+class Dense(BertLayer, keras.layers.Dense):
     """x kernel + bias, then the activation. Variables: kernel, bias.
+
+    `enable_lora` freezes the kernel and adds a product of two trained matrices to it (Hu et al., 2021); a saved layer
+    has the sum as its kernel.
 
     Args:
       units: width of the output.
       activation: a name of `ACTIVATIONS`.
     """
 
+    saved_arguments = ("units", "activation")
+
     def __init__(self, config: BertConfig, units: int, activation: str = "linear", **kwargs) -> None:
-        super().__init__(config, **kwargs)
-        self.units = units
+        super().__init__(config, units=units, kernel_initializer="zeros", **kwargs)
         self.activation = activation
 
     def build(self, input_shape: tuple) -> None:
-        self.kernel = self.add_weight(
-            name="kernel", shape=(input_shape[-1], self.units), initializer=truncated_normal(self.config)
-        )
-        self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
+        self.kernel_initializer = truncated_normal(self.config)  # here, because it draws its seed when it is made
+        super().build(input_shape)
 
     def call(self, x: tf.Tensor) -> tf.Tensor:  # [..., in] -> [..., units]
-        product = matmul(x, self.compute(self.kernel))
+        product = matmul(self.compute(x), self.compute(self.kernel))
         return activate(add_bias(product, self.compute(self.bias)), self.activation)
 
 
+@serializable
 class LayerNorm(BertLayer):
     """Layer normalisation over the last axis. Variables: beta, gamma."""
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
-        super().__init__(config, name="LayerNorm", **kwargs)
+    def __init__(self, config: BertConfig, name: str = "LayerNorm", **kwargs) -> None:
+        super().__init__(config, name=name, **kwargs)
 
     def build(self, input_shape: tuple) -> None:
         self.beta = self.add_weight(name="beta", shape=(input_shape[-1],), initializer="zeros")
@@ -83,17 +126,22 @@ class LayerNorm(BertLayer):
         return cast(y, self.compute_dtype)
 
 
+@serializable
 class Embeddings(BertLayer):
     """Sum of word, segment and position embeddings, normalised. Variables: three tables, LayerNorm.
 
     Args:
-      use_one_hot_embeddings: look words up by a product with one-hot rows, which TPUs do faster than a gather.
+      use_one_hot_embeddings: look words up by a product with one-hot rows, which is faster than a gather on TPUs.
     """
 
-    def __init__(self, config: BertConfig, use_one_hot_embeddings: bool = False, **kwargs) -> None:
-        super().__init__(config, name="embeddings", **kwargs)
+    saved_arguments = ("use_one_hot_embeddings",)
+
+    def __init__(
+        self, config: BertConfig, use_one_hot_embeddings: bool = False, name: str = "embeddings", **kwargs
+    ) -> None:
+        super().__init__(config, name=name, **kwargs)
         self.use_one_hot_embeddings = use_one_hot_embeddings
-        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy)
+        self.layer_norm = LayerNorm(config, **self.shared)
 
     def build(self, input_shape: tuple | None = None) -> None:
         width = self.config.hidden_size
@@ -114,7 +162,7 @@ class Embeddings(BertLayer):
             one_hot = tf.one_hot(words, self.config.vocab_size, dtype=tf.float32)
             word = tf.matmul(one_hot, self.word_embeddings.value)
         else:
-            word = gather_rows(self.word_embeddings.value, words)
+            word = gather_rows(tf.convert_to_tensor(self.word_embeddings.value), words)
         # There are only a few segment ids, so a product with one-hot rows is faster everywhere.
         one_hot = tf.one_hot(tf.reshape(segment_ids, [-1]), self.config.type_vocab_size, dtype=tf.float32)
         segment = tf.matmul(one_hot, self.token_type_embeddings.value)
@@ -124,14 +172,15 @@ class Embeddings(BertLayer):
         return dropout(x, self.config.hidden_dropout_prob, seed)
 
 
+@serializable
 class SelfAttention(BertLayer):
     """Scaled dot-product attention with N heads. Variables: query, key and value, each kernel and bias."""
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
-        super().__init__(config, name="self", **kwargs)
-        self.query = Dense(config, config.hidden_size, name="query", dtype=self.dtype_policy)
-        self.key = Dense(config, config.hidden_size, name="key", dtype=self.dtype_policy)
-        self.value = Dense(config, config.hidden_size, name="value", dtype=self.dtype_policy)
+    def __init__(self, config: BertConfig, name: str = "self", **kwargs) -> None:
+        super().__init__(config, name=name, **kwargs)
+        self.query = Dense(config, config.hidden_size, name="query", **self.shared)
+        self.key = Dense(config, config.hidden_size, name="key", **self.shared)
+        self.value = Dense(config, config.hidden_size, name="value", **self.shared)
 
     def build(self, input_shape: tuple) -> None:
         for projection in (self.query, self.key, self.value):
@@ -156,13 +205,14 @@ class SelfAttention(BertLayer):
         return tf.reshape(context, [-1, self.config.hidden_size]), probabilities
 
 
+@serializable
 class ResidualOutput(BertLayer):
     """Projects to the hidden size, adds what came in, normalises. Variables: dense, LayerNorm."""
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
-        super().__init__(config, name="output", **kwargs)
-        self.dense = Dense(config, config.hidden_size, name="dense", dtype=self.dtype_policy)
-        self.layer_norm = LayerNorm(config, dtype=self.dtype_policy)
+    def __init__(self, config: BertConfig, name: str = "output", **kwargs) -> None:
+        super().__init__(config, name=name, **kwargs)
+        self.dense = Dense(config, config.hidden_size, name="dense", **self.shared)
+        self.layer_norm = LayerNorm(config, **self.shared)
 
     def build(self, input_shape: tuple) -> None:
         self.dense.build(input_shape)
@@ -173,13 +223,14 @@ class ResidualOutput(BertLayer):
         return self.layer_norm(dropout(self.dense(x), self.config.hidden_dropout_prob, seed), residual)
 
 
+@serializable
 class Attention(BertLayer):
     """Self-attention and its output projection, with the residual branch around both."""
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
-        super().__init__(config, name="attention", **kwargs)
-        self.self_attention = SelfAttention(config, dtype=self.dtype_policy)
-        self.output_layer = ResidualOutput(config, dtype=self.dtype_policy)
+    def __init__(self, config: BertConfig, name: str = "attention", **kwargs) -> None:
+        super().__init__(config, name=name, **kwargs)
+        self.self_attention = SelfAttention(config, **self.shared)
+        self.output_layer = ResidualOutput(config, **self.shared)
 
     def build(self, input_shape: tuple) -> None:
         self.self_attention.build(input_shape)
@@ -193,12 +244,13 @@ class Attention(BertLayer):
         return self.output_layer(context, x, seed=fold_in(seed, 1)), probabilities
 
 
+@serializable
 class Intermediate(BertLayer):
     """The wide half of the feed-forward layer. Variables: dense."""
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
-        super().__init__(config, name="intermediate", **kwargs)
-        self.dense = Dense(config, config.intermediate_size, config.hidden_act, name="dense", dtype=self.dtype_policy)
+    def __init__(self, config: BertConfig, name: str = "intermediate", **kwargs) -> None:
+        super().__init__(config, name=name, **kwargs)
+        self.dense = Dense(config, config.intermediate_size, config.hidden_act, name="dense", **self.shared)
 
     def build(self, input_shape: tuple) -> None:
         self.dense.build(input_shape)
@@ -207,14 +259,23 @@ class Intermediate(BertLayer):
         return self.dense(x)
 
 
+@serializable
 class TransformerBlock(BertLayer):
-    """One encoder layer: attention, then the feed-forward layer (paper, section 3; post-norm)."""
+    """One encoder layer: attention, then the feed-forward layer (paper, section 3; post-norm).
 
-    def __init__(self, config: BertConfig, **kwargs) -> None:
+    Args:
+      seed: of the dropout in calls with training=True; random if None.
+    """
+
+    saved_arguments = ("seed",)
+
+    def __init__(self, config: BertConfig, seed: int | None = None, **kwargs) -> None:
         super().__init__(config, **kwargs)
-        self.attention = Attention(config, dtype=self.dtype_policy)
-        self.intermediate = Intermediate(config, dtype=self.dtype_policy)
-        self.output_layer = ResidualOutput(config, dtype=self.dtype_policy)
+        self.seed = seed
+        self.attention = Attention(config, **self.shared)
+        self.intermediate = Intermediate(config, **self.shared)
+        self.output_layer = ResidualOutput(config, **self.shared)
+        self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, input_shape: tuple) -> None:
         self.attention.build(input_shape)
@@ -222,8 +283,21 @@ class TransformerBlock(BertLayer):
         self.output_layer.build((None, self.config.intermediate_size))
 
     def call(
-        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+        self, x: tf.Tensor, attention_bias: tf.Tensor, training: bool | None = None, seed: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """x [B*T, H], attention_bias [B, 1, 1 or T, T] -> [B*T, H], probabilities [B, N, T, T]."""
-        attended, probabilities = self.attention(x, attention_bias, seed=fold_in(seed, 0))
-        return self.output_layer(self.intermediate(attended), attended, seed=fold_in(seed, 1)), probabilities
+        """Transforms hidden states.
+
+        Args:
+          x: [B*T, H] or [B, T, H].
+          attention_bias: [B, 1, 1 or T, T], added to the scores: 0 for visible positions, -10000 for the others.
+          training: whether dropout is active.
+          seed: [2], integers, of the dropout; if given, dropout is active whatever `training` says.
+
+        Returns:
+          The new hidden states, of x's shape, and the attention probabilities [B, N, T, T] before dropout.
+        """
+        seed = seed_of_call(self.seed_generator, training, seed)
+        rows = self.compute(tf.reshape(x, [-1, self.config.hidden_size]) if len(x.shape) == 3 else x)
+        attended, probabilities = self.attention(rows, attention_bias, seed=fold_in(seed, 0))
+        output = self.output_layer(self.intermediate(attended), attended, seed=fold_in(seed, 1))
+        return tf.reshape(output, tf.shape(x)) if len(x.shape) == 3 else output, probabilities

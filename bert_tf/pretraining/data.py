@@ -8,7 +8,7 @@ from bert_tf.pretraining.record_shards import Shard
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Feature, pretraining_features, vocabulary_hash
 from bert_tf.sequences.graph_masking import BatchMasker
-from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 
 

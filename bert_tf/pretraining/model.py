@@ -30,13 +30,13 @@ class PretrainingModel:
         if objective not in OBJECTIVES:
             raise InputError(f"--objective is {objective!r}, but one of {', '.join(OBJECTIVES)} is expected.")
         self.objective = objective
-        self.encoder = BertEncoder(config, causal=objective == "ltr", **encoder_options)
+        self.encoder = BertEncoder(config, causal=objective == "ltr", seed=0, **encoder_options)
         self.masked_lm = MaskedLMHead(config, dtype=self.encoder.dtype_policy)
         self.next_sentence = next_sentence_head(config) if objective == "mlm_nsp" else None
-        self.variables = self.encoder.variables + self.masked_lm.variables
+        self.variables = self.encoder.weights + self.masked_lm.weights
         self.metric_names = ("masked_lm_accuracy", "masked_lm_loss")
         if self.next_sentence:
-            self.variables += self.next_sentence.variables
+            self.variables += self.next_sentence.weights
             self.metric_names += ("next_sentence_accuracy", "next_sentence_loss")
         # Only next sentence prediction uses the pooler.
         unused = () if self.next_sentence else ("bert/pooler/",)
@@ -66,6 +66,7 @@ class PretrainingModel:
         output = self.encoder(self._input_ids(batch), batch["input_mask"], batch["segment_ids"], seed=seed)
         positions, labels, weights = self._predictions(batch)
         logits = self.masked_lm(output.sequence_output, positions, self.encoder.embedding_table)
+        logits = tf.reshape(logits, [-1, logits.shape[-1]])  # [B*P, V]
         labels, weights = tf.reshape(labels, [-1]), tf.reshape(weights, [-1])
         per_prediction = log_likelihood_loss(logits, labels)
         loss_sum = tf.reduce_sum(weights * per_prediction)

@@ -1,6 +1,6 @@
-"""What a record holds and what its shard's sidecar says; written by `data_prep`, read by the input pipeline.
+"""The features of a record and the sidecar of a shard: written by `data_prep`, read by the input pipeline.
 
-One specification serves both directions. It knows nothing of TensorFlow until a record is serialised or parsed.
+Writing and parsing use the same specification. TensorFlow is imported only when a record is serialized or parsed.
 """
 
 import dataclasses
@@ -20,12 +20,12 @@ FORMAT_VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One entry of a record.
+    """One feature of a record.
 
     Attributes:
-      name: the release's.
-      length: how many numbers.
-      is_float: floats rather than integers.
+      name: its name in the release.
+      length: its number of values.
+      is_float: whether the values are floats; otherwise they are integers.
     """
 
     name: str
@@ -33,12 +33,14 @@ class Feature:
     is_float: bool = False
 
 
+def _sequence(max_seq_length: int) -> tuple[Feature, ...]:
+    return tuple(Feature(name, max_seq_length) for name in ("input_ids", "input_mask", "segment_ids"))
+
+
 def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> tuple[Feature, ...]:
-    """A pre-training example, as the release's create_pretraining_data.py writes it."""
+    """Returns the features of a pre-training example, as the release's create_pretraining_data.py writes them."""
     return (
-        Feature("input_ids", max_seq_length),
-        Feature("input_mask", max_seq_length),
-        Feature("segment_ids", max_seq_length),
+        *_sequence(max_seq_length),
         Feature("masked_lm_positions", max_predictions_per_seq),
         Feature("masked_lm_ids", max_predictions_per_seq),
         Feature("masked_lm_weights", max_predictions_per_seq, is_float=True),
@@ -47,50 +49,38 @@ def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> t
 
 
 def unmasked_features(max_seq_length: int, word_starts: bool = False) -> tuple[Feature, ...]:
-    """A pre-training example that the input pipeline masks.
+    """Returns the features of a pre-training example that the input pipeline will mask.
 
     Args:
       max_seq_length: length of the sequences.
-      word_starts: whether each record says which pieces begin a word, which whole-word masking needs.
+      word_starts: whether records mark the pieces that begin a word, for whole-word masking.
     """
-    masked = {"masked_lm_positions", "masked_lm_ids", "masked_lm_weights"}
-    features = tuple(f for f in pretraining_features(max_seq_length, 1) if f.name not in masked)
+    features = (*_sequence(max_seq_length), Feature("next_sentence_labels", 1))
     return (*features, Feature("word_starts", max_seq_length)) if word_starts else features
 
 
 def classification_features(max_seq_length: int) -> tuple[Feature, ...]:
-    """A classification example, as the release's run_classifier.py writes it."""
-    return (
-        Feature("input_ids", max_seq_length),
-        Feature("input_mask", max_seq_length),
-        Feature("segment_ids", max_seq_length),
-        Feature("label_ids", 1),
-        Feature("is_real_example", 1),
-    )
+    """Returns the features of a classification example, as the release's run_classifier.py writes them."""
+    return (*_sequence(max_seq_length), Feature("label_ids", 1), Feature("is_real_example", 1))
 
 
 def names(features: Sequence[Feature]) -> tuple[str, ...]:
-    """The names of features, in their order."""
+    """Returns the names of features, in their order."""
     return tuple(feature.name for feature in features)
 
 
 def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
-    """A window of a SQuAD example, as the release's run_squad.py writes it; the answer only for training."""
-    window = (
-        Feature("unique_ids", 1),
-        Feature("input_ids", max_seq_length),
-        Feature("input_mask", max_seq_length),
-        Feature("segment_ids", max_seq_length),
-    )
+    """Returns the features of a SQuAD window, as the release's run_squad.py writes them; answers only for training."""
+    window = (Feature("unique_ids", 1), *_sequence(max_seq_length))
     answer = (Feature("start_positions", 1), Feature("end_positions", 1), Feature("is_impossible", 1))
     return window + answer if is_training else window
 
 
 def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
-    """A `tf.train.Example`, the same bytes in every process.
+    """Returns a serialized `tf.train.Example`; equal values give equal bytes.
 
     Raises:
-      ValueError: if a value is missing or has another length than its feature.
+      ValueError: if a value has another length than its feature.
     """
     import tensorflow as tf
 
@@ -105,7 +95,7 @@ def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | 
 
 
 def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf.Tensor]":
-    """Records [B] -> feature [B, length], or [B] for features of one number; integers become int32."""
+    """Records [B] -> features [B, length], or [B] if the length is 1; integers become int32."""
     import tensorflow as tf
 
     spec = {
@@ -117,25 +107,25 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
 
 
 def vocabulary_hash(vocab_file: str) -> str:
-    """What identifies a vocabulary: SHA-256 of its pieces, whatever the line ends."""
+    """Returns the SHA-256 of a vocabulary's pieces, which does not depend on the line ends."""
     pieces = files.read_text(vocab_file, "--vocab_file").replace("\r\n", "\n").rstrip("\n")
     return hashlib.sha256(pieces.encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
 class Sidecar:
-    """What is known of a shard without opening it; the JSON file beside it.
+    """The description of a shard; a JSON file beside it.
 
     Attributes:
-      records: how many examples the shard holds.
-      file_size: its bytes; a shard of another size was cut short or changed.
+      records: number of examples in the shard.
+      file_size: size of the shard in bytes; a shard of another size was cut short or changed.
       max_seq_length: length of the sequences.
-      max_predictions_per_seq: length of the masked-LM lists; 0 where the records are not masked yet.
+      max_predictions_per_seq: length of the masked-LM lists; 0 if the records are not masked yet.
       vocab_sha256: see `vocabulary_hash`.
-      settings: everything else that made the shard: masking policy, seed, casing, tool version...
-      features: names of what each record holds, in their order.
-      counts: of tokens, predictions, random next segments...
-      format_version: of this file.
+      settings: all other settings: masking policy, seed, casing, tool version and so on.
+      features: names of the records' features, in their order.
+      counts: numbers of tokens, predictions, random next sentences and so on.
+      format_version: version of this file's format.
     """
 
     records: int
@@ -150,16 +140,16 @@ class Sidecar:
 
     @staticmethod
     def path_of(shard: str) -> str:
-        """Where the sidecar of a shard lies."""
+        """Returns the path of a shard's sidecar."""
         return shard + SIDECAR_SUFFIX
 
     @property
     def is_masked(self) -> bool:
-        """False for records that the input pipeline masks (`--masking=dynamic`)."""
+        """False if the records are to be masked by the input pipeline (`--masking=dynamic`)."""
         return "masked_lm_ids" in self.features
 
     def record_features(self) -> tuple[Feature, ...]:
-        """What each record holds."""
+        """Returns the features of each record."""
         if self.is_masked:
             return pretraining_features(self.max_seq_length, self.max_predictions_per_seq)
         return unmasked_features(self.max_seq_length, word_starts="word_starts" in self.features)
@@ -170,10 +160,10 @@ class Sidecar:
 
     @classmethod
     def read(cls, shard: str) -> "Sidecar | None":
-        """The sidecar of a shard; None where there is none, as beside the release's own shards.
+        """Reads the sidecar of a shard; returns None if there is none, as with the release's own shards.
 
         Raises:
-          InputError: if it can't be read, or is of a later version.
+          InputError: if it can't be read or has another format version.
         """
         path = cls.path_of(shard)
         if not files.exists(path):
@@ -183,6 +173,6 @@ class Sidecar:
         if not isinstance(values, dict) or values.keys() != expected or values["format_version"] != FORMAT_VERSION:
             raise InputError(
                 f"--input_file: {path} is not a sidecar of format {FORMAT_VERSION}. "
-                "It was written by another version of create_pretraining_data; make the data anew."
+                "It was written by another version of create_pretraining_data; make the data again."
             )
         return cls(**values | {"features": tuple(values["features"])})

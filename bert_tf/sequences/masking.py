@@ -1,28 +1,156 @@
-"""Choosing pieces to predict and replacing them (paper, section 3.1): whole batches at once, and as released.
+"""Masking (paper, section 3.1): its rules, and their execution in NumPy and in the release's order.
+
+`MaskingPolicy` and `MaskingVocabulary` state the rules. `mask_batch` masks whole batches, `mask_as_released` repeats
+the random draws of the release, and `graph_masking` masks in the input pipeline. Rules for arrays work on NumPy arrays
+and on tensors: `xp` is the module `numpy` or `tensorflow`.
 
 Axis letters: B examples, T tokens, P predictions.
 """
 
+import dataclasses
 import random
-from typing import NamedTuple
+import re
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
+from bert_tf.runtime.files import InputError
 from bert_tf.sequences.random_streams import below, draw, uniform
+from bert_tf.tokenization.vocabulary import CLS, CONTINUATION, MASK, SEP, SPECIAL_TOKENS
 
-# What is drawn from an example's key; the numbers before are those of `instances`.
+_UNUSED = re.compile(r"\[unused\d+\]")
+# Numbers of the draws from an example's key; `data_prep.examples.instances` uses those below.
 _ORDER, _REPLACEMENT, _RANDOM_PIECE = range(8, 11)
 
 
+@dataclasses.dataclass(frozen=True)
+class MaskingPolicy:
+    """How a sequence is masked (paper, section 3.1 and appendix C.2); the defaults are the release's.
+
+    Attributes:
+      mask: share of the chosen pieces that become [MASK].
+      same: share of the chosen pieces that stay as they are.
+      random: share of the chosen pieces that become a random piece. The three shares (Table 8) sum to 1.
+      masked_lm_prob: share of a sequence's tokens, including [CLS] and [SEP], that are chosen.
+      whole_word: choose words with all their pieces, instead of single pieces.
+      draw_per_word: replace all pieces of a word in the same way; the release draws for each piece.
+      ordinary_replacements: don't use special tokens and [unusedN] as random pieces.
+
+    Raises:
+      InputError: if the shares don't sum to 1, or a number is out of range.
+    """
+
+    mask: float = 0.8
+    same: float = 0.1
+    random: float = 0.1
+    masked_lm_prob: float = 0.15
+    whole_word: bool = False
+    draw_per_word: bool = False
+    ordinary_replacements: bool = False
+
+    def __post_init__(self) -> None:
+        shares = (self.mask, self.same, self.random)
+        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+            raise InputError(
+                f"--masking_policy is {','.join(map(str, shares))}, but three shares (mask, same, random) that sum "
+                "to 1 are expected, such as the release's 0.8,0.1,0.1."
+            )
+        if not 0 < self.masked_lm_prob < 1:
+            raise InputError(f"--masked_lm_prob is {self.masked_lm_prob}, but a share between 0 and 1 is expected.")
+        if self.draw_per_word and not self.whole_word:
+            raise InputError("--draw_per_word needs --do_whole_word_mask: without it, pieces are chosen, not words.")
+
+    def prediction_counts(self, lengths: np.ndarray, max_predictions_per_seq: int) -> np.ndarray:
+        """Returns the largest number of tokens [B] to predict in sequences of `lengths` [B] tokens.
+
+        As in the release, lengths include [CLS] and [SEP], halves are rounded to even numbers, and the smallest number
+        is 1.
+        """
+        return np.clip(np.rint(lengths * self.masked_lm_prob), 1, max_predictions_per_seq).astype(np.int64)
+
+    def replaced(self, share: Any, ids: Any, random_ids: Any, mask_id: int, xp: ModuleType = np) -> Any:
+        """Returns the ids that replace chosen tokens; all arrays have the same shape.
+
+        Args:
+          share: uniform draws in [0, 1).
+          ids: the tokens.
+          random_ids: a random piece for each token.
+          mask_id: the id of [MASK].
+          xp: `numpy` or `tensorflow`.
+        """
+        not_masked = xp.where(share < self.mask + self.same, ids, random_ids)
+        return xp.where(share < self.mask, mask_id, not_masked)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)  # == of arrays compares elements
+class MaskingVocabulary:
+    """The properties of a vocabulary that masking needs.
+
+    Attributes:
+      cls_id: id of [CLS].
+      sep_id: id of [SEP].
+      mask_id: id of [MASK].
+      replacements: [pieces] ids that random pieces are drawn from.
+      continues_word: [ids] True for pieces with the prefix "##".
+    """
+
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    replacements: np.ndarray
+    continues_word: np.ndarray
+
+    @classmethod
+    def of(cls, vocab: Mapping[str, int], ordinary_replacements: bool = False) -> "MaskingVocabulary":
+        """Reads the properties of a vocabulary.
+
+        Args:
+          vocab: piece -> id.
+          ordinary_replacements: see `MaskingPolicy`.
+
+        Raises:
+          KeyError: if the vocabulary lacks [CLS], [SEP] or [MASK].
+        """
+        # The release draws from the pieces in the order of the file.
+        replacements = [
+            index
+            for piece, index in vocab.items()
+            if not (ordinary_replacements and (piece in SPECIAL_TOKENS or _UNUSED.fullmatch(piece)))
+        ]
+        continues_word = np.zeros(max(vocab.values()) + 1, bool)
+        continues_word[[index for piece, index in vocab.items() if piece.startswith(CONTINUATION)]] = True
+        return cls(vocab[CLS], vocab[SEP], vocab[MASK], np.array(replacements, np.int32), continues_word)
+
+    def is_text(self, ids: Any) -> Any:
+        """Returns True for ids (a number, an array or a tensor) that may be chosen: neither [CLS] nor [SEP]."""
+        return (ids != self.cls_id) & (ids != self.sep_id)
+
+
+def first_pieces(is_text: Any, word_starts: Any, xp: ModuleType = np) -> Any:
+    """Returns True for tokens [B, T] with which a word begins in whole-word masking.
+
+    The first token of a segment always begins a word, even if truncation removed the front of that word. (The release
+    adds such a token to the last word of the segment before.)
+
+    Args:
+      is_text: [B, T] True for the tokens of the segments.
+      word_starts: [B, T] True for tokens that begin a word of the original text.
+      xp: `numpy` or `tensorflow`.
+    """
+    follows_text = xp.pad(is_text[:, :-1], ((0, 0), (1, 0)))
+    return is_text & (word_starts | ~follows_text)
+
+
 class Masked(NamedTuple):
-    """Masked sequences; the lists of predictions are in the order of the text, filled up with zeros.
+    """Masked sequences; predictions are in the order of the text, and padded with zeros.
 
     Attributes:
       input_ids: [B, T] with some ids replaced.
       positions: [B, P] of the chosen tokens.
-      labels: [B, P] the ids that stood there.
-      weights: [B, P] 1 for predictions, 0 for filling.
+      labels: [B, P] the original ids at these positions.
+      weights: [B, P] 1 for predictions, 0 for padding.
     """
 
     input_ids: np.ndarray
@@ -31,13 +159,9 @@ class Masked(NamedTuple):
     weights: np.ndarray
 
     def features(self) -> dict[str, np.ndarray]:
-        """The sequences by the names of their records' features."""
-        return {
-            "input_ids": self.input_ids,
-            "masked_lm_positions": self.positions,
-            "masked_lm_ids": self.labels,
-            "masked_lm_weights": self.weights,
-        }
+        """Returns the arrays by the names of the records' features."""
+        names = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+        return dict(zip(names, self, strict=True))
 
 
 def mask_batch(
@@ -53,43 +177,44 @@ def mask_batch(
 
     Args:
       input_ids: [B, T] ids.
-      is_text: [B, T] True for tokens that may be chosen: no padding, no [CLS] or [SEP].
-      keys: [B] of the examples; all draws come from them.
-      word_starts: [B, T] True for tokens that begin a word, to choose whole words; None to choose pieces.
-      policy: which tokens, and what replaces them.
-      vocabulary: the ids it needs.
+      is_text: [B, T] True for tokens that may be chosen: no padding, [CLS] or [SEP].
+      keys: [B] of the examples; all draws are made from them.
+      word_starts: [B, T] True for tokens that begin a word, for whole-word masking; None to choose pieces.
+      policy: the rules.
+      vocabulary: the ids.
       max_predictions_per_seq: P.
     """
-    lengths = is_text.sum(axis=1) + 3
-    limits = policy.prediction_counts(lengths, max_predictions_per_seq)
-    # A 64-bit draw orders two positions.
-    order = draw(draw(keys, _ORDER)[:, None], np.arange(-(-input_ids.shape[1] // 2))).view(np.uint32)
+    width = input_ids.shape[1]
+    limits = policy.prediction_counts(is_text.sum(axis=1) + 3, max_predictions_per_seq)
+    # One 64-bit draw gives two positions their places in a random order.
+    order = draw(draw(keys, _ORDER)[:, None], np.arange(-(-width // 2))).view(np.uint32)
     if word_starts is None:
         chosen = _choose_pieces(is_text, order, limits, max_predictions_per_seq)
     else:
-        starts = _group_starts(is_text, word_starts)
-        chosen = _choose_words(is_text, starts, order, limits, max_predictions_per_seq)
-    is_prediction = chosen < input_ids.shape[1]
+        starts = first_pieces(is_text, word_starts)
+        chosen = _choose_words(is_text, starts, order, limits)
+    chosen = np.sort(chosen, axis=1)[:, :max_predictions_per_seq]
+    chosen = np.pad(chosen, ((0, 0), (0, max_predictions_per_seq - chosen.shape[1])), constant_values=width)
+    is_prediction = chosen < width
     positions = np.where(is_prediction, chosen, 0)
     labels = np.take_along_axis(input_ids, positions, axis=1)
 
-    decided_by = positions
+    drawn_for = positions
     if policy.draw_per_word and word_starts is not None:
-        first_pieces = np.maximum.accumulate(np.where(starts, np.arange(input_ids.shape[1]), 0), axis=1)
-        decided_by = np.take_along_axis(first_pieces, positions, axis=1)
-    share = uniform(draw(draw(keys, _REPLACEMENT)[:, None], decided_by))
+        first_of_word = np.maximum.accumulate(np.where(starts, np.arange(width), 0), axis=1)
+        drawn_for = np.take_along_axis(first_of_word, positions, axis=1)
+    share = uniform(draw(draw(keys, _REPLACEMENT)[:, None], drawn_for))
     pieces = below(draw(draw(keys, _RANDOM_PIECE)[:, None], positions), len(vocabulary.replacements))
-    replaced = np.where(share < policy.mask + policy.same, labels, vocabulary.replacements[pieces])
-    replaced = np.where(share < policy.mask, vocabulary.mask_id, replaced)
+    replaced = policy.replaced(share, labels, vocabulary.replacements[pieces], vocabulary.mask_id)
     masked_ids = input_ids.copy()
     np.put_along_axis(masked_ids, positions, np.where(is_prediction, replaced, input_ids[:, :1]), axis=1)
     return Masked(masked_ids, positions, np.where(is_prediction, labels, 0), is_prediction)
 
 
 def _first_positions(order: np.ndarray, is_candidate: np.ndarray, count: int) -> np.ndarray:
-    """The positions [B, count] of the candidates that come first in `order` [B, T]; T where there are no more.
+    """Returns the positions [B, count] of the candidates that are first in `order` [B, T], padded with T.
 
-    The lowest bits of the 32 that order two positions give way to the position itself, which makes sorting fast.
+    The lowest bits of each 32-bit draw are replaced by the position itself, so that one fast sort is enough.
     """
     width = is_candidate.shape[1]
     place = np.uint32((1 << width.bit_length()) - 1)
@@ -100,33 +225,16 @@ def _first_positions(order: np.ndarray, is_candidate: np.ndarray, count: int) ->
 
 
 def _choose_pieces(is_text: np.ndarray, order: np.ndarray, limits: np.ndarray, count: int) -> np.ndarray:
+    """Returns the positions of the chosen pieces in any order, padded with T."""
     chosen = _first_positions(order, is_text, count)
     chosen[np.arange(chosen.shape[1]) >= limits[:, None]] = is_text.shape[1]
-    return _filled_up(np.sort(chosen, axis=1), count, is_text.shape[1])
+    return chosen
 
 
-def _filled_up(chosen: np.ndarray, count: int, filling: int) -> np.ndarray:
-    missing = count - chosen.shape[1]
-    return np.pad(chosen, ((0, 0), (0, missing)), constant_values=filling) if missing > 0 else chosen
+def _choose_words(is_text: np.ndarray, starts: np.ndarray, order: np.ndarray, limits: np.ndarray) -> np.ndarray:
+    """Returns the positions of all pieces of the chosen words, padded with T.
 
-
-def _group_starts(is_text: np.ndarray, word_starts: np.ndarray) -> np.ndarray:
-    """Where in a sequence [B, T] a word begins.
-
-    A piece from the middle of a word begins a word of its own where truncation has cut the rest off. (The release
-    joins it to the last word of the segment before.)
-    """
-    after_break = is_text.copy()
-    after_break[:, 1:] &= ~is_text[:, :-1]
-    return is_text & word_starts | after_break
-
-
-def _choose_words(
-    is_text: np.ndarray, starts: np.ndarray, order: np.ndarray, limits: np.ndarray, count: int
-) -> np.ndarray:
-    """Positions [B, count] of the pieces of words that are chosen.
-
-    Words come in random order; one that would exceed the limit is passed over.
+    Words are taken in random order; a word that would exceed the limit is skipped.
     """
     rows, width = is_text.shape
     word = np.maximum(np.cumsum(starts, axis=1) - 1, 0)
@@ -135,7 +243,7 @@ def _choose_words(
     in_order = _first_positions(order, sizes > 0, width)
     sizes_in_order = np.take_along_axis(np.pad(sizes, ((0, 0), (0, 1))), in_order, axis=1)
     taken = np.zeros(rows, np.int64)
-    is_taken = np.zeros((rows, width + 1), bool)  # the last column is that of no word
+    is_taken = np.zeros((rows, width + 1), bool)  # the last column stands for "no word"
     for rank in range(width):
         size = sizes_in_order[:, rank]
         fits = taken + size <= limits
@@ -143,9 +251,7 @@ def _choose_words(
         taken += size * fits
         if (taken == limits).all() or not size.any():
             break
-    chosen = is_text & np.take_along_axis(is_taken, word, axis=1)
-    positions = np.sort(np.where(chosen, np.arange(width), width), axis=1)[:, :count]
-    return _filled_up(positions, count, width)
+    return np.where(is_text & np.take_along_axis(is_taken, word, axis=1), np.arange(width), width)
 
 
 def mask_as_released(
@@ -155,40 +261,40 @@ def mask_as_released(
     vocabulary: MaskingVocabulary,
     rng: random.Random,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Masks one sequence with the release's draws, in the release's order.
+    """Masks one sequence with the release's random draws.
 
-    A leading "##" piece of the second segment belongs to the last word of the first, as released.
+    As released, a "##" piece at the front of the second segment belongs to the last word of the first.
 
     Args:
-      sequence: the ids, from [CLS] to the last [SEP].
+      sequence: the ids from [CLS] to the last [SEP].
       max_predictions_per_seq: P.
-      policy: the shares, and whether whole words are chosen.
-      vocabulary: the ids it needs.
-      rng: the program's random numbers.
+      policy: the rules.
+      vocabulary: the ids.
+      rng: the program's random number generator.
 
     Returns:
-      The masked ids; the positions that are predicted, ascending; the ids that stood there.
+      The masked ids; the positions to predict, in ascending order; and the original ids at these positions.
     """
-    groups: list[list[int]] = []
+    words: list[list[int]] = []
     for position, index in enumerate(sequence):
-        if index in (vocabulary.cls_id, vocabulary.sep_id):
+        if not vocabulary.is_text(index):
             continue
-        if policy.whole_word and groups and vocabulary.continues_word[index]:
-            groups[-1].append(position)
+        if policy.whole_word and words and vocabulary.continues_word[index]:
+            words[-1].append(position)
         else:
-            groups.append([position])
-    rng.shuffle(groups)
+            words.append([position])
+    rng.shuffle(words)
 
     limit = int(policy.prediction_counts(np.array(len(sequence)), max_predictions_per_seq))
     same_of_rest = policy.same / (policy.same + policy.random) if policy.mask < 1 else 0.0
     masked = list(sequence)
     chosen: list[int] = []
-    for group in groups:
+    for word in words:
         if len(chosen) == limit:
             break
-        if len(chosen) + len(group) > limit:
+        if len(chosen) + len(word) > limit:
             continue
-        for position in group:
+        for position in word:
             if rng.random() < policy.mask:
                 masked[position] = vocabulary.mask_id
             elif rng.random() >= same_of_rest:

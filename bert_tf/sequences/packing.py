@@ -1,18 +1,22 @@
-"""[CLS] A [SEP] B [SEP]: the only place that knows how segments become one sequence of fixed length.
+"""[CLS] A [SEP] B [SEP]: how segments are truncated and joined to one sequence.
 
-Everything here works on lists of tokens and on lists of ids alike, as the caller likes.
+The functions work on lists of tokens or ids; `*_batch` work on NumPy arrays, and `graph_packing` works on tensors. The
+truncation rule is the same code in all of them: `xp` is the module `numpy` or `tensorflow`.
+
+Axis letters: B examples, T tokens.
 """
 
 import random
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences.random_streams import coin_flips
 
-T = TypeVar("T")
-Lengths = TypeVar("Lengths", int, np.ndarray)
+Token = TypeVar("Token")
 
 
 class PackedSequence(NamedTuple):
@@ -29,22 +33,38 @@ class PackedSequence(NamedTuple):
     segment_ids: list[int]
 
 
-def truncated_lengths(length_a: Lengths, length_b: Lengths, max_length: int) -> tuple[Lengths, Lengths]:
-    """How much of two segments is kept when tokens are taken from the longer one until both fit.
+def truncated_lengths(length_a: Any, length_b: Any, max_length: Any, xp: ModuleType = np) -> tuple[Any, Any]:
+    """Returns the lengths of two segments after tokens were removed from the longer one until both fit.
 
-    This is the release's rule for fine-tuning, where tokens leave the end, and for pre-training, where they leave
-    either end: of two equally long segments the second loses a token first. Takes numbers, or arrays [B] of them.
+    This is the release's rule for fine-tuning and for pre-training: of two equally long segments, the second one loses
+    a token first. Lengths are numbers, arrays [B] or tensors [B].
     """
-    half = max_length // 2
-    kept_b = np.minimum(length_b, np.maximum(half, max_length - length_a))
-    return np.minimum(length_a, max_length - kept_b), kept_b
+    kept_b = xp.minimum(length_b, xp.maximum(max_length // 2, max_length - length_a))
+    return xp.minimum(length_a, max_length - kept_b), kept_b
+
+
+def fitting_lengths(length_a: Any, length_b: Any, max_seq_length: int, xp: ModuleType = np) -> tuple[Any, Any]:
+    """Returns the lengths of one or two segments that fit into a sequence with [CLS] and [SEP].
+
+    As in the release, a second segment without tokens makes a single-segment sequence, with one [SEP].
+    """
+    return truncated_lengths(length_a, length_b, max_seq_length - 2 - xp.minimum(length_b, 1), xp)
+
+
+def fit_segments(
+    segment_a: Sequence[Token], segment_b: Sequence[Token] | None, max_seq_length: int
+) -> tuple[Sequence[Token], Sequence[Token]]:
+    """Removes tokens from the ends of one or two segments; see `fitting_lengths`."""
+    segment_b = segment_b or []
+    kept_a, kept_b = fitting_lengths(len(segment_a), len(segment_b), max_seq_length)
+    return segment_a[:kept_a], segment_b[:kept_b]
 
 
 def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: random.Random) -> None:
-    """Shortens two segments in place until both fit, as the release does for pre-training.
+    """Shortens two segments in place, with the random draws of the release's pre-training.
 
-    Tokens leave the longer segment (the second of two equals), from its front or its end as a coin falls, "to
-    add more randomness and avoid biases".
+    The lengths are those of `truncated_lengths`. Each token is removed from the front or the end with equal
+    probability, "to add more randomness and avoid biases".
     """
     while len(tokens_a) + len(tokens_b) > max_length:
         longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
@@ -54,8 +74,27 @@ def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: rand
             longer.pop()
 
 
-def join_segments(segment_a: Sequence[T], segment_b: Sequence[T], cls: T, sep: T) -> tuple[list[T], list[int]]:
-    """[CLS] A [SEP], and B [SEP] if there is a B; returns the sequence and its segment ids."""
+def truncate_randomly_batch(
+    lengths: tuple[np.ndarray, np.ndarray], max_length: int, keys: tuple[np.ndarray, np.ndarray]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Does what `truncate_randomly` does to many pairs of segments.
+
+    Args:
+      lengths: [B] tokens of the first segments, and of the second ones.
+      max_length: largest sum of both.
+      keys: [B] from which the removals of the first segments are drawn, and of the second ones.
+
+    Returns:
+      For the first and the second segments: the tokens [B] to skip at the front, and the new lengths [B].
+    """
+    kept = truncated_lengths(*lengths, max_length)
+    return [(coin_flips(key, old - new), new) for key, old, new in zip(keys, lengths, kept, strict=True)]
+
+
+def join_segments(
+    segment_a: Sequence[Token], segment_b: Sequence[Token], cls: Token, sep: Token
+) -> tuple[list[Token], list[int]]:
+    """Returns [CLS] A [SEP], followed by B [SEP] if B has tokens; and the segment ids."""
     sequence = [cls, *segment_a, sep]
     segment_ids = [0] * len(sequence)
     if segment_b:
@@ -64,21 +103,8 @@ def join_segments(segment_a: Sequence[T], segment_b: Sequence[T], cls: T, sep: T
     return sequence, segment_ids
 
 
-def fit_segments(
-    segment_a: Sequence[T], segment_b: Sequence[T] | None, max_seq_length: int
-) -> tuple[Sequence[T], Sequence[T]]:
-    """Cuts the ends of one or two segments so that they fit with their [CLS] and [SEP].
-
-    As in the release, a second segment without tokens makes a single-segment sequence.
-    """
-    if not segment_b:
-        return segment_a[: max_seq_length - 2], []
-    kept_a, kept_b = truncated_lengths(len(segment_a), len(segment_b), max_seq_length - 3)
-    return segment_a[:kept_a], segment_b[:kept_b]
-
-
 def pad(ids: Sequence[int], segment_ids: Sequence[int], max_seq_length: int) -> PackedSequence:
-    """Pads a sequence with zeros to the length the model reads."""
+    """Pads a sequence with zeros to the length that the model reads."""
     padding = [0] * (max_seq_length - len(ids))
     return PackedSequence(
         input_ids=[*ids, *padding], input_mask=[1] * len(ids) + padding, segment_ids=[*segment_ids, *padding]
@@ -104,13 +130,13 @@ class PackedBatch(NamedTuple):
 def pack_batch(
     tokens: np.ndarray, lengths_a: np.ndarray, lengths_b: np.ndarray, max_seq_length: int, cls: int, sep: int
 ) -> PackedBatch:
-    """[CLS] A [SEP] B [SEP] of many pairs of segments at once.
+    """Does what `join_segments` and `pad` do to many pairs of segments.
 
     Args:
-      tokens: ids of A and B of the first pair, then of the second, and so on.
+      tokens: ids of A and B of the first pair, then of the second pair, and so on.
       lengths_a: [B] tokens of A.
       lengths_b: [B] tokens of B, at least one.
-      max_seq_length: T, in which they fit.
+      max_seq_length: T, large enough for all sequences.
       cls: id of [CLS].
       sep: id of [SEP].
     """

@@ -1,7 +1,7 @@
-"""Random numbers that are a function of what they are drawn for, so that no result depends on who did the work.
+"""Random numbers that don't depend on how the work is divided among processes.
 
-A key names a thing (seed, duplicate, document, sentence); the key's n-th draw is always the same. Keys and draws are
-64-bit hashes (the finaliser of SplitMix64, Steele et al. 2014), made for whole arrays at once.
+A key stands for a thing (seed, duplicate, document, sentence), and the n-th draw of a key is always the same. Keys and
+draws are 64-bit hashes (the finalizer of SplitMix64, Steele et al. 2014), computed for whole arrays.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ _MANTISSA_SHIFT, _MANTISSA_UNIT = np.uint64(11), 2.0**-53
 
 
 def _mix(bits: np.ndarray) -> np.ndarray:
-    """A permutation of the 64-bit numbers without visible structure; changes `bits`."""
+    """Scrambles 64-bit numbers, in place and without collisions."""
     bits ^= bits >> _SHIFTS[0]
     bits *= _MULTIPLIERS[0]
     bits ^= bits >> _SHIFTS[1]
@@ -23,7 +23,7 @@ def _mix(bits: np.ndarray) -> np.ndarray:
 
 
 def make_keys(seed: int, *names: int | np.ndarray) -> np.ndarray:
-    """Keys [...] of things that are named by numbers, which may be arrays of any shapes that fit together."""
+    """Returns keys [...] of things that are named by numbers or by arrays, which are broadcast."""
     keys = np.array(seed % (1 << 64), np.uint64)
     for name in names:
         keys = draw(keys, name)
@@ -31,26 +31,26 @@ def make_keys(seed: int, *names: int | np.ndarray) -> np.ndarray:
 
 
 def draw(keys: np.ndarray, number: int | np.ndarray) -> np.ndarray:
-    """The `number`-th draw of each key, 64 random bits; shapes broadcast."""
-    with np.errstate(over="ignore"):  # sums and products are meant modulo 2**64
+    """Returns the `number`-th draw of each key: 64 random bits. Shapes are broadcast."""
+    with np.errstate(over="ignore"):  # sums and products are modulo 2**64
         steps = (np.asarray(number).astype(np.uint64) + np.uint64(1)) * _GOLDEN
         return _mix(np.atleast_1d(keys + steps))
 
 
 def uniform(bits: np.ndarray) -> np.ndarray:
-    """Bits as floats in [0, 1)."""
+    """Converts bits to floats in [0, 1)."""
     return (bits >> _MANTISSA_SHIFT) * _MANTISSA_UNIT
 
 
 def below(bits: np.ndarray, limits: int | np.ndarray) -> np.ndarray:
-    """Bits as integers in [0, limit)."""
+    """Converts bits to integers in [0, limit)."""
     return (uniform(bits) * limits).astype(np.int64)
 
 
 def coin_flips(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """How many of `counts[i]` fair coins fall heads, for each key [n]."""
+    """Returns the number of heads in `counts[i]` tosses of a fair coin, for each key [n]."""
     whole_words, rest = np.divmod(counts, 64)
-    # The last word's bits above the rest are not looked at.
+    # Only `rest` bits of the last word are used.
     last = draw(keys, whole_words) & ((np.uint64(1) << rest.astype(np.uint64)) - np.uint64(1))
     heads = np.bitwise_count(last).astype(np.int64)
     rows = np.repeat(np.arange(len(counts)), whole_words)

@@ -72,7 +72,7 @@ class InferenceEncoder(tf.Module):
         self.causal = encoder.causal
         self.dtype = tf.as_dtype(dtype)
         self.activation = (ACTIVATIONS | _FUSED_ACTIVATIONS)[self.config.hidden_act]
-        weights = {v.path.removeprefix("bert/"): v.numpy() for v in encoder.variables}
+        weights = {v.path.removeprefix("bert/"): v.numpy() for v in encoder.weights}
         for i in range(self.config.num_hidden_layers):
             _join_projections(weights, f"encoder/layer_{i}/attention/self", self.config.head_size)
         vectors = {name: w for name, w in weights.items() if w.ndim == 1}

@@ -11,7 +11,7 @@ from bert_tf.tasks import custom, multiple_choice, served, tables
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.squad import export as squad_export
+from bert_tf.tasks.squad import served as squad_served
 from bert_tf.tasks.squad.task import SquadTask
 from bert_tf.tasks.tagging import export as tagging_export
 from bert_tf.tasks.tagging import task
@@ -123,7 +123,7 @@ _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
     **dict.fromkeys(multiple_choice.FILE_NAMES, served.exportable_chooser),
     CUSTOM: served.exportable_custom,
     TAGGING: tagging_export.exportable,
-    SquadTask.name: squad_export.exportable,
+    SquadTask.name: squad_served.exportable,
 }
 
 

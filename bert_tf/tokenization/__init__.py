@@ -1,8 +1,14 @@
-"""Text to pieces of the vocabulary, by the released rules: in Python (`tokenizers`), and in a graph.
+"""Splits text into the pieces of a vocabulary, by the release's rules.
 
-Imports `runtime`, and offers the release's names. The graph form, which alone needs TensorFlow, is for exported models.
+    vocabulary          vocabulary files and their checks, special tokens
+    characters          the rules about single characters
+    tokenizers          Basic-, Wordpiece- and FullTokenizer, in Python; offsets with the help of `traced_text`
+    graph_tokenization  the same tokenizer as TensorFlow operations, for exported models; its tables: `graph_characters`
+
+May import `runtime` only. Users import the release's names from here. Only the graph modules need TensorFlow.
 """
 
+from bert_tf.tokenization.characters import split_words
 from bert_tf.tokenization.tokenizers import (
     BasicTokenizer,
     FullTokenizer,
@@ -13,7 +19,6 @@ from bert_tf.tokenization.tokenizers import (
     convert_tokens_to_ids,
     load_tokenizer,
     printable_text,
-    split_words,
     whitespace_tokenize,
 )
 from bert_tf.tokenization.vocabulary import load_vocab, validate_case_matches_checkpoint

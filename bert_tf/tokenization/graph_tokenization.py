@@ -1,11 +1,11 @@
-"""The released tokenizer as TensorFlow operations: what an exported model does to raw strings.
+"""The release's tokenizer as TensorFlow operations, for exported models that read raw strings.
 
-`FullTokenizer`, piece for piece and span for span, on any bytes. Texts become one flat stream of characters; each is
-looked up in the tables of `character_rules`, which travel in the model; what is left is cut into words, and
-TensorFlow Text's FastWordpieceTokenizer splits those. The few characters that become several, or whose form or
-place depends on their neighbours, are dealt with in a branch of their own, which other texts never enter.
+It gives the same pieces and spans as `FullTokenizer` for any bytes. All texts become one flat stream of characters, and
+each character is looked up in the tables of `graph_characters`, which are stored in the model. The normalized stream is
+cut into words, and the FastWordpieceTokenizer of TensorFlow Text splits these into pieces. Some characters become
+several, or depend on their neighbours; they are handled in a separate branch, which other texts never enter.
 
-Axis letters: B texts, C characters of all texts, N characters after normalisation, W words, P pieces.
+Axis letters: B texts, C characters of all texts, N characters after normalization, W words, P pieces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,45 +15,26 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import character_rules
-from bert_tf.tokenization.character_rules import (
-    ACCENT,
-    CASE_IGNORABLE,
-    CASED,
-    COMBINING,
-    COMBINING_CLASS,
-    DELETED,
-    LITERAL,
-    PAGE_BITS,
-    SHIFT,
-    SIGMA,
-    SPELLED_OUT,
-    TOKEN_ENDS,
-    WORD_BEFORE,
-    WORD_BEHIND,
-)
+from bert_tf.tokenization import graph_characters as tables
+from bert_tf.tokenization.vocabulary import MAX_CHARS_PER_WORD, UNK
 
-_UNK = "[UNK]"
-# As in the release, longer words become [UNK] unseen.
-_MAX_CHARS_PER_WORD = 200
-_MAX_BYTES_PER_WORD = 4 * _MAX_CHARS_PER_WORD
-# What a word of too many characters, but not too many bytes, is replaced by.
+_MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
+# Replaces a word with too many characters but not too many bytes.
 _TOO_LONG = "x" * (_MAX_BYTES_PER_WORD + 1)
-# The code points from which on UTF-8 takes one, two, three and four bytes.
+# The first code points that take one, two, three and four bytes in UTF-8.
 _UTF8_STEPS = (0, 0x80, 0x800, 0x10000)
 _FINAL_SIGMA = ord("ς")
 
 
 class TokenizedText(NamedTuple):
-    """Pieces and where they stand in the texts as they were given; all are [B, (pieces)].
+    """Pieces and their spans in the original texts; all are [B, (pieces)].
 
     Attributes:
       ids: int32.
-      starts: int64, the first character of each piece's span, counted in code points. Bytes that aren't UTF-8 are
-        not counted, as they aren't there for Python either.
-      ends: int64, the character behind the span.
-      byte_starts: int64, the same counted in bytes, all of them.
-      byte_ends: int64.
+      starts: int64, the first character of each piece, counted in code points without invalid bytes.
+      ends: int64, the character behind the last one.
+      byte_starts: int64, the first byte of each piece, counted in all bytes.
+      byte_ends: int64, the byte behind the last one.
     """
 
     ids: tf.RaggedTensor
@@ -64,12 +45,12 @@ class TokenizedText(NamedTuple):
 
 
 class _Characters(NamedTuple):
-    """A flat stream of characters; each text ends with white space, so no word reaches into the next.
+    """A flat stream of characters; each text ends with white space, which separates it from the next.
 
     Attributes:
       codes: [N] int32, code points.
-      rules: [N] int32, see `character_rules`.
-      sources: [N] int64, which character of the given texts each one came from.
+      rules: [N] int32, see `graph_characters`.
+      sources: [N] int64, the index of the original character that each one came from.
     """
 
     codes: tf.Tensor
@@ -81,13 +62,13 @@ class _Characters(NamedTuple):
 
 
 class GraphTokenizer(tf.Module):
-    """Tokenizes inside a graph; can be saved in a SavedModel, which then needs tensorflow_text and nothing else.
+    """Tokenizes inside a graph. A SavedModel that contains it needs tensorflow_text to run.
 
     Args:
       vocab: piece -> id, such as `FullTokenizer.vocab`.
-      do_lower_case: whether to lower-case and to strip accents.
-      kept_tokens: what is kept whole where it stands in a text, such as "[MASK]"; all of `SPECIAL_TOKENS` do what
-        `FullTokenizer` does with `keep_special_tokens`.
+      do_lower_case: whether to convert to lower case and remove accents.
+      kept_tokens: tokens in brackets, such as "[MASK]", that are not split; `SPECIAL_TOKENS` corresponds to
+        `FullTokenizer(keep_special_tokens=True)`.
 
     Raises:
       InputError: if the vocabulary has no [UNK].
@@ -95,27 +76,25 @@ class GraphTokenizer(tf.Module):
 
     def __init__(self, vocab: Mapping[str, int], do_lower_case: bool = True, kept_tokens: Sequence[str] = ()) -> None:
         super().__init__(name="graph_tokenizer")
-        if _UNK not in vocab:
-            raise InputError(f"The vocabulary has no {_UNK}, which words become that can't be made of its pieces.")
+        if UNK not in vocab:
+            raise InputError(f"The vocabulary has no {UNK}, the token for words that it can't spell.")
         self.do_lower_case = do_lower_case
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             _pieces_by_id(vocab),
             max_bytes_per_word=_MAX_BYTES_PER_WORD,
             token_out_type=tf.int32,
-            unknown_token=_UNK,
+            unknown_token=UNK,
             no_pretokenization=True,
         )
-        tables = character_rules.character_rules(do_lower_case)
-        self._pages, self._rules, self._contexts, self._spellings = map(tf.constant, tables)
+        self._pages, self._rules, self._contexts, self._spellings = map(
+            tf.constant, tables.character_rules(do_lower_case)
+        )
         self._special = None
-        if kept_tokens:  # [tokens, longest], -1 behind the last character
+        if kept_tokens:  # [tokens, longest], padded with -1
             self._special = tf.ragged.constant([[*map(ord, token)] for token in kept_tokens], tf.int32).to_tensor(-1)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """texts [B] of UTF-8 -> ids [B, (pieces)], int32: those of `FullTokenizer.encode`.
-
-        Bytes that aren't UTF-8 are dropped. Any other string has its pieces, if only none.
-        """
+        """Texts [B] in UTF-8 -> ids [B, (pieces)] int32, as `FullTokenizer.encode`; invalid bytes are dropped."""
         decoded, _ = _decode(texts)
         characters = self._spell_out(self._characters(decoded.flat_values))
         splits, words = _words(characters)
@@ -123,7 +102,7 @@ class GraphTokenizer(tf.Module):
         return _by_text(pieces.flat_values, _piece_splits(decoded, characters, splits, pieces))
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> TokenizedText:
-        """texts [B] of UTF-8 -> ids and spans: those of `FullTokenizer.tokenize_with_offsets`."""
+        """Texts [B] in UTF-8 -> ids and spans, as `FullTokenizer.tokenize_with_offsets`."""
         decoded, byte_starts = _decode(texts)
         characters = self._spell_out(self._characters(decoded.flat_values))
         splits, words = _words(characters)
@@ -149,11 +128,11 @@ class GraphTokenizer(tf.Module):
         return _Characters(codes, rules, tf.range(tf.size(codes, out_type=tf.int64)))
 
     def _places(self, codes: tf.Tensor) -> tf.Tensor:
-        page = tf.gather(self._pages, tf.bitwise.right_shift(codes, PAGE_BITS))
-        return page + tf.bitwise.bitwise_and(codes, (1 << PAGE_BITS) - 1)
+        page = tf.gather(self._pages, tf.bitwise.right_shift(codes, tables.PAGE_BITS))
+        return page + tf.bitwise.bitwise_and(codes, (1 << tables.PAGE_BITS) - 1)
 
     def _keep_special_tokens(self, codes: tf.Tensor, rules: tf.Tensor) -> tf.Tensor:
-        """Makes each special token a word of characters that are left as they stand."""
+        """Makes each special token one word and leaves its characters unchanged."""
         lengths = tf.reduce_sum(tf.cast(self._special >= 0, tf.int64), axis=1)
         longest = self._special.shape[1]
 
@@ -166,65 +145,69 @@ class GraphTokenizer(tf.Module):
             first = tf.boolean_mask(brackets[:, 0], length > 0)
             behind = first + tf.boolean_mask(length, length > 0)
             inside = tf.ragged.range(first, behind).flat_values
-            literal = tf.fill(tf.shape(inside), LITERAL)
+            literal = tf.fill(tf.shape(inside), tables.LITERAL)
             kept = tf.tensor_scatter_nd_update(rules, inside[:, tf.newaxis], literal)
-            ends = tf.fill(tf.shape(first), WORD_BEHIND | TOKEN_ENDS)
+            ends = tf.fill(tf.shape(first), tables.WORD_BEHIND | tables.TOKEN_ENDS)
             kept = tf.tensor_scatter_nd_add(kept, behind[:, tf.newaxis] - 1, ends)
-            return tf.tensor_scatter_nd_add(kept, first[:, tf.newaxis], tf.fill(tf.shape(first), WORD_BEFORE))
+            return tf.tensor_scatter_nd_add(kept, first[:, tf.newaxis], tf.fill(tf.shape(first), tables.WORD_BEFORE))
 
         return tf.cond(tf.reduce_any(codes == ord("[")), keep, lambda: rules)
 
     def _spell_out(self, characters: _Characters) -> _Characters:
-        """What the rules of single characters can't do: sigmas, characters that become several, canonical order."""
+        """Applies the rules about several characters: sigmas, characters that become several, canonical order."""
         if not self.do_lower_case:
             return characters
 
         def rewrite() -> _Characters:
             expanded = self._expand(self._settle_sigmas(characters))
-            moving = tf.reduce_any(_has(expanded.rules, COMBINING))
+            moving = tf.reduce_any(_has(expanded.rules, tables.COMBINING))
             return tf.cond(moving, lambda: self._put_in_canonical_order(expanded), lambda: expanded)
 
         return tf.cond(
-            tf.reduce_any(_has(characters.rules, SIGMA | SPELLED_OUT | COMBINING)), rewrite, lambda: characters
+            tf.reduce_any(_has(characters.rules, tables.SIGMA | tables.SPELLED_OUT | tables.COMBINING)),
+            rewrite,
+            lambda: characters,
         )
 
     def _settle_sigmas(self, characters: _Characters) -> _Characters:
-        """A capital sigma behind a letter and not before one becomes final, as in `str.lower`."""
+        """Makes a capital sigma at the end of a word a final sigma, as `str.lower` does."""
         contexts = tf.gather(self._contexts, self._places(characters.codes))
-        ignored = _has(contexts, CASE_IGNORABLE) | _has(characters.rules, DELETED)
+        ignored = _has(contexts, tables.CASE_IGNORABLE) | _has(characters.rules, tables.DELETED)
         seen = tf.where(~ignored)[:, 0]
-        cased = tf.pad(_has(tf.gather(contexts, seen), CASED), [[1, 1]])
-        sigma = _has(tf.gather(characters.rules, seen), SIGMA)
+        cased = tf.pad(_has(tf.gather(contexts, seen), tables.CASED), [[1, 1]])
+        sigma = _has(tf.gather(characters.rules, seen), tables.SIGMA)
         final = tf.boolean_mask(seen, sigma & cased[:-2] & ~cased[2:])
         settled = tf.fill(tf.shape(final), _FINAL_SIGMA)
         return characters._replace(codes=tf.tensor_scatter_nd_update(characters.codes, final[:, tf.newaxis], settled))
 
     def _expand(self, characters: _Characters) -> _Characters:
-        """Replaces characters that become several, and leaves out what is deleted."""
-        several = _has(characters.rules, SPELLED_OUT)
-        row = tf.where(several, tf.bitwise.right_shift(characters.rules, SHIFT), 0)
-        only = tf.where(_has(characters.rules, DELETED), -1, characters.codes)
+        """Replaces characters that become several, and removes deleted ones."""
+        several = _has(characters.rules, tables.SPELLED_OUT)
+        row = tf.where(several, tf.bitwise.right_shift(characters.rules, tables.SHIFT), 0)
+        only = tf.where(_has(characters.rules, tables.DELETED), -1, characters.codes)
         single = tf.pad(only[:, tf.newaxis], [[0, 0], [0, self._spellings.shape[1] - 1]], constant_values=-1)
         spelled = tf.where(several[:, tf.newaxis], tf.gather(self._spellings, row), single)
         present = tf.where(spelled >= 0)
         expanded = characters.take(present[:, 0])
         codes = tf.gather_nd(spelled, present)
         rules = tf.gather(self._rules, self._places(codes))
-        return _Characters(codes, tf.where(_has(expanded.rules, LITERAL), expanded.rules, rules), expanded.sources)
+        return _Characters(
+            codes, tf.where(_has(expanded.rules, tables.LITERAL), expanded.rules, rules), expanded.sources
+        )
 
     def _put_in_canonical_order(self, characters: _Characters) -> _Characters:
-        """Sorts each run of combining characters by combining class; equals stay as they stand."""
+        """Sorts each run of combining characters by combining class; the order of equal ones stays."""
         contexts = tf.gather(self._contexts, self._places(characters.codes))
-        classes = tf.cast(tf.bitwise.bitwise_and(contexts, COMBINING_CLASS), tf.int64)
+        classes = tf.cast(tf.bitwise.bitwise_and(contexts, tables.COMBINING_CLASS), tf.int64)
         run = tf.cumsum(tf.cast(classes == 0, tf.int64))
-        return characters.take(tf.argsort(run * (COMBINING_CLASS + 1) + classes, stable=True))
+        return characters.take(tf.argsort(run * (tables.COMBINING_CLASS + 1) + classes, stable=True))
 
 
 def _pieces_by_id(vocab: Mapping[str, int]) -> list[str]:
-    """The pieces in the order of their ids; an id without one, or whose piece no word can have, gets a stopgap."""
+    """Returns the pieces in the order of their ids, with a placeholder for ids that no word can have."""
     pieces = [f" {number}" for number in range(max(vocab.values()) + 1)]
     for piece, number in vocab.items():
-        # Words have neither spaces nor NUL, and the builder of the splitter's automaton fails at the latter.
+        # No word contains a space or NUL, and FastWordpieceTokenizer fails at NUL.
         if " " not in piece and "\0" not in piece:
             pieces[number] = piece
     return pieces
@@ -235,45 +218,48 @@ def _has(rules: tf.Tensor, flags: int) -> tf.Tensor:
 
 
 def _utf8_lengths(codes: tf.Tensor) -> tf.Tensor:
-    """How many bytes each code point takes; none for those below zero."""
+    """Returns the number of bytes in UTF-8 of each code point; 0 for negative ones."""
     return tf.searchsorted(tf.constant(_UTF8_STEPS), codes, side="right", out_type=tf.int64)
 
 
 def _decode(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Code points and the bytes they begin at, both [B, (characters)]; each text gets a line end behind it."""
+    """Returns code points and their first bytes, both [B, (characters)]; a line end is appended to each text."""
     closed = tf.strings.join([texts, "\n"])
     return tf.strings.unicode_decode_with_offsets(closed, "UTF-8", errors="ignore")
 
 
 def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
-    """Texts without the bytes that aren't UTF-8."""
+    """Removes bytes that are not valid UTF-8."""
     codes = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")
     return tf.strings.unicode_encode(codes, "UTF-8", errors="ignore")
 
 
 def _words(characters: _Characters) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where words begin (and the last one ends), [W + 1], and the words, normalised, [W]; some are empty."""
-    begins = tf.bitwise.bitwise_and(characters.rules, WORD_BEFORE)
-    behind = tf.bitwise.bitwise_and(characters.rules, WORD_BEHIND)
-    begins |= tf.concat([[WORD_BEHIND], behind], axis=0)[:-1]
+    """Returns the starts of the words and the end of the last one, [W + 1]; and the normalized words, [W].
+
+    Words may be empty.
+    """
+    begins = tf.bitwise.bitwise_and(characters.rules, tables.WORD_BEFORE)
+    behind = tf.bitwise.bitwise_and(characters.rules, tables.WORD_BEHIND)
+    begins |= tf.concat([[tables.WORD_BEHIND], behind], axis=0)[:-1]
     splits = tf.concat([tf.where(begins)[:, 0], tf.shape(begins, out_type=tf.int64)], axis=0)
-    codes = tf.RaggedTensor.from_row_splits(_normalised(characters), splits, validate=False)
-    # What the rules leave nothing of is below zero, which is no code point.
+    codes = tf.RaggedTensor.from_row_splits(_normalized(characters), splits, validate=False)
+    # Deleted characters have negative codes, which are ignored.
     return splits, tf.strings.unicode_encode(codes, "UTF-8", errors="ignore")
 
 
-def _normalised(characters: _Characters) -> tf.Tensor:
-    return characters.codes + tf.bitwise.right_shift(characters.rules, SHIFT)
+def _normalized(characters: _Characters) -> tf.Tensor:
+    return characters.codes + tf.bitwise.right_shift(characters.rules, tables.SHIFT)
 
 
 def _without_long(words: tf.Tensor) -> tf.Tensor:
-    return tf.where(tf.strings.length(words, unit="UTF8_CHAR") > _MAX_CHARS_PER_WORD, _TOO_LONG, words)
+    return tf.where(tf.strings.length(words, unit="UTF8_CHAR") > MAX_CHARS_PER_WORD, _TOO_LONG, words)
 
 
 def _piece_splits(
     decoded: tf.RaggedTensor, characters: _Characters, splits: tf.Tensor, pieces: tf.RaggedTensor
 ) -> tf.Tensor:
-    """Where each text's pieces begin: [B + 1]."""
+    """Returns the index of each text's first piece, and of the end: [B + 1]."""
     first_word = tf.searchsorted(tf.gather(characters.sources, splits[:-1]), decoded.row_splits)
     return tf.gather(pieces.row_splits, first_word)
 
@@ -285,11 +271,11 @@ def _by_text(values: tf.Tensor, piece_splits: tf.Tensor) -> tf.RaggedTensor:
 def _spans(
     characters: _Characters, word_starts: tf.Tensor, starts_in_words: tf.RaggedTensor, with_accents: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Which of the given characters each piece stands for: [P] first, [P] behind the last.
+    """Returns the original characters of each piece: the first [P], and the one behind the last [P].
 
-    The words, joined, are counted in bytes: a piece reaches from its own first byte to the next piece's.
+    Places are compared as bytes in the joined words: a piece extends from its first byte to that of the next piece.
     """
-    behind = tf.cumsum(_utf8_lengths(_normalised(characters)))  # [N], where each character ends in the joined words
+    behind = tf.cumsum(_utf8_lengths(_normalized(characters)))  # [N], the end of each character in the joined words
     word_bytes = tf.gather(tf.concat([[0], behind], axis=0), word_starts)
     number = tf.range(tf.size(starts_in_words.flat_values, out_type=tf.int64))
     word = tf.searchsorted(starts_in_words.row_splits, number, side="right") - 1
@@ -300,7 +286,7 @@ def _spans(
     if not with_accents:
         return starts, ends
     return tf.cond(
-        tf.reduce_any(_has(characters.rules, ACCENT | COMBINING)),
+        tf.reduce_any(_has(characters.rules, tables.ACCENT | tables.COMBINING)),
         lambda: _widened(starts, ends, first_bytes, characters, behind),
         lambda: (starts, ends),
     )
@@ -309,16 +295,16 @@ def _spans(
 def _widened(
     starts: tf.Tensor, ends: tf.Tensor, first_bytes: tf.Tensor, characters: _Characters, behind: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Spans that take in stripped accents, and combining characters that canonical order moved."""
-    places = tf.where(_has(characters.rules, ACCENT | COMBINING))[:, 0]
-    # An accent belongs to the character before it in the same token, if there is any.
-    closing = tf.where(_has(characters.rules, TOKEN_ENDS))[:, 0]
+    """Extends spans to removed accents and to combining characters that canonical ordering moved."""
+    places = tf.where(_has(characters.rules, tables.ACCENT | tables.COMBINING))[:, 0]
+    # An accent belongs to the character before it in the same token, if there is one.
+    closing = tf.where(_has(characters.rules, tables.TOKEN_ENDS))[:, 0]
     token_bytes = tf.gather(tf.concat([[0], tf.gather(behind, closing)], axis=0), tf.searchsorted(closing, places))
     places = tf.boolean_mask(places, tf.gather(behind, places) > token_bytes)
     piece = tf.searchsorted(first_bytes, tf.gather(behind, places) - 1, side="right")[:, tf.newaxis] - 1
     sources = tf.gather(characters.sources, places)
     ends = tf.tensor_scatter_nd_max(ends, piece, sources + 1)
-    # Only a character that is kept can be what its piece begins with.
-    kept = _has(tf.gather(characters.rules, places), COMBINING)
+    # Only a character that is kept can be the first of its piece.
+    kept = _has(tf.gather(characters.rules, places), tables.COMBINING)
     starts = tf.tensor_scatter_nd_min(starts, tf.boolean_mask(piece, kept), tf.boolean_mask(sources, kept))
     return starts, ends

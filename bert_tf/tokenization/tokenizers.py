@@ -1,93 +1,39 @@
-"""The released tokenizer: basic tokenization, then greedy WordPiece; token for token, and memoised.
+"""The release's tokenizer: basic tokenization, then greedy WordPiece.
 
-Every released rule works inside one whitespace-separated word, so a word's pieces never depend on its
-neighbours and can be remembered. The classes keep the release's names, arguments and quirks; what is new is
-`FullTokenizer.encode`, `tokenize_with_offsets`, and `load_tokenizer`, which checks a program's flags first.
-
-All of it is in one file, though a long one, because the release's tokenization.py is: code written for that one imports
-its names from here.
+All rules work inside one whitespace-separated word, so the pieces of a word don't depend on its neighbours and can be
+remembered. Class names, arguments and results are the release's. `FullTokenizer.encode`, `encode_to_bytes`,
+`tokenize_with_offsets` and `load_tokenizer` are additions.
 """
 
 import itertools
 import re
-import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
+from bert_tf.tokenization.characters import ASCII_TOKEN, CLEAN, SEPARATE_PUNCTUATION, split_words, strip_accents
 from bert_tf.tokenization.traced_text import TracedCharacter, TracedText
 from bert_tf.tokenization.vocabulary import (
+    CONTINUATION,
+    MAX_CHARS_PER_WORD,
     SPECIAL_TOKENS,
+    UNK,
     check_vocab_file,
     load_vocab,
     validate_case_matches_checkpoint,
     validate_case_matches_vocab,
 )
 
-# What code written for the release imports from here.
-__all__ = [
-    "BasicTokenizer",
-    "FullTokenizer",
-    "WordpieceTokenizer",
-    "convert_by_vocab",
-    "convert_ids_to_tokens",
-    "convert_to_unicode",
-    "convert_tokens_to_ids",
-    "load_tokenizer",
-    "load_vocab",
-    "printable_text",
-    "split_words",
-    "validate_case_matches_checkpoint",
-    "whitespace_tokenize",
-]
+Text = TypeVar("Text", str, TracedText)
 
-# A word's pieces are remembered until this many words are, and then the memory starts anew. Longer words
-# (addresses, base64) hardly recur, and would only fill it.
+# A memory is emptied when it holds this many words. Very long words (addresses, base64) rarely occur again and are not
+# remembered.
 _MEMO_WORDS = 1 << 18
 _MEMO_WORD_LENGTH = 64
 
-# The eight blocks that the release calls CJK; each of their characters is a word of its own.
-_CJK_BLOCKS = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
-)
-# Every printable ASCII character that is neither letter, digit nor space counts as punctuation, though Unicode
-# files some of them ("$", "+", "^"...) elsewhere.
-_ASCII_PUNCTUATION = ((33, 47), (58, 64), (91, 96), (123, 126))
-
-# Most words are printable ASCII, where the released rules come down to this: letters and digits stay together.
-_ASCII_TOKEN = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
-
-# str.split() also splits at these control characters, which the release deletes first.
-_DELETED_WHITE_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-# What separates words once they are deleted: the release's white space (space, tab, line ends, category Zs) and
-# the two separators that its own call of str.split() adds.
-_WORD_BREAKS = re.compile("[ \t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-
-
-def _within(code: int, blocks: Iterable[tuple[int, int]]) -> bool:
-    return any(first <= code <= last for first, last in blocks)
-
-
-def _is_whitespace(char: str) -> bool:
-    return char in " \t\n\r" or unicodedata.category(char) == "Zs"
-
-
-def _is_control(char: str) -> bool:
-    return char not in "\t\n\r" and unicodedata.category(char) in ("Cc", "Cf")
-
-
-def _is_punctuation(char: str) -> bool:
-    return _within(ord(char), _ASCII_PUNCTUATION) or unicodedata.category(char).startswith("P")
-
 
 class _Memo(dict):
-    """What was computed of each word; words are looked up at the speed of a dict, without a call of Python code."""
+    """Remembers the result of each word; a known word costs one look-up in a dict and no call of a Python function."""
 
     def __init__(self, compute: Callable) -> None:
         super().__init__()
@@ -102,40 +48,11 @@ class _Memo(dict):
         return computed
 
 
-class _CharacterTable(dict):
-    """A table for `str.translate` that works a character out when it is first met."""
-
-    def __init__(self, rule: Callable[[str], str]) -> None:
-        super().__init__()
-        self._rule = rule
-
-    def __missing__(self, code: int) -> str:
-        replacement = self[code] = self._rule(chr(code))
-        return replacement
-
-
-def _clean(char: str) -> str:
-    """Deletes what the release deletes, makes white space a space, and sets CJK characters apart."""
-    if char in "\0\ufffd" or _is_control(char):
-        return ""
-    if _is_whitespace(char):
-        return " "
-    return f" {char} " if _within(ord(char), _CJK_BLOCKS) else char
-
-
-def _set_punctuation_apart(char: str) -> str:
-    return f" {char} " if _is_punctuation(char) else char
-
-
-_CLEAN = _CharacterTable(_clean)
-_SET_PUNCTUATION_APART = _CharacterTable(_set_punctuation_apart)
-
-
 def convert_to_unicode(text: str | bytes) -> str:
-    """Text as `str`; bytes are read as UTF-8, and those that are not UTF-8 are dropped.
+    """Returns a text as `str`. Bytes are decoded as UTF-8, and invalid bytes are dropped.
 
     Raises:
-      ValueError: if `text` is neither.
+      ValueError: if `text` is neither `str` nor `bytes`.
     """
     if isinstance(text, str):
         return text
@@ -145,27 +62,17 @@ def convert_to_unicode(text: str | bytes) -> str:
 
 
 def printable_text(text: str | bytes) -> str:
-    """Text in a form that can be printed (the same as `convert_to_unicode` since Python 3)."""
+    """Returns a text that can be printed: since Python 3 the same as `convert_to_unicode`."""
     return convert_to_unicode(text)
 
 
 def whitespace_tokenize(text: str) -> list[str]:
-    """Splits at white space."""
+    """Splits a text at white space."""
     return text.split()
 
 
-def split_words(text: str) -> list[str]:
-    """Splits a raw text where, and only where, the release starts a new word whatever stands around.
-
-    Each of the words can be tokenized alone; the results, joined, are those of the whole text.
-    """
-    if _DELETED_WHITE_SPACE.search(text) is None:
-        return text.split()
-    return [word for word in _WORD_BREAKS.split(text) if word]
-
-
 def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
-    """Looks every item up.
+    """Looks up every item.
 
     Raises:
       KeyError: if an item is not in the vocabulary.
@@ -174,20 +81,20 @@ def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
 
 
 def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
-    """The tokens' ids."""
+    """Returns the ids of tokens."""
     return convert_by_vocab(vocab, tokens)
 
 
 def convert_ids_to_tokens(inv_vocab: Mapping[int, str], ids: Iterable[int]) -> list[str]:
-    """The ids' tokens."""
+    """Returns the tokens of ids."""
     return convert_by_vocab(inv_vocab, ids)
 
 
 class BasicTokenizer:
-    """Cleaning, white space, CJK characters, lower case and accents, punctuation.
+    """Splits a text into words, punctuation marks and CJK characters.
 
     Args:
-      do_lower_case: whether to lower-case and to strip accents.
+      do_lower_case: whether to convert to lower case and remove accents.
     """
 
     def __init__(self, do_lower_case: bool = True) -> None:
@@ -197,29 +104,21 @@ class BasicTokenizer:
         """Splits a text into words and punctuation marks."""
         text = convert_to_unicode(text)
         if text.isascii() and text.isprintable():
-            return _ASCII_TOKEN.findall(text.lower() if self.do_lower_case else text)
-        tokens: list[str] = []
-        for token in text.translate(_CLEAN).split():
-            if self.do_lower_case:
-                token = _strip_accents(token.lower())
-            tokens.extend(token.translate(_SET_PUNCTUATION_APART).split())
-        return tokens
+            return ASCII_TOKEN.findall(text.lower() if self.do_lower_case else text)
+        return self._apply_rules(text, strip_accents)
 
     def tokenize_with_origins(self, text: str) -> list[TracedText]:
-        """`tokenize`, with the place in `text` that each character of each token came from."""
+        """Does what `tokenize` does; each character of each token knows its place in `text`."""
         traced = TracedText([TracedCharacter(char, i, i + 1) for i, char in enumerate(text)])
-        tokens: list[TracedText] = []
-        for token in traced.translate(_CLEAN).split():
+        return self._apply_rules(traced, TracedText.strip_accents)
+
+    def _apply_rules(self, text: Text, strip: Callable[[Text], Text]) -> list[Text]:
+        tokens: list[Text] = []
+        for token in text.translate(CLEAN).split():
             if self.do_lower_case:
-                token = token.lower().strip_accents()
-            tokens.extend(token.translate(_SET_PUNCTUATION_APART).split())
+                token = strip(token.lower())
+            tokens.extend(token.translate(SEPARATE_PUNCTUATION).split())
         return tokens
-
-
-def _strip_accents(text: str) -> str:
-    if text.isascii():
-        return text
-    return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
 
 
 class WordpieceTokenizer:
@@ -227,29 +126,31 @@ class WordpieceTokenizer:
 
     Args:
       vocab: piece -> id.
-      unk_token: what a word becomes that can't be made of pieces.
-      max_input_chars_per_word: longer words become `unk_token` unseen.
+      unk_token: the token for words that the vocabulary can't spell.
+      max_input_chars_per_word: longer words become `unk_token` without a look at the vocabulary.
     """
 
-    def __init__(self, vocab: Mapping[str, int], unk_token: str = "[UNK]", max_input_chars_per_word: int = 200) -> None:
+    def __init__(
+        self, vocab: Mapping[str, int], unk_token: str = UNK, max_input_chars_per_word: int = MAX_CHARS_PER_WORD
+    ) -> None:
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
-        # No piece is longer than the longest, so no longer match need be tried.
+        # Longer matches than the longest piece need not be tried.
         self._longest = max(map(len, vocab), default=0)
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Splits words (white space between them) into pieces; "unaffable" -> "un", "##aff", "##able"."""
+        """Splits whitespace-separated words into pieces, such as "unaffable" into "un", "##aff", "##able"."""
         return [piece for word in whitespace_tokenize(convert_to_unicode(text)) for piece in self.split_word(word)]
 
     def split_word(self, word: str) -> list[str]:
-        """One word's pieces, or `[unk_token]`."""
+        """Returns the pieces of a word, or `[unk_token]`."""
         if len(word) > self.max_input_chars_per_word:
             return [self.unk_token]
         pieces: list[str] = []
         start = 0
         while start < len(word):
-            prefix = "##" if start else ""
+            prefix = CONTINUATION if start else ""
             for end in range(min(len(word), start + self._longest), start, -1):
                 piece = prefix + word[start:end]
                 if piece in self.vocab:
@@ -265,10 +166,10 @@ class FullTokenizer:
     """The end-to-end tokenizer of the release.
 
     Args:
-      vocab_file: one piece a line.
-      do_lower_case: whether to lower-case and to strip accents; False for cased models.
-      keep_special_tokens: whether "[MASK]", "[SEP]"... standing in a text are kept whole, as the tokens they
-        name. The release splits them as it does any text in brackets.
+      vocab_file: a file with one piece per line.
+      do_lower_case: whether to convert to lower case and remove accents; False for cased models.
+      keep_special_tokens: whether a special token in a text, such as "[MASK]", stays one token. The release splits it
+        like any other text in brackets.
 
     Raises:
       InputError: if the file is missing or empty, or not UTF-8.
@@ -283,9 +184,9 @@ class FullTokenizer:
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
         kept = [token for token in SPECIAL_TOKENS if token in self.vocab] if keep_special_tokens else []
         self._special = re.compile("(" + "|".join(map(re.escape, kept)) + ")") if kept else None
-        # What fits every id: 16 bits, or 32.
+        # 16 bits if all ids fit, otherwise 32.
         self.id_typecode = "H" if max(self.vocab.values(), default=0) < 1 << 16 else "I"
-        # "word", "Word" and "word," are different words, but share a token; so both are remembered.
+        # "word", "Word" and "word," are different words with a common token, so words and tokens are remembered.
         self._token_pieces = _Memo(self._pieces_of_token)
         self._token_bytes = _Memo(self._bytes_of_token)
         self._pieces = _Memo(self._pieces_of_word)
@@ -298,29 +199,28 @@ class FullTokenizer:
         return list(itertools.chain.from_iterable(map(self._pieces.__getitem__, self._split(text))))
 
     def encode(self, text: str | bytes) -> list[int]:
-        """The ids of a text's pieces: `convert_tokens_to_ids(tokenize(text))`, faster.
+        """Returns the ids of a text's pieces: `convert_tokens_to_ids(tokenize(text))`, but faster.
 
         Raises:
-          KeyError: as `convert_tokens_to_ids`, if the vocabulary lacks [UNK] and a word needs it.
+          KeyError: if the vocabulary lacks [UNK] and a word needs it.
         """
         return list(itertools.chain.from_iterable(map(self._ids.__getitem__, self._split(text))))
 
     def encode_to_bytes(self, text: str | bytes) -> bytes:
-        """`encode`, as the bytes of an array of type `id_typecode`: what a large corpus is kept as.
+        """Returns the ids of `encode` as the bytes of an array of type `id_typecode`.
 
         Raises:
-          KeyError: as `encode`.
+          KeyError: see `encode`.
         """
         return b"".join(map(self._bytes.__getitem__, self._split(text)))
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[tuple[int, int]]]:
-        """`tokenize`, with each piece's place in `text`.
+        """Splits a text into pieces and finds the place of each piece in the text.
 
         Returns:
-          The pieces, and for each the span [start, end) of the characters of the original text that it stands
-          for. An accent that was stripped belongs to its letter's span; a deleted control character belongs to a
-          span only where it stands inside one. Spans don't overlap, except where one character became several
-          pieces.
+          The pieces; and for each piece the span [start, end) of characters in the original text. The span of a letter
+          includes its removed accents. A deleted control character belongs to a span only if it is inside the span.
+          Spans don't overlap, except where one character became several pieces.
         """
         pieces: list[str] = []
         spans: list[tuple[int, int]] = []
@@ -331,15 +231,15 @@ class FullTokenizer:
         return pieces, spans
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """The tokens' ids. Raises a KeyError for one that is not in the vocabulary."""
+        """Returns the ids of tokens; raises a KeyError if one is not in the vocabulary."""
         return convert_by_vocab(self.vocab, tokens)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """The ids' tokens. Raises a KeyError for one that is not in the vocabulary."""
+        """Returns the tokens of ids; raises a KeyError if one is not in the vocabulary."""
         return convert_by_vocab(self.inv_vocab, ids)
 
     def _split(self, text: str | bytes) -> list[str]:
-        """Words that can be tokenized alone; special tokens are words of their own where they are kept."""
+        """Returns words that can be tokenized alone; a special token that is kept is one word."""
         text = convert_to_unicode(text)
         if self._special is None:
             return split_words(text)
@@ -362,7 +262,6 @@ class FullTokenizer:
         return self.basic_tokenizer.tokenize(word)
 
     def _pieces_of_token(self, token: str) -> list[str]:
-        # No token but a special one that is kept has brackets around letters.
         if self._special is not None and self._special.fullmatch(token):
             return [token]
         return self.wordpiece_tokenizer.split_word(token)
@@ -390,14 +289,14 @@ class FullTokenizer:
                 continue
             start = 0
             for piece in pieces:
-                end = start + len(piece) - (2 if start else 0)
+                end = start + len(piece) - (len(CONTINUATION) if start else 0)
                 traced.append((piece, *TracedText(token[start:end]).span()))
                 start = end
         return tuple(traced)
 
 
 def load_tokenizer(vocab_file: str, do_lower_case: bool, init_checkpoint: str | None = None) -> FullTokenizer:
-    """The tokenizer of a program: the vocabulary and the casing are checked first.
+    """Checks the vocabulary and the casing, and creates a program's tokenizer.
 
     Raises:
       InputError: see `check_vocab_file`, `validate_case_matches_checkpoint` and `validate_case_matches_vocab`.

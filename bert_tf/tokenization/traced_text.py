@@ -1,12 +1,14 @@
-"""A text that is being changed, each character of which knows where in the original it came from."""
+"""A text in which every character keeps its place in the original text."""
 
 import unicodedata
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from bert_tf.tokenization.characters import is_accent
+
 
 class TracedCharacter(NamedTuple):
-    """A character, and the characters [start, end) of the original text that it stands for."""
+    """A character and the characters [start, end) of the original text that it came from."""
 
     char: str
     start: int
@@ -14,7 +16,7 @@ class TracedCharacter(NamedTuple):
 
 
 class TracedText(list[TracedCharacter]):
-    """A text whose characters know where they came from; its methods do what those of `str` do."""
+    """A list of traced characters with the methods of `str` that the tokenizer uses."""
 
     def text(self) -> str:
         return "".join(traced.char for traced in self)
@@ -33,36 +35,35 @@ class TracedText(list[TracedCharacter]):
         return [*words, word] if word else words
 
     def lower(self) -> "TracedText":
-        # A capital sigma's lower case depends on its neighbours, so the text is lower-cased as a whole; what a
-        # character becomes has the same length with and without neighbours.
+        # The lower case of a capital sigma depends on its neighbours, so the whole text is converted at once. The
+        # number of characters does not depend on neighbours.
         lowered = iter(self.text().lower())
         return TracedText(TracedCharacter(next(lowered), t.start, t.end) for t in self for _ in t.char.lower())
 
     def strip_accents(self) -> "TracedText":
-        """NFD, then no marks of category Mn; a mark's place goes to the character that bore it."""
+        """Returns the text in NFD without accents; the letter before an accent takes over its place."""
         decomposed = [TracedCharacter(c, t.start, t.end) for t in self for c in unicodedata.normalize("NFD", t.char)]
         kept = TracedText()
         for traced in _canonically_ordered(decomposed):
-            if unicodedata.category(traced.char) != "Mn":
+            if not is_accent(traced.char):
                 kept.append(traced)
             elif kept:
                 kept[-1] = kept[-1]._replace(end=max(kept[-1].end, traced.end))
         return kept
 
     def span(self) -> tuple[int, int]:
-        """The smallest stretch [start, end) of the original text that all characters came from."""
+        """Returns the smallest span [start, end) of the original text that contains all characters."""
         return min(traced.start for traced in self), max(traced.end for traced in self)
 
 
 def _canonically_ordered(decomposed: list[TracedCharacter]) -> list[TracedCharacter]:
-    """Unicode's canonical order: each run of combining characters is stably sorted by combining class."""
+    """Sorts each run of combining characters by combining class, as Unicode's canonical ordering does."""
     ordered: list[TracedCharacter] = []
-    run: list[TracedCharacter] = []
+    run_start = 0
     for traced in decomposed:
-        if unicodedata.combining(traced.char):
-            run.append(traced)
-            continue
-        ordered += sorted(run, key=lambda t: unicodedata.combining(t.char))
         ordered.append(traced)
-        run = []
-    return ordered + sorted(run, key=lambda t: unicodedata.combining(t.char))
+        if unicodedata.combining(traced.char):
+            ordered[run_start:] = sorted(ordered[run_start:], key=lambda t: unicodedata.combining(t.char))
+        else:
+            run_start = len(ordered)
+    return ordered

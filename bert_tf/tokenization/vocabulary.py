@@ -1,4 +1,4 @@
-"""Vocabulary files: read as the release reads them, and checked before a program uses one."""
+"""Vocabulary files: reads them as the release does, and checks them for the programs."""
 
 import collections
 import re
@@ -7,7 +7,11 @@ from collections.abc import Iterable
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_TOKENS = PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+# A piece with this prefix continues a word.
+CONTINUATION = "##"
+# Longer words become [UNK].
+MAX_CHARS_PER_WORD = 200
 
 _LOWER_MODELS = (
     "uncased_L-24_H-1024_A-16",
@@ -19,11 +23,10 @@ _CASED_MODELS = ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased
 
 
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
-    """Reads a vocabulary, one piece a line, with the release's quirks.
+    """Reads a vocabulary with one piece per line, as the release does.
 
-    The id of a piece is its line's number; of a piece that stands twice, the last one's (in the place of the
-    first). White space around a piece is stripped, carriage returns are deleted wherever they stand, blank lines
-    count as the piece "".
+    The id of a piece is its line number, counted from 0. If a piece occurs twice, the last line counts (in the order of
+    the first). White space around pieces and all carriage returns are removed. A blank line is the piece "".
 
     Raises:
       InputError: if the file is missing or empty, or not UTF-8.
@@ -39,10 +42,10 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
 
 
 def check_vocab_file(vocab_file: str) -> None:
-    """Checks that a vocabulary is fit for training; the programs call this before they use one.
+    """Checks that a vocabulary can be used by the programs.
 
     Raises:
-      InputError: if a special token is missing, a piece stands twice, a line is blank, or [PAD] is not the first.
+      InputError: if a special token is missing, a piece occurs twice, a line is blank, or [PAD] is not the first.
     """
     text = files.read_text(vocab_file, "--vocab_file").replace("\r\n", "\n")
     first_line: dict[str, int] = {}
@@ -52,11 +55,11 @@ def check_vocab_file(vocab_file: str) -> None:
             raise InputError(f"{where}: a carriage return inside the line {line!r}. Save the file with \\n line ends.")
         piece = line.strip()
         if not piece:
-            raise InputError(f"{where}: the line is blank, but one piece a line is expected. Remove the line.")
+            raise InputError(f"{where}: the line is blank, but one piece per line is expected. Remove the line.")
         if piece in first_line:
             raise InputError(
-                f"{where}: the piece {piece!r} stands on line {first_line[piece]} already. "
-                "Each piece may stand once; give the second a name of its own ([unused1]) to keep the other ids."
+                f"{where}: the piece {piece!r} is already on line {first_line[piece]}. Each piece may occur "
+                "once. To keep the ids of the other pieces, rename this one (for example to [unused1])."
             )
         first_line[piece] = number
     missing = [token for token in SPECIAL_TOKENS if token not in first_line]
@@ -65,10 +68,10 @@ def check_vocab_file(vocab_file: str) -> None:
             f"--vocab_file: {vocab_file} has no {', '.join(missing)}. All of {', '.join(SPECIAL_TOKENS)} are needed. "
             "Is this the vocab.txt of a BERT model?"
         )
-    if first_line["[PAD]"] != 1:
+    if first_line[PAD] != 1:
         raise InputError(
-            f"--vocab_file: {vocab_file} has [PAD] on line {first_line['[PAD]']}, but padding is always id 0, "
-            "so it must be the first line."
+            f"--vocab_file: {vocab_file} has [PAD] on line {first_line[PAD]}, but padding always has id 0, "
+            "so it must be on the first line."
         )
 
 
@@ -76,7 +79,7 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
     """Checks the casing flag against the names of the released models, as the release does.
 
     Raises:
-      InputError: (a ValueError) if the checkpoint's folder has the name of a released model of the other casing.
+      InputError: (a ValueError) if the checkpoint's folder is named like a released model with the other casing.
     """
     match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
     if match is None:
@@ -89,11 +92,11 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
 def validate_case_matches_vocab(do_lower_case: bool, vocab: Iterable[str]) -> None:
     """Checks the casing flag against the letters in a vocabulary.
 
-    A lower-casing tokenizer never produces a piece with an upper-case letter, and a vocabulary learned from
-    cased text has plenty. Only ASCII letters are looked at, and nothing in brackets.
+    A lower-casing tokenizer never produces a piece with an upper-case letter, and a vocabulary of cased text has many.
+    Only ASCII letters outside of brackets are checked.
 
     Raises:
-      InputError: if the flag doesn't fit the vocabulary.
+      InputError: if the flag doesn't match the vocabulary.
     """
     upper, lower = _letter_cases(vocab)
     if do_lower_case and upper:
@@ -103,12 +106,12 @@ def validate_case_matches_vocab(do_lower_case: bool, vocab: Iterable[str]) -> No
 
 
 def guess_casing(vocab_file: str) -> bool:
-    """Whether a vocabulary is that of a lower-casing tokenizer: it has no upper-case letter."""
+    """Returns True if a vocabulary has no upper-case letter, so its tokenizer must convert to lower case."""
     return not _letter_cases(load_vocab(vocab_file))[0]
 
 
 def _letter_cases(vocab: Iterable[str]) -> tuple[str, str]:
-    """A piece with an upper-case ASCII letter, and one with a lower-case one; "" where there is none."""
+    """Finds a piece with an upper-case and one with a lower-case ASCII letter; "" if there is none."""
     pieces = "\n".join(piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]")))
     found = [re.search(f"(?m)^.*{letters}.*", pieces) for letters in ("[A-Z]", "[a-z]")]
     return tuple(match.group() if match else "" for match in found)
@@ -117,6 +120,6 @@ def _letter_cases(vocab: Iterable[str]) -> tuple[str, str]:
 def _casing_error(do_lower_case: bool, found: str) -> InputError:
     kind, fix = ("cased", "False") if do_lower_case else ("uncased", "True")
     return InputError(
-        f"{found}, so the model is {kind}, but --do_lower_case is {do_lower_case}: text would be turned into "
-        f"pieces that the model never saw. Set --do_lower_case={fix}."
+        f"{found}, so the model is {kind}, but --do_lower_case is {do_lower_case}: the text would become "
+        f"pieces that the model has never seen. Set --do_lower_case={fix}."
     )

@@ -1,7 +1,7 @@
-"""Which files a corpus consists of, how they are cut into pieces of work, and their lines.
+"""The files of a corpus, their division into pieces of work, and their lines.
 
-Lines end with `\\n`, `\\r\\n` or `\\r`. A piece of a file owns what begins in it, so the pieces of a file give each
-document once, wherever the cuts fall; compressed files are read as a whole.
+Lines end with `\\n`, `\\r\\n` or `\\r`. A document belongs to the piece in which it begins, so the pieces of a file
+give each document once, wherever the file is divided. Compressed files are not divided.
 """
 
 import bz2
@@ -22,12 +22,12 @@ INPUT_FORMATS = ("auto", "text", "jsonl")
 DOCUMENTS = ("auto", "blank_line", "file", "record")
 
 LONGEST_LINE = 8 << 20
-# A corpus is cut into so many pieces, unless they get too small or too large.
+# A corpus is divided into 64 splits, unless they would be too small or too large.
 _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
 _CHUNK = 1 << 17
 _DECOMPRESSORS = {".gz": gzip.open, ".bz2": bz2.open}
 _BOM = b"\xef\xbb\xbf"
-_WHAT = "--input_file"
+_FLAG_NAME = "--input_file"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +35,10 @@ class InputFile:
     """A file of the corpus.
 
     Attributes:
-      path: where it is.
-      size: its bytes on disk.
-      modified: when it was last changed, in nanoseconds; 0 where that isn't known.
-      is_json: whether it holds a JSON object a line.
+      path: its path.
+      size: its size on the disk in bytes.
+      modified: time of the last change in nanoseconds; 0 if unknown.
+      is_json: whether it holds one JSON object per line.
     """
 
     path: str
@@ -48,18 +48,18 @@ class InputFile:
 
     @property
     def is_compressed(self) -> bool:
-        """True if it must be read from its start."""
+        """True if the file can only be read from its start."""
         return _decompressor(self.path) is not None
 
 
 @dataclasses.dataclass(frozen=True)
 class FileRange:
-    """A piece of a file: what begins in its bytes [start, end).
+    """A piece of a file: the documents that begin in its bytes [start, end).
 
     Attributes:
       file: the file.
-      start: first byte.
-      end: byte behind the last.
+      start: its first byte.
+      end: the byte behind its last one.
     """
 
     file: InputFile
@@ -68,29 +68,29 @@ class FileRange:
 
     @property
     def stop(self) -> float:
-        """What begins at this offset or behind it belongs to the next piece; offsets count what is uncompressed."""
+        """The first offset, in the uncompressed file, that belongs to the next piece."""
         return math.inf if self.file.is_compressed else self.end
 
 
 def find_input_files(patterns: str, input_format: str = "auto", as_released: bool = False) -> list[InputFile]:
-    """The files that names, globs and folders stand for, in their order; a folder's files are sorted.
+    """Returns the files that names, globs and folders stand for, in order; the files of a folder are sorted.
 
     Args:
-      patterns: separated by commas.
-      input_format: "text", "jsonl", or "auto" to look at each file's first line.
-      as_released: whether files may be empty, or named twice to be read twice, as the release has it.
+      patterns: names, globs and folders, separated by commas.
+      input_format: "text", "jsonl", or "auto" to decide by each file's first line.
+      as_released: whether files may be empty, or be named twice to be read twice, as in the release.
 
     Raises:
-      InputError: if a file is missing, empty, or there twice, or a folder holds no file.
+      InputError: if a file is missing, empty, or named twice, or a folder has no files.
     """
     found: list[InputFile] = []
     seen: set[str] = set()
-    for match in files.expand_patterns(patterns, _WHAT):
+    for match in files.expand_patterns(patterns, _FLAG_NAME):
         for path in _files_below(match) if files.is_folder(match) else [match]:
             if path in seen and not as_released:
-                raise InputError(f"{_WHAT}: {path} is there twice, so its text would count twice. Name it once.")
+                raise InputError(f"{_FLAG_NAME}: {path} is there twice, so its text would be used twice. Name it once.")
             seen.add(path)
-            files.require_file(path, _WHAT, may_be_empty=as_released)
+            files.require_file(path, _FLAG_NAME, may_be_empty=as_released)
             size, modified = _size_and_time(path)
             is_json = input_format == "jsonl" or (input_format == "auto" and _looks_like_json(path))
             found.append(InputFile(path, size, modified, is_json))
@@ -104,7 +104,7 @@ def _files_below(folder: str) -> list[str]:
         if not name.startswith("."):
             paths += _files_below(path) if files.is_folder(path) else [path]
     if not paths:
-        raise InputError(f"{_WHAT}: the folder {folder!r} holds no files.")
+        raise InputError(f"{_FLAG_NAME}: the folder {folder!r} holds no files.")
     return paths
 
 
@@ -132,18 +132,21 @@ def _looks_like_json(path: str) -> bool:
 
 
 def corpus_bytes(inputs: Sequence[InputFile]) -> int:
-    """The size of a corpus on disk."""
+    """Returns the size of a corpus on the disk."""
     return sum(file.size for file in inputs)
 
 
 def cut_into_splits(inputs: Sequence[InputFile], documents: str) -> list[list[FileRange]]:
-    """Cuts a corpus into pieces of work of about equal size, in the order of the corpus.
+    """Divides a corpus into splits of about equal size, in the order of the corpus.
 
-    How large they are depends on the corpus only, so work can be taken up again with other resources.
+    Their size depends on the corpus only, so the work can be continued with other resources.
 
     Args:
       inputs: its files.
-      documents: one of `DOCUMENTS`; a file that is one document can't be cut.
+      documents: one of `DOCUMENTS`; a file that is one document is not divided.
+
+    Returns:
+      For each split, the pieces of files that it consists of.
     """
     smallest, largest = _SPLIT_BYTES
     split_bytes = min(max(corpus_bytes(inputs) // _SPLITS, smallest), largest)
@@ -164,21 +167,21 @@ def cut_into_splits(inputs: Sequence[InputFile], documents: str) -> list[list[Fi
 def read_lines(
     path: str, start: int = 0, end: int | None = None, advance: Callable[[int], None] | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that begin at or after `start`.
+    """Reads the lines of a file that begin at or after `start`.
 
-    A line of more than `LONGEST_LINE` bytes is given cut, but longer than that. A byte-order mark is left out.
+    A line of more than `LONGEST_LINE` bytes is cut to a length above this limit. A byte-order mark is left out.
 
     Args:
       path: a file, which may be compressed.
       start: an offset; 0 for a compressed file.
-      end: reading goes on behind it, but counts as progress up to there only.
-      advance: told how many bytes on disk were read.
+      end: the reader may go on behind this offset, but reports progress up to it only.
+      advance: is told the number of bytes that were read from the disk.
 
     Yields:
-      The offset of the line (in what is uncompressed), and the line without its end.
+      The offset of the line in the uncompressed file, and the line without its end.
 
     Raises:
-      InputError: if the file is compressed, and damaged.
+      InputError: if a compressed file is damaged.
     """
     with files.open_file(path, "rb") as raw:
         decompressor = _decompressor(path)
@@ -187,18 +190,13 @@ def read_lines(
             reader.seek(start - 1)
         lines = _split_lines(_chunks(path, reader, raw, start, end, advance), max(start - 1, 0))
         if start:
-            next(lines, None)  # the end of a line that began before, or just a line end
+            next(lines, None)  # the rest of the line before
         for offset, line in lines:
             yield offset, line.removeprefix(_BOM) if offset == 0 else line
 
 
 def _chunks(
-    path: str,
-    reader: BinaryIO,
-    raw: BinaryIO,
-    start: int,
-    end: int | None,
-    advance: Callable[[int], None] | None,
+    path: str, reader: BinaryIO, raw: BinaryIO, start: int, end: int | None, advance: Callable[[int], None] | None
 ) -> Iterator[bytes]:
     done = start
     try:
@@ -212,7 +210,7 @@ def _chunks(
         if reader is raw:
             raise
         raise InputError(
-            f"{_WHAT}: {path} can't be decompressed ({error}). It was cut short or damaged; get it anew."
+            f"{_FLAG_NAME}: {path} can't be decompressed ({error}). It was cut short or damaged; download it again."
         ) from None
 
 
@@ -221,7 +219,7 @@ def _split_lines(chunks: Iterator[bytes], offset: int) -> Iterator[tuple[int, by
     in_long_line = False
     for chunk in chunks:
         lines = (rest + chunk).splitlines(keepends=True)
-        # A line that ends with \r may go on with \n.
+        # After a final \r, a \n may follow in the next chunk.
         rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
         if in_long_line and lines:
             offset += len(lines.pop(0))
@@ -240,5 +238,5 @@ def _split_lines(chunks: Iterator[bytes], offset: int) -> Iterator[tuple[int, by
 
 
 def line_number(path: str, offset: int) -> int:
-    """The number, from 1, of the line that begins at an offset; counts all lines before."""
+    """Returns the number, counted from 1, of the line at an offset; reads all lines before it."""
     return 1 + sum(1 for _ in itertools.takewhile(lambda line: line[0] < offset, read_lines(path)))

@@ -1,6 +1,6 @@
-"""Raw text to documents of sentences, streamed: the files as they come, and what is wrong with them by file and line.
+"""Streams raw text as documents of sentences, and reports bad lines by file and line number.
 
-(`--reference_order` reads as released instead; see `reference_order`.)
+(With `--reference_order`, `reference_order.read_documents` reads as the release does instead.)
 """
 
 import collections
@@ -22,8 +22,8 @@ _C1 = re.compile("[\x80-\x9f]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LINE_END = re.compile("\r\n|\r|\n")
-# How many places of each kind are named.
-_PLACES = 5
+# The number of bad lines of each kind that are named.
+_NAMED_LINES = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,9 +32,9 @@ class CorpusOptions:
 
     Attributes:
       documents: what a document is: "blank_line" (text between blank lines), "file", "record" (a JSON object, or a
-        line of text), or "auto" for records in JSON files and blank lines in others.
-      split_sentences: lines are paragraphs, to be split into sentences; otherwise a line is a sentence.
-      language: ISO code of the language whose rules split sentences.
+        line of text), or "auto": records in JSON files and blank lines in others.
+      split_sentences: whether lines are paragraphs and are split into sentences; otherwise a line is a sentence.
+      language: ISO code of the language for splitting sentences.
       on_bad_line: "error" to stop at the first line that isn't plain text, "skip" to leave such lines out.
     """
 
@@ -44,59 +44,59 @@ class CorpusOptions:
     on_bad_line: str = "error"
 
 
-class Place(NamedTuple):
-    """Where in a corpus a line begins."""
+class LinePlace(NamedTuple):
+    """The place of a line in a corpus: its file and the offset of its first byte."""
 
     path: str
     offset: int
 
 
 class BadLines:
-    """Counts lines that aren't plain text, by what is wrong, and remembers the first of each kind.
+    """Counts lines that aren't plain text by the kind of error, and remembers the first lines of each kind.
 
     Args:
-      on_bad_line: "error" makes the first one an InputError.
+      on_bad_line: with "error", the first bad line raises an InputError.
     """
 
     def __init__(self, on_bad_line: str) -> None:
         self._on_bad_line = on_bad_line
         self.counts: collections.Counter[str] = collections.Counter()
-        self.places: dict[str, list[Place]] = collections.defaultdict(list)
+        self.places: dict[str, list[LinePlace]] = collections.defaultdict(list)
 
-    def add(self, reason: str, place: Place, found: str = "") -> None:
+    def add(self, reason: str, place: LinePlace, found: str = "") -> None:
         """Counts a line.
 
         Args:
-          reason: what is wrong with lines of its kind.
-          place: where it begins.
-          found: what it is about this line.
+          reason: the kind of error.
+          place: its place.
+          found: the details of this line.
 
         Raises:
-          InputError: if bad lines are errors; names file and line.
+          InputError: if bad lines are errors; the message names file and line.
         """
         if self._on_bad_line == "error":
             raise InputError(
-                f"--input_file: {place.path}, line {line_number(*place)}: {reason}{found and f' ({found})'}. Mend the "
-                "file (text is converted with `iconv -t UTF-8`), or pass --on_bad_line=skip to leave such lines "
-                "out (they are counted, and the first ones named)."
+                f"--input_file: {place.path}, line {line_number(*place)}: {reason}{found and f' ({found})'}. Correct "
+                "the file (`iconv -t UTF-8` converts text), or pass --on_bad_line=skip to leave such lines out "
+                "(they are counted, and the first ones are named)."
             )
         self.counts[reason] += 1
-        if len(self.places[reason]) < _PLACES:
+        if len(self.places[reason]) < _NAMED_LINES:
             self.places[reason].append(place)
 
     def result(self) -> dict[str, Any]:
-        """What a job reports of its bad lines; see `describe_bad_lines`."""
+        """Returns a job's report about bad lines; see `describe_bad_lines`."""
         return {"bad_lines": self.counts, "bad_places": self.places}
 
 
 def describe_bad_lines(results: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A message for each kind of bad lines that were left out, from what `BadLines.result` gave for each job."""
+    """Returns a message for each kind of bad lines, from the results of `BadLines.result` of all jobs."""
     counts: collections.Counter[str] = collections.Counter()
     places: dict[str, list] = collections.defaultdict(list)
     for result in results:
         counts.update(result["bad_lines"])
         for reason, found in result["bad_places"].items():
-            places[reason] += found[: _PLACES - len(places[reason])]
+            places[reason] += found[: _NAMED_LINES - len(places[reason])]
     messages = []
     for reason, count in counts.items():
         named = ", ".join(f"{path} line {line_number(path, offset)}" for path, offset in places[reason])
@@ -109,11 +109,8 @@ class CorpusReader:
     """Reads pieces of a corpus.
 
     Args:
-      options: how.
-      bad_lines: what counts them.
-
-    Raises:
-      InputError: if sentences are to be split, and the library for it is missing.
+      options: how files become sentences.
+      bad_lines: counts bad lines.
     """
 
     def __init__(self, options: CorpusOptions, bad_lines: BadLines) -> None:
@@ -122,14 +119,13 @@ class CorpusReader:
         self._split_sentences = _sentence_splitter(options.language) if options.split_sentences else None
 
     def sentences(self, piece: FileRange, advance: Callable[[int], None] | None = None) -> Iterator[str | None]:
-        """The sentences of the documents that begin in a piece of a file; None ends a document.
+        """Yields the sentences of the documents that begin in a piece of a file; None ends a document.
 
-        Documents may be empty (a file or a record without text, or one whose lines are all bad), and sentences may have
-        no tokens.
+        Documents may be empty (a file or record without text or with bad lines only), and sentences may have no tokens.
 
         Args:
-          piece: which.
-          advance: told how many bytes on disk were read.
+          piece: the piece.
+          advance: is told the number of bytes that were read from the disk.
 
         Raises:
           InputError: see `BadLines.add` and `read_lines`.
@@ -146,7 +142,7 @@ class CorpusReader:
     def _documents_between_blank_lines(
         self, piece: FileRange, advance: Callable[[int], None] | None
     ) -> Iterator[str | None]:
-        # A document belongs to the piece that the blank line before it begins in.
+        # A document belongs to the piece in which the blank line before it begins.
         is_own = piece.start == 0
         has_lines = False
         for offset, line in read_lines(piece.file.path, piece.start, piece.end, advance):
@@ -194,8 +190,8 @@ class CorpusReader:
             yield None
 
     def _text(self, piece: FileRange, offset: int, line: bytes) -> str | None:
-        """A line as text; None if it is bad."""
-        place = Place(piece.file.path, offset)
+        """Returns a line as text; None if it is bad."""
+        place = LinePlace(piece.file.path, offset)
         if len(line) > LONGEST_LINE:
             self._bad_lines.add(f"longer than {LONGEST_LINE >> 20} MB", place)
             return None
@@ -208,8 +204,8 @@ class CorpusReader:
         return None if has_control and self._refuse_control_character(text, place) else text
 
     def _lines_of_record(self, piece: FileRange, offset: int, line: bytes) -> list[str]:
-        """The lines of a JSON object's text; none if it is bad."""
-        place = Place(piece.file.path, offset)
+        """Returns the lines of a JSON object's text; none if the object is bad."""
+        place = LinePlace(piece.file.path, offset)
         text = self._text(piece, offset, line)
         if text is None:
             return []
@@ -223,7 +219,7 @@ class CorpusReader:
             return []
         return [] if self._refuse_control_character(text, place) else _LINE_END.split(text)
 
-    def _refuse_control_character(self, text: str, place: Place) -> bool:
+    def _refuse_control_character(self, text: str, place: LinePlace) -> bool:
         found = _CONTROL.search(text)
         if found is None:
             return False
@@ -238,7 +234,7 @@ class CorpusReader:
 
 
 def is_blank(line: bytes) -> bool:
-    """True if nothing of a line can be seen: white space, and characters without width."""
+    """Returns True if a line has nothing but white space and characters without width."""
     if line[:1].isalnum():
         return False
     stripped = line.strip()

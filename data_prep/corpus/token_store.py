@@ -1,13 +1,14 @@
-"""The tokenized corpus on disk: made once, read many times, never loaded as a whole.
+"""The tokenized corpus on the disk: written once, read many times, never loaded as a whole.
 
-The corpus is cut into parts, one file each:
+The corpus consists of parts, each in one file:
 
-    ids of all tokens                  16 or 32 bits each, filled up to 8 bytes
-    token offsets of the sentences     64 bits each, one more than there are sentences
-    sentence offsets of the documents  64 bits each, one more than there are documents
+    ids of all tokens                  16 or 32 bits each, padded to a multiple of 8 bytes
+    token offsets of the sentences     64 bits each, one more than sentences
+    sentence offsets of the documents  64 bits each, one more than documents
 
-Within a part, offsets count from its start; documents, sentences and tokens of the whole store are numbered through.
-Memory stays bounded: tokens and sentences are read where they are needed, and the 8 bytes a document are mapped.
+Offsets in a part count from its start; the store numbers the documents, sentences and tokens of all parts
+consecutively. Memory stays bounded: tokens and sentences are read when they are needed, and the 8 bytes per document
+are memory-mapped.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ import numpy as np
 
 from bert_tf.runtime import files
 
-# With a word segmenter, a token's top bit says that it continues a word, and ids are kept in 32 bits.
+# With a word segmenter, tokens have 32 bits, and the top bit marks a token that continues a word.
 CONTINUES_WORD = np.uint32(1 << 31)
 
 _OFFSET_BYTES = 8
@@ -33,11 +34,11 @@ _FLUSH_BYTES = 1 << 20
 
 
 class PartWriter:
-    """Writes one part; it appears when the block ends without an error.
+    """Writes one part; its file appears when the block ends without an error.
 
     Args:
       path: the part's file.
-      id_bytes: bytes of a token.
+      id_bytes: size of a token in bytes.
     """
 
     def __init__(self, path: str, id_bytes: int) -> None:
@@ -63,7 +64,7 @@ class PartWriter:
             self._flush()
 
     def end_document(self) -> int:
-        """Ends a document; returns how many sentences it has. A document without sentences is none."""
+        """Ends a document and returns its number of sentences. A document without sentences is not stored."""
         sentences = self._sentences.count - self._documents.next_offset
         if sentences:
             self._documents.append(self._documents.next_offset)
@@ -72,12 +73,12 @@ class PartWriter:
 
     @property
     def sentences(self) -> int:
-        """How many sentences were added."""
+        """The number of sentences that were added."""
         return self._sentences.count
 
     @property
     def documents(self) -> int:
-        """How many documents were ended."""
+        """The number of documents that were stored."""
         return self._documents.count
 
     def _flush(self) -> None:
@@ -101,7 +102,7 @@ class PartWriter:
 
 
 class _OffsetColumn:
-    """A growing column of offsets that waits in a temporary file until its place in the part is known."""
+    """A growing column of offsets, in a temporary file until its place in the part is known."""
 
     def __init__(self, folder: str) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (open as long as the part is written)
@@ -135,9 +136,9 @@ class Part:
 
     Attributes:
       path: its file.
-      documents: how many it holds.
-      sentences: how many it holds.
-      tokens: how many it holds.
+      documents: its number of documents.
+      sentences: its number of sentences.
+      tokens: its number of tokens.
     """
 
     path: str
@@ -147,11 +148,11 @@ class Part:
 
 
 class TokenStore:
-    """All parts, read as one corpus.
+    """Reads all parts as one corpus.
 
     Args:
-      parts: in the order of the corpus.
-      id_dtype: of the tokens.
+      parts: the parts, in the order of the corpus.
+      id_dtype: the type of the tokens.
     """
 
     def __init__(self, parts: Sequence[Part], id_dtype: np.dtype | str) -> None:
@@ -163,7 +164,7 @@ class TokenStore:
         self._sentence_column = [-(-p.tokens * self._id_dtype.itemsize // _OFFSET_BYTES) * _OFFSET_BYTES for p in parts]
 
     def __getstate__(self) -> dict:
-        """Without open files, which another process opens for itself."""
+        """Leaves out open files; another process opens its own."""
         return {k: v for k, v in self.__dict__.items() if k not in ("_descriptors", "_document_columns")}
 
     def close(self) -> None:
@@ -174,17 +175,17 @@ class TokenStore:
 
     @property
     def documents(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return int(self._first_document[-1])
 
     @property
     def sentences(self) -> int:
-        """How many sentences there are."""
+        """The number of sentences."""
         return int(self._first_sentence[-1])
 
     @property
     def tokens(self) -> int:
-        """How many tokens there are."""
+        """The number of tokens."""
         return int(self._first_token[-1])
 
     @functools.cached_property
@@ -204,24 +205,22 @@ class TokenStore:
         ]
 
     def first_document(self, part: int) -> int:
-        """The number of a part's first document."""
+        """Returns the number of a part's first document."""
         return int(self._first_document[part])
 
     def document_offsets(self, part: int) -> np.ndarray:
-        """The sentence offsets [documents + 1] of a part's documents, counted from the part's start."""
+        """Returns the sentence offsets [documents + 1] of a part's documents, counted from the part's start."""
         return self._document_columns[part]
 
     def sentence_offsets(self, part: int, first: int, count: int) -> np.ndarray:
-        """The token offsets [count + 1], numbered through the store, of a part's sentences from its `first` on."""
+        """Returns the token offsets [count + 1] in the store of a part's sentences, from its sentence `first`."""
         data = os.pread(
-            self._descriptors[part],
-            (count + 1) * _OFFSET_BYTES,
-            self._sentence_column[part] + first * _OFFSET_BYTES,
+            self._descriptors[part], (count + 1) * _OFFSET_BYTES, self._sentence_column[part] + first * _OFFSET_BYTES
         )
         return np.frombuffer(data, np.int64) + self._first_token[part]
 
     def sentence_ranges(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First sentences and ends [n] of documents [n], all numbered through the store."""
+        """Returns the first sentences and the ends [n] of documents [n], all as numbers in the store."""
         parts = self._part_of(self._first_document, documents)
         ranges = np.empty((2, len(documents)), np.int64)
         for part in np.unique(parts):
@@ -232,9 +231,9 @@ class TokenStore:
         return ranges[0], ranges[1]
 
     def offset_windows(self, sentences: np.ndarray, width: int) -> np.ndarray:
-        """Token offsets [n, width + 1] of `width` sentences from each of `sentences` [n] on.
+        """Returns the token offsets [n, width + 1] of `width` sentences, beginning with each of `sentences` [n].
 
-        What lies behind the end of a sentence's document is to be ignored.
+        Offsets behind the end of a sentence's document have no meaning.
         """
         parts = self._part_of(self._first_sentence, sentences)
         at = (sentences - self._first_sentence[parts]) * _OFFSET_BYTES + np.array(self._sentence_column)[parts]
@@ -249,7 +248,7 @@ class TokenStore:
         return np.frombuffer(data, np.int64).reshape(-1, width + 1) + self._first_token[parts][:, None]
 
     def read_tokens(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """The tokens of stretches [n], one after the other; numbers are those of the whole store."""
+        """Returns the tokens of spans [n], one after the other; `starts` are numbers in the store."""
         parts = self._part_of(self._first_token, starts)
         size = self._id_dtype.itemsize
         at = (starts - self._first_token[parts]) * size
@@ -267,7 +266,7 @@ def _cumulated(counts: Iterable[int]) -> np.ndarray:
 
 
 def _allow_open_files(count: int) -> None:
-    """Raises the process's limit of open files, as far as it may."""
+    """Raises the process's limit of open files, as far as the system allows."""
     if sys.platform != "win32":
         import resource
 

@@ -1,8 +1,8 @@
-"""Word counts to a WordPiece vocabulary of a given size, by tensorflow-text's learner.
+"""Learns a WordPiece vocabulary of a given size from word counts, with the learner of tensorflow-text.
 
-The learner keeps each substring that occurs often enough where a word or a piece begins, and not only as the front of
-a longer one. It takes a threshold, not a size; so thresholds are tried until the vocabulary is a little too large, and
-its rarest pieces are left out.
+The learner keeps a substring only if it occurs often enough at the start of a word or a piece, not counting occurrences
+as the front of a longer piece. It takes a frequency threshold instead of a size. So thresholds are tried until the
+vocabulary is a little too large, and its rarest pieces are left out.
 """
 
 import math
@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
+from bert_tf.tokenization.vocabulary import CONTINUATION
 
-# Longer words are hardly ever words, and the learner looks at every substring.
+# Longer words are left out: they are rarely words, and the learner visits every substring.
 LONGEST_WORD = 50
 _ITERATIONS = 4
-# A vocabulary that is larger than asked by this share at the most is cut to size.
+# A vocabulary may be this much larger than wanted before its rarest pieces are left out.
 _SURPLUS = 0.02
 
 
@@ -24,27 +25,27 @@ def learn_vocabulary(
     """Learns a vocabulary.
 
     Args:
-      counts: how often each word occurs.
-      vocab_size: how many pieces are wanted.
-      first: pieces that stand first, such as the special tokens.
-      max_alphabet: how many characters; words with rarer ones are left out.
+      counts: the number of occurrences of each word.
+      vocab_size: the wanted number of pieces.
+      first: the first pieces, such as the special tokens.
+      max_alphabet: largest number of characters; words with rarer ones are left out.
 
     Returns:
-      The pieces: `first`, then the alphabet in its order, then everything else, the most frequent first. Fewer than
-      `vocab_size` if all that can be learned is less.
+      The pieces: `first`, the sorted alphabet, and the others by falling frequency. There are fewer than `vocab_size`
+      if the text has no more.
 
     Raises:
       InputError: if there are no words, or the alphabet alone is larger than `vocab_size`.
     """
     from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
 
-    # The learner goes by the order of the words where counts are equal, so that is fixed first.
+    # The result depends on the order of words with equal counts, so the words are sorted first.
     words = learner.get_input_words(sorted(counts.items()), set(first), LONGEST_WORD)
     alphabet = learner.get_allowed_chars(words, max_alphabet)
     words = learner.filter_input_words(words, alphabet, -1)
     if not words:
         raise InputError("--input_file: there are no words in the text.")
-    fixed = {*first, *alphabet, *(f"##{char}" for char in alphabet)}
+    fixed = {*first, *alphabet, *(f"{CONTINUATION}{char}" for char in alphabet)}
     if vocab_size < len(fixed):
         raise InputError(
             f"--vocab_size is {vocab_size}, but the special tokens ({len(first)}) and the alphabet, with and without "
@@ -60,7 +61,7 @@ def learn_vocabulary(
         vocab_size=vocab_size,
         slack_ratio=0.0,
         include_joiner_token=True,
-        joiner="##",
+        joiner=CONTINUATION,
         reserved_tokens=list(first),
     )
     vocabulary = _smallest_sufficient(
@@ -72,17 +73,17 @@ def learn_vocabulary(
 
 
 def _smallest_sufficient(learn: Callable[[int], list[str]], vocab_size: int, threshold: int) -> list[str]:
-    """The vocabulary of the highest threshold that gives enough pieces, or nearly that; else that of threshold 1.
+    """Returns the vocabulary of the highest threshold, or nearly that, with enough pieces; else that of threshold 1.
 
     Args:
       learn: threshold -> vocabulary.
-      vocab_size: what is enough.
-      threshold: where to begin.
+      vocab_size: the number of pieces that is enough.
+      threshold: the first threshold to try.
     """
     enough = too_few = None  # thresholds and sizes on either side
     while True:
         vocabulary = learn(threshold)
-        say(f"Pieces that occur {threshold} times at least: {len(vocabulary)}")
+        say(f"Pieces that occur at least {threshold} times: {len(vocabulary)}")
         if len(vocabulary) < vocab_size:
             if threshold == 1:
                 return vocabulary
@@ -102,7 +103,7 @@ def _smallest_sufficient(learn: Callable[[int], list[str]], vocab_size: int, thr
 
 
 def _between(enough: tuple[int, int], too_few: tuple[int, int], wanted: float) -> int:
-    """The threshold that should give `wanted` pieces if sizes fall as a power of the threshold."""
+    """Estimates the threshold for `wanted` pieces, as if the size were a power of the threshold."""
     (low, most), (high, fewest) = enough, too_few
     share = math.log(most / wanted) / math.log(most / fewest)
     guess = round(low * (high / low) ** min(max(share, 0.1), 0.9))
@@ -110,7 +111,7 @@ def _between(enough: tuple[int, int], too_few: tuple[int, int], wanted: float) -
 
 
 def _cut(vocabulary: Sequence[str], vocab_size: int, fixed: set[str]) -> list[str]:
-    """Leaves out the last pieces, but none that is fixed."""
+    """Leaves out the last pieces, except fixed ones."""
     room = vocab_size - len(fixed)
     kept = []
     for piece in vocabulary:

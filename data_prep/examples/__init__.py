@@ -1,1 +1,10 @@
-"""Documents of tokens to pre-training examples, and these to records and their sidecars."""
+"""From tokens to records and shards.
+
+    instances         documents become pairs of segments with a next-sentence label
+    records           planned examples become TFRecords
+    reference_order   both in the release's order, with its random draws
+    shards            paths, sidecars and assembly of the output
+    set_statistics    statistics of a finished set
+
+May import `bert_tf.sequences` and the folder `corpus`.
+"""

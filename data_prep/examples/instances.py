@@ -1,9 +1,10 @@
-"""Documents to A/B segments with the next-sentence label, by the release's rules (paper, section 3.1 and appendix A.2).
+"""Documents become pairs of segments A and B with a next-sentence label (paper, section 3.1 and appendix A.2).
 
-Which segments a document gives is decided for whole stretches of sentences at once. For every sentence it is worked
-out where a chunk that began there would end, where it would be cut into A and B, whether B would be a random segment,
-and so where the next chunk would begin; then the chain of chunks is followed. Each decision is drawn for (seed,
-duplicate, document, sentence), so it does not depend on how the work was divided.
+The rules are the release's, which `reference_order` executes with the release's random draws. Here they are executed
+for many sentences at once: for every sentence, the functions compute where a chunk that begins there would end, where
+it would be divided into A and B, whether B would be a random segment, and so where the next chunk would begin. Then the
+chain of chunks is followed. All decisions are drawn from (seed, duplicate, document, sentence), so they don't depend on
+how the work is divided.
 """
 
 import dataclasses
@@ -13,22 +14,22 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.packing import check_max_seq_length, truncated_lengths
-from bert_tf.sequences.random_streams import below, coin_flips, draw, make_keys, uniform
+from bert_tf.sequences.packing import check_max_seq_length, truncate_randomly_batch
+from bert_tf.sequences.random_streams import below, draw, make_keys, uniform
 from data_prep.corpus.token_store import TokenStore
 
-# What is drawn for: first for a document (its target length), then for an example.
+# The first number in a key: for draws about a document (its target length), and about an example.
 _OF_DOCUMENT, _OF_EXAMPLE = 0, 1
 _IS_SHORT, _SHORT_TARGET = 0, 1
 _CUT, _IS_RANDOM, _RANDOM_DOCUMENT, _RANDOM_SENTENCE, _FRONT_A, _FRONT_B = range(6)
 
-# Memory is bounded by how many sentences, and how many random segments, are looked at together.
+# The numbers of sentences and of random segments that are handled together bound the memory.
 _SENTENCES_AT_A_TIME = 1 << 14
 _LOOK_UPS_AT_A_TIME = 1 << 12
-# A random segment nearly always has enough tokens in so many sentences; more are looked at only if it hasn't.
+# A random segment almost always has enough tokens in this many sentences; otherwise more of them are read.
 _FEW_SENTENCES = 12
 
-# Where an example's tokens lie in the store; `keys` [n], kept beside it, give the examples' order.
+# A planned example: the places of its tokens in the store, and its label. Its key is kept in a separate array.
 EXAMPLE = np.dtype(
     [("start_a", "<i8"), ("start_b", "<i8"), ("length_a", "<u2"), ("length_b", "<u2"), ("is_random_next", "u1")]
 )
@@ -36,13 +37,13 @@ EXAMPLE = np.dtype(
 
 @dataclasses.dataclass(frozen=True)
 class SegmentRules:
-    """What decides the segments.
+    """The rules for segments.
 
     Attributes:
-      max_seq_length: longest sequence, with [CLS] and two [SEP].
-      short_seq_prob: share of the documents, in each duplicate, whose sequences aim at a shorter length.
-      dupe_factor: how often each document is gone through.
-      random_seed: of all draws.
+      max_seq_length: longest sequence, including [CLS] and two [SEP].
+      short_seq_prob: share of the documents, in each duplicate, that get a shorter target length.
+      dupe_factor: number of times that each document is used, with other random choices each time.
+      random_seed: seed of all draws.
 
     Raises:
       InputError: if a sequence has no room for two segments, or a number is out of range.
@@ -57,7 +58,7 @@ class SegmentRules:
         check_max_seq_length(self.max_seq_length, smallest=5)
         longest = np.iinfo(EXAMPLE["length_a"]).max
         if self.max_seq_length > longest:
-            raise InputError(f"--max_seq_length is {self.max_seq_length}, but {longest} at the most is expected.")
+            raise InputError(f"--max_seq_length is {self.max_seq_length}, but at most {longest} is expected.")
         if not 0 <= self.short_seq_prob <= 1:
             raise InputError(f"--short_seq_prob is {self.short_seq_prob}, but a share from 0 to 1 is expected.")
         if self.dupe_factor < 1:
@@ -65,19 +66,19 @@ class SegmentRules:
 
     @property
     def max_num_tokens(self) -> int:
-        """Room for the tokens of both segments."""
+        """The largest number of tokens of both segments."""
         return self.max_seq_length - 3
 
 
 class SentenceWindow(NamedTuple):
-    """Sentences [n] that lie one after the other, and some behind them.
+    """n sentences in the order of the corpus.
 
     Attributes:
-      offsets: token offsets of the sentences, of `max_num_tokens` more (or those up to the end of the last
-        document), and of the end.
-      documents: [n] the number of each sentence's document.
-      places: [n] each sentence's index in its document.
-      document_ends: [n] index into `offsets` of the end of each sentence's document.
+      offsets: [n + more + 1] token offsets of the sentences, of up to `max_num_tokens` sentences behind them, and of
+        the end.
+      documents: [n] the document number of each sentence.
+      places: [n] the index of each sentence in its document.
+      document_ends: [n] the index in `offsets` of the end of each sentence's document.
     """
 
     offsets: np.ndarray
@@ -87,16 +88,16 @@ class SentenceWindow(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """Stretches of sentences [n] that became examples; A is a chunk's front, and B its rest or a random segment.
+    """Consecutive sentences that become an example: A is the front of a chunk, B is its rest or a random segment.
 
     Attributes:
-      keys: [n] what everything about an example is drawn from.
+      keys: [n] from which everything about an example is drawn.
       documents: [n] document numbers.
-      targets: [n] how many tokens were aimed at.
-      first: [n] index into the window's offsets of the first sentence.
-      cuts: [n] the same of A's end.
-      ends: [n] the same of the chunk's end.
-      is_random_next: [n] whether B is to come from another document.
+      targets: [n] target lengths in tokens.
+      first: [n] index in the window's offsets of the first sentence.
+      cuts: [n] index of the end of A.
+      ends: [n] index of the end of the chunk.
+      is_random_next: [n] whether B comes from another document.
     """
 
     keys: np.ndarray
@@ -109,20 +110,20 @@ class Chunks(NamedTuple):
 
 
 def choose_chunks(window: SentenceWindow, duplicate: int, first: int, rules: SegmentRules) -> tuple[Chunks, int]:
-    """Cuts a window's sentences into chunks and these into segments.
+    """Divides the sentences of a window into chunks.
 
-    A chunk is filled with sentences until it has the document's target length; A gets a random number of them. If B
-    is to be random, the sentences behind A start the next chunk.
+    A chunk takes sentences until it has the document's target length; A gets a random number of them. If B is random,
+    the sentences behind A begin the next chunk.
 
     Args:
       window: the sentences.
-      duplicate: which time the documents are gone through.
-      first: index of the sentence that the first chunk begins with.
-      rules: the lengths, and the seed.
+      duplicate: the number of the pass through the documents.
+      first: index of the first sentence of the first chunk.
+      rules: the rules.
 
     Returns:
-      The chunks, and the index of the first sentence of the next window's first chunk, counted from this window's
-      start.
+      The chunks; and the index, counted from this window's start, of the sentence that begins the first chunk of the
+      next window.
     """
     here = np.arange(len(window.documents))
     document_keys = make_keys(rules.random_seed, _OF_DOCUMENT, duplicate, window.documents)
@@ -146,45 +147,54 @@ def choose_chunks(window: SentenceWindow, duplicate: int, first: int, rules: Seg
 
 
 def chunks_of_document(offsets: np.ndarray, document: int, rules: SegmentRules) -> Chunks:
-    """The chunks of one document, all duplicates together.
+    """Returns the chunks of one document, of all duplicates together.
 
     Args:
-      offsets: token offsets [sentences + 1] of its sentences.
+      offsets: [sentences + 1] token offsets of its sentences.
       document: its number in the corpus.
-      rules: the lengths, and the seed.
+      rules: the rules.
     """
     count = len(offsets) - 1
     window = SentenceWindow(offsets, np.full(count, document), np.arange(count), np.full(count, count))
-    chosen = [choose_chunks(window, duplicate, 0, rules)[0] for duplicate in range(rules.dupe_factor)]
+    return _choose_all_chunks(window, [0] * rules.dupe_factor, rules)
+
+
+def _choose_all_chunks(window: SentenceWindow, first: list[int], rules: SegmentRules) -> Chunks:
+    """Returns the chunks of all duplicates; `first` [duplicates] is moved on to the next window."""
+    chosen = []
+    for duplicate in range(rules.dupe_factor):
+        chunks, after = choose_chunks(window, duplicate, first[duplicate], rules)
+        first[duplicate] = after - len(window.documents)
+        chosen.append(chunks)
     return Chunks(*map(np.concatenate, zip(*chosen, strict=True)))
 
 
 def random_documents(keys: np.ndarray, own: np.ndarray, count: int) -> np.ndarray:
-    """For each example [n], one of the `count` documents, but never its own."""
+    """Returns for each example [n] one of the `count` documents, but never its own."""
     others = below(draw(keys, _RANDOM_DOCUMENT), count - 1)
     return others + (others >= own)
 
 
 def random_sentences(keys: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """For each example [n], where in a document of `counts` [n] sentences its random segment begins."""
+    """Returns for each example [n] the sentence, of `counts` [n], with which its random segment begins."""
     return below(draw(keys, _RANDOM_SENTENCE), counts)
 
 
 def wanted_tokens(chunks: Chunks, offsets: np.ndarray) -> np.ndarray:
-    """How many tokens [n] a random segment is to have at least, if its document has them."""
+    """Returns the number of tokens [n] after which a random segment ends, with its current sentence."""
     return chunks.targets - (offsets[chunks.cuts] - offsets[chunks.first])
 
 
 def segment_ends(windows: np.ndarray, sentences: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where segments end that begin at the first of each row's sentences.
+    """Returns the ends of segments that begin with the first sentence of each row.
 
     Args:
-      windows: token offsets [n, W + 1] of sentences.
-      sentences: [n] how many of them there are; what stands behind is ignored.
+      windows: [n, W + 1] token offsets of sentences.
+      sentences: [n] numbers of sentences; offsets behind their end are ignored.
       wanted: [n] tokens that are enough.
 
     Returns:
-      Token offsets [n]: as many whole sentences as it takes, at least one.
+      Token offsets [n] after as many whole sentences as are needed, at least one.
     """
     place = np.arange(windows.shape[1])
     is_enough = (windows - windows[:, :1] >= wanted[:, None]) | (place >= sentences[:, None])
@@ -199,38 +209,36 @@ def truncate(
     is_random_next: np.ndarray,
     rules: SegmentRules,
 ) -> np.ndarray:
-    """Shortens segments until both fit: the longer one loses a token, at its front or its end as a coin falls.
+    """Shortens pairs of segments until both fit; see `packing.truncate_randomly_batch`.
 
     Args:
       keys: [n] of the examples.
       a: starts [n] and ends [n] of the first segments' tokens.
-      b: the same of the second.
-      is_random_next: [n] the label.
-      rules: the lengths.
+      b: the same of the second segments.
+      is_random_next: [n] the labels.
+      rules: the rules.
 
     Returns:
       Examples [n] of type `EXAMPLE`.
     """
     examples = np.empty(len(keys), EXAMPLE)
     lengths = a[1] - a[0], b[1] - b[0]
-    kept = truncated_lengths(*lengths, rules.max_num_tokens)
-    for name, number, (start, _), length, kept_length in zip(
-        "ab", (_FRONT_A, _FRONT_B), (a, b), lengths, kept, strict=True
-    ):
-        examples[f"start_{name}"] = start + coin_flips(draw(keys, number), length - kept_length)
-        examples[f"length_{name}"] = kept_length
+    cut = truncate_randomly_batch(lengths, rules.max_num_tokens, (draw(keys, _FRONT_A), draw(keys, _FRONT_B)))
+    for name, (start, _), (skipped, length) in zip("ab", (a, b), cut, strict=True):
+        examples[f"start_{name}"] = start + skipped
+        examples[f"length_{name}"] = length
     examples["is_random_next"] = is_random_next
     return examples
 
 
-class Plan(NamedTuple):
+class PlannedExamples(NamedTuple):
     """The examples of a window of sentences.
 
     Attributes:
       keys: [n] of the examples.
       examples: [n] of type `EXAMPLE`.
-      sentences: how many sentences were gone through.
-      long_sentences: how many of them have more tokens than a sequence has room for.
+      sentences: number of sentences in the window.
+      long_sentences: number of sentences with more tokens than fit into a sequence.
     """
 
     keys: np.ndarray
@@ -239,19 +247,14 @@ class Plan(NamedTuple):
     long_sentences: int
 
 
-def plan_part(store: TokenStore, part: int, rules: SegmentRules) -> Iterator[Plan]:
-    """The examples of one part's documents, window by window, in no particular order."""
+def plan_examples(store: TokenStore, part: int, rules: SegmentRules) -> Iterator[PlannedExamples]:
+    """Plans the examples of the documents of one part, window by window, in no particular order."""
     first = [0] * rules.dupe_factor
     for window in _windows(store, part, rules.max_num_tokens):
         count = len(window.documents)
-        chosen = []
-        for duplicate in range(rules.dupe_factor):
-            chunks, after = choose_chunks(window, duplicate, first[duplicate], rules)
-            first[duplicate] = after - count
-            chosen.append(chunks)
-        chunks = Chunks(*map(np.concatenate, zip(*chosen, strict=True)))
+        chunks = _choose_all_chunks(window, first, rules)
         long_sentences = np.count_nonzero(np.diff(window.offsets[: count + 1]) > rules.max_num_tokens)
-        yield Plan(chunks.keys, _place_tokens(store, window, chunks, rules), count, int(long_sentences))
+        yield PlannedExamples(chunks.keys, _place_tokens(store, window, chunks, rules), count, int(long_sentences))
 
 
 def _windows(store: TokenStore, part: int, lookahead: int) -> Iterator[SentenceWindow]:
@@ -292,6 +295,6 @@ def _place_tokens(store: TokenStore, window: SentenceWindow, chunks: Chunks, rul
 def _random_segments(
     store: TokenStore, first: np.ndarray, sentences: np.ndarray, wanted: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where segments of at the most `most` sentences begin and end; see `segment_ends`."""
+    """Returns the starts and ends of segments of at most `most` sentences; see `segment_ends`."""
     windows = store.offset_windows(first, most)
     return windows[:, 0], segment_ends(windows, np.minimum(sentences, most), wanted)

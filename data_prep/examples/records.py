@@ -1,15 +1,15 @@
-"""Examples to TFRecord bytes, whole batches at once, without TensorFlow.
+"""Planned examples become TFRecords: tokens are read, packed, masked and encoded, in whole batches.
 
-The bytes are those of `tf.train.Example.SerializeToString(deterministic=True)`, framed as `tf.io.TFRecordWriter` does;
-TensorFlow itself would need a Python object for every feature of every record, and half a gigabyte in each process.
+The bytes are those of `tf.train.Example.SerializeToString(deterministic=True)` and `tf.io.TFRecordWriter`, but without
+TensorFlow, which would create a Python object per feature of each record and take half a gigabyte in each process.
 
-A record is an `Example` message: a map from names to lists of numbers, sorted by name. Integers are varints, so a
-record is as long as its numbers are large; everything that is equally long in all records of a batch is laid out as
-one array.
+A record is an `Example` message: a map from names to lists of numbers, sorted by name. Integers are varints, so the
+length of a record depends on its values. Everything with the same length in all records of a batch is one array.
 
-Axis letters: B records, L numbers of a feature, W bytes.
+Axis letters: B examples, T tokens, L numbers of a feature, W bytes.
 """
 
+import dataclasses
 import functools
 import itertools
 import struct
@@ -18,7 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import google_crc32c
 import numpy as np
 
-from bert_tf.sequences.example_format import Feature
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import Feature, pretraining_features, unmasked_features
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary, mask_batch
+from bert_tf.sequences.packing import pack_batch
+from data_prep.corpus.token_store import CONTINUES_WORD, TokenStore
 
 _LENGTH_DELIMITED = 2
 _FEATURES, _ENTRY, _KEY, _VALUE, _NUMBERS = 1, 1, 1, 2, 1  # field numbers in the messages of tf.train.Example
@@ -26,8 +30,117 @@ _FLOAT_LIST, _INT64_LIST = 2, 3
 _CRC_MASK = 0xA282EAD8
 
 
+@dataclasses.dataclass(frozen=True)
+class ExampleOptions:
+    """The content of a record.
+
+    Attributes:
+      max_seq_length: length of the sequences.
+      max_predictions_per_seq: length of the masked-LM lists.
+      is_masked: whether sequences are masked here. Otherwise the input pipeline masks them, or nothing does (objective
+        "ltr").
+      policy: the masking rules.
+      is_segmented: whether the tokens of the store say if they continue a word (see `word_segmentation`).
+
+    Raises:
+      InputError: if there is no room for a prediction.
+    """
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    is_masked: bool
+    policy: MaskingPolicy
+    is_segmented: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_predictions_per_seq < 1:
+            raise InputError(
+                f"--max_predictions_per_seq is {self.max_predictions_per_seq}, but at least 1 is expected."
+            )
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The features of a record."""
+        if self.is_masked:
+            return pretraining_features(self.max_seq_length, self.max_predictions_per_seq)
+        return unmasked_features(self.max_seq_length, word_starts=self.policy.whole_word)
+
+
+class ExampleMaker:
+    """Makes the records of planned examples.
+
+    Args:
+      options: the content of the records.
+      vocab: piece -> id.
+      store: the tokens; None if they are passed to `make_from_tokens`.
+    """
+
+    def __init__(self, options: ExampleOptions, vocab: Mapping[str, int], store: TokenStore | None = None) -> None:
+        self._options = options
+        self._store = store
+        self._vocabulary = MaskingVocabulary.of(vocab, options.policy.ordinary_replacements)
+        limit = max(len(self._vocabulary.continues_word), options.max_seq_length)
+        self._encoder = RecordEncoder(options.features, limit)
+
+    def make(self, keys: np.ndarray, examples: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the features of examples as arrays [B, length].
+
+        Args:
+          keys: [B] from which masks are drawn.
+          examples: [B] of type `instances.EXAMPLE`.
+        """
+        starts = np.stack([examples["start_a"], examples["start_b"]], axis=1).ravel()
+        lengths = np.stack([examples["length_a"], examples["length_b"]], axis=1).ravel().astype(np.int64)
+        return self.make_from_tokens(keys, examples, self._store.read_tokens(starts, lengths))
+
+    def make_from_tokens(self, keys: np.ndarray, examples: np.ndarray, tokens: np.ndarray) -> dict[str, np.ndarray]:
+        """Does what `make` does with given tokens: A and B of the first example, then of the second, and so on."""
+        options, vocabulary = self._options, self._vocabulary
+        continues_word = None
+        if options.is_segmented:
+            continues_word = tokens >= CONTINUES_WORD
+            tokens = tokens & ~CONTINUES_WORD
+        lengths = examples["length_a"], examples["length_b"]
+        input_ids, input_mask, segment_ids, is_text = pack_batch(
+            tokens, *lengths, options.max_seq_length, vocabulary.cls_id, vocabulary.sep_id
+        )
+        values = {
+            "input_ids": input_ids,
+            "input_mask": input_mask,
+            "segment_ids": segment_ids,
+            "next_sentence_labels": examples["is_random_next"][:, None],
+        }
+        word_starts = None
+        if options.policy.whole_word:
+            if continues_word is None:
+                continues_word = vocabulary.continues_word[tokens]
+            word_starts = np.zeros_like(is_text)
+            word_starts[is_text] = ~continues_word
+        if options.is_masked:
+            most = options.max_predictions_per_seq
+            masked = mask_batch(input_ids, is_text, keys, word_starts, options.policy, vocabulary, most)
+            return values | masked.features()
+        return values if word_starts is None else values | {"word_starts": word_starts}
+
+    def encode(self, values: Mapping[str, np.ndarray]) -> list[bytes]:
+        """Returns the TFRecords of a batch; see `RecordEncoder.encode`."""
+        return self._encoder.encode(values)
+
+
+def count_examples(values: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Returns the counts of a batch of records, for the sidecar of its shard."""
+    counts = {
+        "records": len(values["input_ids"]),
+        "tokens": int(values["input_mask"].sum()),
+        "random_next": int(values["next_sentence_labels"].sum()),
+    }
+    if "masked_lm_weights" in values:
+        counts["predictions"] = int(values["masked_lm_weights"].sum())
+    return counts
+
+
 def _varint(number: int) -> bytes:
-    """A number in base 128, lowest digit first; all digits but the last have their top bit set."""
+    """Encodes a number in base 128, lowest digit first; all digits except the last have their top bit set."""
     digits = bytearray()
     while number >= 0x80:
         digits.append(number & 0x7F | 0x80)
@@ -38,12 +151,12 @@ def _varint(number: int) -> bytes:
 
 @functools.cache
 def _field(number: int, length: int) -> bytes:
-    """What stands before a field of `length` bytes."""
+    """Returns the bytes before a field of `length` bytes."""
     return _varint(number << 3 | _LENGTH_DELIMITED) + _varint(length)
 
 
 class _VarintTable:
-    """The varints of all numbers below a limit, four bytes each, and which of the bytes belong to them."""
+    """The varints of all numbers below a limit: four bytes per number, and a mask of the bytes that are used."""
 
     def __init__(self, limit: int) -> None:
         if limit > 1 << 28:
@@ -58,18 +171,18 @@ class _VarintTable:
         self.lengths = self._is_part.sum(axis=1, dtype=np.uint8)
 
     def encode(self, numbers: np.ndarray) -> np.ndarray:
-        """The bytes [W] of numbers [B, L], one after the other."""
+        """Returns the bytes [W] of numbers [B, L], one after the other."""
         numbers = numbers.ravel()
         encoded = self._bytes.view(np.uint32).ravel().take(numbers).view(np.uint8)
         return encoded.compress(self._is_part.view(np.uint32).ravel().take(numbers).view(bool))
 
 
 class RecordEncoder:
-    """Turns batches of examples into TFRecords.
+    """Encodes batches of examples as TFRecords.
 
     Args:
-      features: what each record holds.
-      limit: integers are below.
+      features: the features of each record.
+      limit: all integers are smaller.
     """
 
     def __init__(self, features: Sequence[Feature], limit: int) -> None:
@@ -77,23 +190,23 @@ class RecordEncoder:
         self._table = _VarintTable(max(limit, 0x80))
 
     def encode(self, values: Mapping[str, np.ndarray]) -> list[bytes]:
-        """The records of a batch, framed.
+        """Encodes the records of a batch.
 
         Args:
-          values: by feature, arrays [B, L].
+          values: arrays [B, L] by feature.
 
         Returns:
-          What a file of these records consists of, one piece after the other.
+          The content of a file with these records, in parts to be joined.
 
         Raises:
-          ValueError: if an array's length isn't its feature's.
+          ValueError: if an array has another length than its feature.
         """
         columns = [self._column(feature, values[feature.name]) for feature in self._features]
         bodies = [b"".join(parts) for parts in zip(*itertools.chain(*_joined(columns)), strict=True)]
         return _framed([_field(_FEATURES, len(body)) + body for body in bodies])
 
     def _column(self, feature: Feature, numbers: np.ndarray) -> "np.ndarray | tuple[list[bytes], list[bytes]]":
-        """A feature's part of all records: an array [B, W] if they are equally long, else heads and bodies."""
+        """Encodes one feature of all records: an array [B, W] if the lengths are equal, otherwise heads and bodies."""
         if numbers.shape[1] != feature.length:
             raise ValueError(f"{feature.name} has {numbers.shape[1]} numbers, but {feature.length} are expected")
         if feature.is_float:
@@ -109,7 +222,7 @@ class RecordEncoder:
 
 
 def _framed(records: list[bytes]) -> list[bytes]:
-    """length (8 bytes), its checksum (4), the record, its checksum (4); one record after the other."""
+    """Frames each record: length (8 bytes), its checksum (4), the record, its checksum (4)."""
     checksums = np.array([google_crc32c.value(record) for record in records], np.uint64)
     feet = _masked(checksums).astype("<u4").tobytes()
     parts: list[bytes] = []
@@ -126,7 +239,7 @@ def _frame_head(length: int) -> bytes:
 
 @functools.cache
 def _head(feature: Feature, length: int) -> bytes:
-    """What stands before `length` bytes of numbers: entry of the map, key, value, list."""
+    """Returns the bytes before `length` bytes of numbers: entry of the map, key, value, list."""
     name = feature.name.encode()
     numbers = _field(_NUMBERS, length)
     kind = _field(_FLOAT_LIST if feature.is_float else _INT64_LIST, len(numbers) + length)
@@ -142,7 +255,7 @@ def _with_head(feature: Feature, numbers: np.ndarray) -> np.ndarray:
 
 
 def _joined(columns: Sequence) -> Iterator[tuple[list[bytes], ...]]:
-    """Columns as lists of bytes; neighbouring arrays become one."""
+    """Converts columns to lists of bytes; neighbouring arrays are joined first."""
     for is_array, group in itertools.groupby(columns, key=lambda column: isinstance(column, np.ndarray)):
         if is_array:
             block = np.concatenate(list(group), axis=1)
@@ -153,6 +266,6 @@ def _joined(columns: Sequence) -> Iterator[tuple[list[bytes], ...]]:
 
 
 def _masked(checksums: np.ndarray) -> np.ndarray:
-    """TFRecord's masking of checksums: rotated by 15 bits, plus a constant, modulo 2**32."""
+    """Masks checksums as TFRecord does: rotates by 15 bits and adds a constant, modulo 2**32."""
     rotated = checksums >> np.uint64(15) | checksums << np.uint64(17)
     return (rotated + np.uint64(_CRC_MASK)) & np.uint64(0xFFFFFFFF)

@@ -1,9 +1,9 @@
-"""The release's examples exactly: its draws from one generator, in its order (`--reference_order`).
+"""The release's examples in the release's order (`--reference_order`): its random draws, from one generator.
 
-As released, the whole corpus is held in memory, and one core does the work. Kept here, and mended in the streaming
-mode: carriage returns are deleted wherever they stand; a file without a closing blank line runs into the next one; a
-corpus of one document gives "random" segments of that document; a "##" piece that truncation left at the front of the
-second segment belongs to the last word of the first.
+As in the release, the whole corpus is held in memory, and one core does the work. These properties of the release are
+kept here, but not in the streaming mode: carriage returns are deleted everywhere; a document continues in the next file
+if there is no blank line at the end; the "random" segments of a corpus of one document come from that document; a "##"
+piece at the front of the second segment belongs to the last word of the first.
 """
 
 import collections
@@ -17,16 +17,14 @@ import numpy as np
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.reporting import progress_bar
-from bert_tf.sequences.masking import mask_as_released
-from bert_tf.sequences.masking_policy import MaskingVocabulary
-from bert_tf.sequences.packing import join_segments, pad, truncate_randomly
+from bert_tf.sequences.masking import MaskingVocabulary, mask_as_released
+from bert_tf.sequences.packing import join_segments, truncate_randomly
 from bert_tf.tokenization import FullTokenizer
-from data_prep.examples.batches import ExampleOptions, count_examples
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.outputs import OutputSet
-from data_prep.examples.records import RecordEncoder
+from data_prep.examples.records import ExampleOptions, RecordEncoder, count_examples
+from data_prep.examples.shards import ShardSet
 
-# Records that are written at a time.
+# Number of records that are written together.
 _BATCH = 1024
 _ATTEMPTS_AT_ANOTHER_DOCUMENT = 10
 
@@ -34,14 +32,14 @@ Document = list[list[int]]
 
 
 class Example(NamedTuple):
-    """A masked sequence, unpadded.
+    """A masked sequence without padding.
 
     Attributes:
-      input_ids: ids, some of them replaced.
+      input_ids: ids, some of which are replaced.
       segment_ids: 0 for [CLS] A [SEP], 1 for B [SEP].
       is_random_next: whether B is a random segment.
-      positions: of the chosen tokens, ascending.
-      labels: the ids that stood there.
+      positions: positions of the chosen tokens, in ascending order.
+      labels: the original ids at these positions.
     """
 
     input_ids: list[int]
@@ -52,23 +50,19 @@ class Example(NamedTuple):
 
 
 def write_reference_examples(
-    inputs: Sequence[str],
-    tokenizer: FullTokenizer,
-    rules: SegmentRules,
-    options: ExampleOptions,
-    outputs: OutputSet,
+    inputs: Sequence[str], tokenizer: FullTokenizer, rules: SegmentRules, options: ExampleOptions, shards: ShardSet
 ) -> dict[str, int]:
-    """Makes the release's files; example i goes into file i modulo their number.
+    """Makes the release's files; example i goes into file i modulo the number of files.
 
     Args:
-      inputs: text files, a sentence a line, with blank lines between documents.
-      tokenizer: what makes the tokens.
-      rules: lengths, duplicates, seed.
-      options: what a record holds.
-      outputs: the files.
+      inputs: text files with one sentence per line and blank lines between documents.
+      tokenizer: the tokenizer.
+      rules: how tokens become segments.
+      options: the content of a record.
+      shards: the files.
 
     Returns:
-      Counts: documents, sentences, and those of `examples.count_examples`.
+      Counts of documents and sentences, and those of `records.count_examples`.
 
     Raises:
       InputError: if a file is missing or not UTF-8, or there is no text.
@@ -83,36 +77,36 @@ def write_reference_examples(
     counts = collections.Counter(documents=len(documents), sentences=sum(map(len, documents)))
     encoder = RecordEncoder(options.features, max(max(tokenizer.vocab.values()) + 1, options.max_seq_length))
     with contextlib.ExitStack() as stack:
-        for shard, path in enumerate(outputs.paths):
+        for shard, path in enumerate(shards.paths):
             writer = stack.enter_context(files.replacing(path, "wb"))
-            own, shard_counts = examples[shard :: len(outputs.paths)], collections.Counter()
+            own, shard_counts = examples[shard :: len(shards.paths)], collections.Counter()
             for first in range(0, len(own), _BATCH):
                 values = _arrays(own[first : first + _BATCH], options)
                 writer.writelines(encoder.encode(values))
                 shard_counts.update(count_examples(values))
-            outputs.sidecar(shard, writer.tell(), shard_counts).write(path)
+            shards.sidecar(shard, writer.tell(), shard_counts).write(path)
             counts.update(shard_counts)
     return dict(counts)
 
 
 def _arrays(examples: Sequence[Example], options: ExampleOptions) -> dict[str, np.ndarray]:
+    def padded(rows: Iterable[list[int]], width: int) -> np.ndarray:
+        return np.array([row + [0] * (width - len(row)) for row in rows])
+
     length, predictions = options.max_seq_length, options.max_predictions_per_seq
-    packed = [pad(example.input_ids, example.segment_ids, length) for example in examples]
-    filling = [[0] * (predictions - len(example.positions)) for example in examples]
-    columns = {
-        "input_ids": [sequence.input_ids for sequence in packed],
-        "input_mask": [sequence.input_mask for sequence in packed],
-        "segment_ids": [sequence.segment_ids for sequence in packed],
-        "masked_lm_positions": [e.positions + f for e, f in zip(examples, filling, strict=True)],
-        "masked_lm_ids": [e.labels + f for e, f in zip(examples, filling, strict=True)],
-        "masked_lm_weights": [[1] * len(e.positions) + f for e, f in zip(examples, filling, strict=True)],
-        "next_sentence_labels": [[int(example.is_random_next)] for example in examples],
+    return {
+        "input_ids": padded((e.input_ids for e in examples), length),
+        "input_mask": padded(([1] * len(e.input_ids) for e in examples), length),
+        "segment_ids": padded((e.segment_ids for e in examples), length),
+        "masked_lm_positions": padded((e.positions for e in examples), predictions),
+        "masked_lm_ids": padded((e.labels for e in examples), predictions),
+        "masked_lm_weights": padded(([1] * len(e.labels) for e in examples), predictions),
+        "next_sentence_labels": np.array([[int(e.is_random_next)] for e in examples]),
     }
-    return {name: np.array(column) for name, column in columns.items()}
 
 
 def read_documents(inputs: Iterable[str], tokenizer: FullTokenizer) -> list[Document]:
-    """The documents of text files, as the release reads them; those without tokens are left out.
+    """Reads the documents of text files as the release does; documents without tokens are left out.
 
     Raises:
       InputError: if a file is missing, or a line is not UTF-8.
@@ -122,7 +116,7 @@ def read_documents(inputs: Iterable[str], tokenizer: FullTokenizer) -> list[Docu
         with files.open_file(files.require_file(path, "--input_file", may_be_empty=True), "rb") as reader:
             for number, line in enumerate(reader, start=1):
                 line = line.replace(b"\r", b"")
-                if not line:  # the file ends with "\r" and no "\n": to the release, its end, and no blank line
+                if not line:  # a final "\r" without "\n": for the release not a blank line, but the end of the file
                     break
                 try:
                     text = line.decode("utf-8").strip()
@@ -145,7 +139,7 @@ def make_examples(
     options: ExampleOptions,
     rng: random.Random,
 ) -> Iterator[Example]:
-    """The examples of all documents, in the release's order before its last shuffle."""
+    """Makes the examples of all documents, in the release's order before its last shuffle."""
     vocabulary = MaskingVocabulary.of(tokenizer.vocab, options.policy.ordinary_replacements)
     with progress_bar(rules.dupe_factor * len(documents), "examples", unit="document") as bar:
         for _ in range(rules.dupe_factor):
@@ -163,7 +157,7 @@ def make_examples(
 def _pairs_of_document(
     documents: Sequence[Document], index: int, rules: SegmentRules, rng: random.Random
 ) -> Iterator[tuple[list[int], list[int], bool]]:
-    """A document's segments A and B before truncation, and whether B is a random one."""
+    """Yields the segments A and B of a document before truncation, and whether B is random."""
     target = rules.max_num_tokens
     if rng.random() < rules.short_seq_prob:
         target = rng.randint(2, rules.max_num_tokens)
@@ -181,12 +175,12 @@ def _pairs_of_document(
         else:
             segment_b = _joined(document[cut:end])
         yield segment_a, segment_b, is_random_next
-        # What B left unused begins the next chunk.
+        # If B is random, the sentences behind A begin the next chunk.
         first = cut if is_random_next else end
 
 
 def _end_of_chunk(document: Document, first: int, target: int) -> int:
-    """Where as many sentences end as it takes to have `target` tokens: at least one, at most to the document's end."""
+    """Returns the end of the chunk that begins with sentence `first`: at least one sentence, up to `target` tokens."""
     length = 0
     for end, sentence in enumerate(document[first:], start=first + 1):
         length += len(sentence)

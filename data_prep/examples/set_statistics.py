@@ -1,15 +1,15 @@
-"""Statistics of a set of pre-training examples, gathered batch by batch."""
+"""Statistics of a set of pre-training examples, computed batch by batch."""
 
 import collections
 from collections.abc import Mapping
 
 import numpy as np
 
-from bert_tf.sequences.masking_policy import MaskingVocabulary
+from bert_tf.sequences.masking import MaskingVocabulary
 
 
 class SetStatistics:
-    """Adds up what is known of examples.
+    """Adds up properties of examples.
 
     Args:
       vocabulary: the special ids.
@@ -25,11 +25,11 @@ class SetStatistics:
         self._is_masked = False
 
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
-        """Adds examples: features [B, length], or [B]."""
+        """Adds a batch of examples: features [B, length] or [B]."""
         is_token = batch["input_mask"] > 0
         self._lengths.update(is_token.sum(axis=1).tolist())
         ids = batch["input_ids"]
-        is_text = is_token & (ids != self._vocabulary.cls_id) & (ids != self._vocabulary.sep_id)
+        is_text = is_token & self._vocabulary.is_text(ids)
         self._sums.update(
             {
                 "places": ids.size,
@@ -53,7 +53,7 @@ class SetStatistics:
         self._sums.update({"mask": int(is_mask.sum()), "same": int((is_same & ~is_mask).sum())})
 
     def rows(self) -> list[dict[str, object]]:
-        """What was found, as rows of a table."""
+        """Returns the statistics as rows of a table."""
         sums, examples, tokens = self._sums, self._lengths.total(), _total(self._lengths)
         longest = max(self._lengths)
         rows = {

@@ -1,11 +1,11 @@
 """Data preparation as transforms of Apache Beam: the functions of the local mode, joined by keys instead of offsets.
 
-    pieces of files -> documents of tokens -> numbered documents -> chunks -- B follows A --------> examples -> shards
+    splits of files -> documents of tokens -> numbered documents -> chunks -- B follows A --------> examples -> shards
                                                       |               |                                |
-                                                      +---------------+-- B is asked of another -------+
+                                                      +---------------+-- B is from another -----------+
 
-Documents get the numbers that they have in the local mode, everything is drawn for these numbers, and a shard's
-examples are put in the order of their keys; so the files are those of the local mode, byte for byte.
+Documents get the same numbers as in the local mode, all draws are made from these numbers, and the examples of a shard
+are sorted by key. So the files are the same as in the local mode, byte for byte.
 """
 
 import collections
@@ -22,7 +22,6 @@ from bert_tf.runtime import files
 from bert_tf.tokenization.vocabulary import load_vocab
 from data_prep.corpus.files import FileRange, cut_into_splits
 from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
-from data_prep.examples.batches import ExampleMaker, ExampleOptions, count_examples
 from data_prep.examples.instances import (
     EXAMPLE,
     SegmentRules,
@@ -33,8 +32,9 @@ from data_prep.examples.instances import (
     truncate,
     wanted_tokens,
 )
-from data_prep.examples.outputs import OutputSet
-from data_prep.jobs.preparation import Preparation, check_documents
+from data_prep.examples.records import ExampleMaker, ExampleOptions, count_examples
+from data_prep.examples.shards import ShardSet
+from data_prep.jobs.preparation import PreparationConfig, check_documents
 from data_prep.jobs.stages import TokenizerOptions, shard_of
 
 _BATCH = 1024
@@ -46,20 +46,20 @@ class Document(NamedTuple):
 
     Attributes:
       tokens: the ids of all its sentences, as bytes.
-      offsets: token offsets of its sentences, and of the end.
+      offsets: [sentences + 1] token offsets of its sentences and of the end.
     """
 
     tokens: bytes
     offsets: np.ndarray
 
 
-class Request(NamedTuple):
-    """An example whose second segment another document is to give.
+class SegmentRequest(NamedTuple):
+    """An example that needs a second segment from another document.
 
     Attributes:
-      key: of the example.
-      segment_a: A's tokens, as bytes.
-      wanted: how many tokens B is to have at least.
+      key: key of the example.
+      segment_a: the tokens of A, as bytes.
+      wanted: number of tokens that are enough for B.
     """
 
     key: int
@@ -67,13 +67,13 @@ class Request(NamedTuple):
     wanted: int
 
 
-class Planned(NamedTuple):
-    """An example that lacks nothing but its masks.
+class PlannedExample(NamedTuple):
+    """An example before masking.
 
     Attributes:
-      key: what masks are drawn from, and its place.
-      segment_a: A's tokens, as bytes.
-      segment_b: B's tokens, as bytes.
+      key: the key that decides its masks and its place.
+      segment_a: the tokens of A, as bytes.
+      segment_b: the tokens of B, as bytes.
       is_random_next: the label.
     """
 
@@ -84,30 +84,30 @@ class Planned(NamedTuple):
 
 
 class PreparePretrainingData(beam.PTransform):
-    """Text to shards; gives the paths of the shards.
+    """Makes shards from text; returns the paths of the shards.
 
     Args:
-      preparation: what is to be made of what.
+      config: everything that decides the examples.
     """
 
-    def __init__(self, preparation: Preparation) -> None:
+    def __init__(self, config: PreparationConfig) -> None:
         super().__init__()
-        self._preparation = preparation
+        self._config = config
 
     def expand(self, begin: beam.Pipeline) -> beam.PCollection:
-        """Joins the steps."""
-        made = self._preparation
-        dtype = made.tokenizer.id_dtype.str
-        splits = list(enumerate(cut_into_splits(made.inputs, made.corpus.documents)))
+        """Joins the transforms."""
+        config = self._config
+        dtype = config.tokenizer.id_dtype.str
+        splits = list(enumerate(cut_into_splits(config.inputs, config.corpus.documents)))
         documents = (
             begin
-            | "Pieces" >> beam.Create(splits)
+            | "Splits" >> beam.Create(splits)
             | "OneByOne" >> beam.Reshuffle()
-            | "Tokenize" >> beam.ParDo(Tokenize(made.corpus, made.tokenizer))
+            | "Tokenize" >> beam.ParDo(Tokenize(config.corpus, config.tokenizer))
         )
         numbering = (
             documents
-            | "PieceOf" >> beam.Map(lambda numbered: numbered[0][0])
+            | "SplitOf" >> beam.Map(lambda numbered: numbered[0][0])
             | "CountDocuments" >> beam.combiners.Count.PerElement()
             | "AllCounts" >> beam.combiners.ToList()
             | "Number" >> beam.Map(number_documents)
@@ -116,34 +116,34 @@ class PreparePretrainingData(beam.PTransform):
         numbered = documents | "NumberDocuments" >> beam.Map(
             lambda document, firsts: (firsts[document[0][0]] + document[0][1], document[1]), numbering
         )
-        planned = numbered | "Plan" >> beam.ParDo(Plan(made.rules, dtype), numbering).with_outputs(
+        planned = numbered | "Plan" >> beam.ParDo(PlanExamples(config.rules, dtype), numbering).with_outputs(
             "requests", main="examples"
         )
         answered = (
             {"documents": numbered, "requests": planned.requests}
             | "Join" >> beam.CoGroupByKey()
-            | "TakeSegments" >> beam.ParDo(TakeSegments(made.rules, dtype))
+            | "TakeSegments" >> beam.ParDo(TakeSegments(config.rules, dtype))
         )
-        shards = range(len(made.outputs.paths))
+        shards = range(len(config.shards.paths))
         places = begin | "Shards" >> beam.Create([(shard, None) for shard in shards])
         examples = (
             (planned.examples, answered)
             | "AllExamples" >> beam.Flatten()
             | "ShardOf" >> beam.Map(lambda example, count: (shard_of(example.key, count), example), len(shards))
         )
-        # Shards that got no examples are written too.
+        # Shards without examples are written too.
         return (
             {"examples": examples, "shards": places}
             | "Gather" >> beam.CoGroupByKey()
-            | "Write" >> beam.ParDo(WriteShard(made.examples, made.tokenizer, made.outputs))
+            | "Write" >> beam.ParDo(WriteShard(config.examples, config.tokenizer, config.shards))
         )
 
 
 def number_documents(counts: Sequence[tuple[int, int]]) -> dict[int | str, int]:
-    """The number of the first document of each piece, and of all under "documents".
+    """Returns the number of the first document of each split, and the number of all documents as "documents".
 
     Args:
-      counts: pieces, and how many documents each holds.
+      counts: the number of documents of each split.
 
     Raises:
       InputError: if there is no document, or only one.
@@ -151,15 +151,15 @@ def number_documents(counts: Sequence[tuple[int, int]]) -> dict[int | str, int]:
     counts = sorted(counts)
     firsts = np.cumsum([0, *(count for _, count in counts)]).tolist()
     check_documents(firsts[-1])
-    return {piece: first for (piece, _), first in zip(counts, firsts, strict=False)} | {"documents": firsts[-1]}
+    return {split: first for (split, _), first in zip(counts, firsts, strict=False)} | {"documents": firsts[-1]}
 
 
 class Tokenize(beam.DoFn):
-    """Pieces of the corpus to documents, each with its piece and its place there.
+    """Tokenizes splits of the corpus; returns documents with the number of their split and their place there.
 
     Args:
       corpus: how files become sentences.
-      tokenizer: how these become tokens.
+      tokenizer: how sentences become tokens.
     """
 
     def __init__(self, corpus: CorpusOptions, tokenizer: TokenizerOptions) -> None:
@@ -171,16 +171,16 @@ class Tokenize(beam.DoFn):
         self._encode = self._tokenizer.encoder()
 
     def process(self, numbered: tuple[int, Sequence[FileRange]]) -> Iterator[tuple[tuple[int, int], Document]]:
-        """Tokenizes a piece."""
-        piece, ranges = numbered
+        """Tokenizes a split."""
+        split, pieces = numbered
         bad_lines = BadLines(self._corpus.on_bad_line)
         reader = CorpusReader(self._corpus, bad_lines)
         place = 0
         sentences: list[bytes] = []
-        for sentence in itertools.chain.from_iterable(map(reader.sentences, ranges)):
+        for sentence in itertools.chain.from_iterable(map(reader.sentences, pieces)):
             if sentence is None:
                 if sentences:
-                    yield (piece, place), self._document(sentences)
+                    yield (split, place), self._document(sentences)
                     place += 1
                     sentences = []
                 else:
@@ -202,11 +202,11 @@ class Tokenize(beam.DoFn):
 
 
 class MakeExamples(beam.DoFn):
-    """What makes examples of documents.
+    """Makes examples from segments.
 
     Args:
-      rules: of the segments.
-      dtype: of the tokens.
+      rules: how tokens become segments.
+      dtype: type of the tokens.
     """
 
     def __init__(self, rules: SegmentRules, dtype: str) -> None:
@@ -221,19 +221,19 @@ class MakeExamples(beam.DoFn):
         ids_b: np.ndarray,
         b: tuple[np.ndarray, np.ndarray],
         is_random_next: bool,
-    ) -> Iterator[Planned]:
-        """Examples of segments, shortened until they fit.
+    ) -> Iterator[PlannedExample]:
+        """Shortens segments until they fit, and yields the examples.
 
         Args:
           keys: [n] of the examples.
-          ids_a: tokens that hold the first segments.
-          a: starts [n] and ends [n] of the first segments there.
-          ids_b: tokens that hold the second segments.
-          b: the same of these.
-          is_random_next: the label of all.
+          ids_a: tokens that contain the first segments.
+          a: starts [n] and ends [n] of the first segments in `ids_a`.
+          ids_b: tokens that contain the second segments.
+          b: starts [n] and ends [n] of the second segments in `ids_b`.
+          is_random_next: the label of all examples.
         """
         for key, example in zip(keys.tolist(), truncate(keys, a, b, is_random_next, self._rules), strict=True):
-            yield Planned(
+            yield PlannedExample(
                 key,
                 ids_a[example["start_a"] :][: example["length_a"]].tobytes(),
                 ids_b[example["start_b"] :][: example["length_b"]].tobytes(),
@@ -241,11 +241,11 @@ class MakeExamples(beam.DoFn):
             )
 
 
-class Plan(MakeExamples):
-    """Documents to examples; what lacks a random segment goes to "requests", by the document that is to give it."""
+class PlanExamples(MakeExamples):
+    """Plans the examples of documents. Requests for random segments go to "requests", keyed by the other document."""
 
     def process(self, numbered: tuple[int, Document], numbering: Mapping[int | str, int]) -> Iterator[Any]:
-        """Plans a document's examples."""
+        """Plans the examples of a document."""
         number, (tokens, offsets) = numbered
         count("long_sentences", int(np.count_nonzero(np.diff(offsets) > self._rules.max_num_tokens)))
         ids = np.frombuffer(tokens, self._dtype)
@@ -255,7 +255,7 @@ class Plan(MakeExamples):
         others = random_documents(chunks.keys, chunks.documents, numbering["documents"])
         for row in np.flatnonzero(chunks.is_random_next):
             segment_a = ids[starts[row] : cuts[row]].tobytes()
-            request = Request(int(chunks.keys[row]), segment_a, int(wanted[row]))
+            request = SegmentRequest(int(chunks.keys[row]), segment_a, int(wanted[row]))
             yield beam.pvalue.TaggedOutput("requests", (int(others[row]), request))
         rows = np.flatnonzero(~chunks.is_random_next)
         a, b = (starts[rows], cuts[rows]), (cuts[rows], ends[rows])
@@ -263,10 +263,10 @@ class Plan(MakeExamples):
 
 
 class TakeSegments(MakeExamples):
-    """Answers requests: the random segments that a document is asked for, as examples."""
+    """Takes the requested random segments from documents, and yields the examples."""
 
-    def process(self, joined: tuple[int, Mapping[str, Iterable]]) -> Iterator[Planned]:
-        """Answers what one document is asked for."""
+    def process(self, joined: tuple[int, Mapping[str, Iterable]]) -> Iterator[PlannedExample]:
+        """Answers the requests to one document."""
         _, found = joined
         ((tokens, offsets),) = found["documents"]
         ids = np.frombuffer(tokens, self._dtype)
@@ -286,18 +286,18 @@ class TakeSegments(MakeExamples):
 
 
 class WriteShard(beam.DoFn):
-    """Writes a shard's examples, in the order of their keys, and its sidecar; gives its path.
+    """Writes a shard, with its examples sorted by key, and its sidecar; returns its path.
 
     Args:
-      options: what a record holds.
-      tokenizer: whose tokens they are.
-      outputs: the shards.
+      options: the content of a record.
+      tokenizer: how text became tokens.
+      shards: all shards.
     """
 
-    def __init__(self, options: ExampleOptions, tokenizer: TokenizerOptions, outputs: OutputSet) -> None:
+    def __init__(self, options: ExampleOptions, tokenizer: TokenizerOptions, shards: ShardSet) -> None:
         self._options = options
         self._tokenizer = tokenizer
-        self._outputs = outputs
+        self._shards = shards
 
     @functools.cached_property
     def _maker(self) -> ExampleMaker:
@@ -306,22 +306,21 @@ class WriteShard(beam.DoFn):
     def process(self, gathered: tuple[int, Mapping[str, Iterable]]) -> Iterator[str]:
         """Writes a shard."""
         shard, found = gathered
-        path = self._outputs.paths[shard]
+        path = self._shards.paths[shard]
         examples = sorted(found["examples"], key=lambda example: example.key)
         counts: collections.Counter[str] = collections.Counter()
         with files.replacing(path, "wb") as writer:
             for first in range(0, len(examples), _BATCH):
                 values = self._arrays(examples[first : first + _BATCH])
-                for record in self._maker.encode(values):
-                    writer.write(record)
+                writer.writelines(self._maker.encode(values))
                 counts.update(count_examples(values))
             size = writer.tell()
-        self._outputs.sidecar(shard, size, counts).write(path)
+        self._shards.sidecar(shard, size, counts).write(path)
         for name, number in counts.items():
             count(name, number)
         yield path
 
-    def _arrays(self, examples: Sequence[Planned]) -> dict[str, np.ndarray]:
+    def _arrays(self, examples: Sequence[PlannedExample]) -> dict[str, np.ndarray]:
         dtype = self._tokenizer.id_dtype
         keys, segments_a, segments_b, labels = zip(*examples, strict=True)
         planned = np.zeros(len(examples), EXAMPLE)
@@ -329,16 +328,16 @@ class WriteShard(beam.DoFn):
         planned["length_b"] = [len(segment) // dtype.itemsize for segment in segments_b]
         planned["is_random_next"] = labels
         tokens = b"".join(itertools.chain.from_iterable(zip(segments_a, segments_b, strict=True)))
-        return self._maker.make_of(np.array(keys, np.uint64), planned, np.frombuffer(tokens, dtype))
+        return self._maker.make_from_tokens(np.array(keys, np.uint64), planned, np.frombuffer(tokens, dtype))
 
 
 def count(name: str, number: int = 1) -> None:
-    """Adds to a counter of the pipeline."""
+    """Adds a number to a counter of the pipeline."""
     Metrics.counter(_NAMESPACE, name).inc(number)
 
 
 def counts_of(result: Any) -> dict[str, Any]:
-    """The counters of a pipeline that has run, as `preparation.prepare` returns them."""
+    """Returns the counters of a finished pipeline in the form of `preparation.prepare`."""
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))["counters"]
     counts = {counter.key.metric.name: counter.result for counter in found}
     left_out = [f"{number} lines {name}" for name, number in sorted(counts.items()) if name.startswith("left out")]

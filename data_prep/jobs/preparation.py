@@ -1,8 +1,9 @@
-"""Streaming data preparation from text to shards: which stages run, where their results lie, and what is counted.
+"""Streaming data preparation: runs the stages from text to shards, and adds up their counts.
 
-The work folder holds the token store, under a name made of what decides it (text, vocabulary, casing), so that other
-settings can use it again; and the rest of each set of examples under a name made of all that decides these. What a
-crash left there is taken up by the next run. The shards move to their places when all of them are there.
+The work folder holds the token store in a folder named after the fingerprint of the settings that decide it (text,
+vocabulary, casing), so a preparation with other settings can use it again. The results of the later stages are in a
+folder named after the fingerprint of all settings. After a crash, the next run continues with what is there. The shards
+are moved to their paths when all of them are complete.
 """
 
 import collections
@@ -21,41 +22,31 @@ from bert_tf.runtime.reporting import progress_bar
 from data_prep.corpus.files import InputFile, corpus_bytes, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions, describe_bad_lines
 from data_prep.corpus.token_store import Part, TokenStore
-from data_prep.examples.batches import ExampleOptions
 from data_prep.examples.instances import EXAMPLE, SegmentRules
-from data_prep.examples.outputs import OutputSet, name_of
-from data_prep.jobs.claims import claimed
-from data_prep.jobs.shards import OwnShards, add_up
-from data_prep.jobs.stages import (
-    PlanStage,
-    Run,
-    TokenizerOptions,
-    TokenizeStage,
-    WriteStage,
-    cut_into_buckets,
-    run_file,
-)
-from data_prep.jobs.workers import Stage, Workers, wait_for_jobs
+from data_prep.examples.records import ExampleOptions
+from data_prep.examples.shards import ShardAssembler, ShardSet, add_up, fingerprint
+from data_prep.jobs.stages import PlanStage, SortedRun, TokenizerOptions, TokenizeStage, WriteStage, cut_into_buckets
+from data_prep.jobs.workers import Stage, Workers, claimed, wait_for_jobs
 
-# How many buckets there are depends on the examples only, so that a run can be taken up with other resources.
+# The number of buckets depends on the examples only, so a run can be continued with other resources.
 _BUCKETS, _BUCKET_EXAMPLES = 256, (8192, 1 << 18)
-# What a process needs in any case (interpreter, vocabulary, remembered words), and an example while it is sorted.
+# The memory that a process always needs (interpreter, vocabulary, remembered words), and that of an example in a sort.
 _PROCESS_MB = 200
 _SORTED_EXAMPLE_BYTES = 3 * (EXAMPLE.itemsize + 8)
 _RUN_EXAMPLES = (1 << 14, 1 << 22)
 
 
 @dataclasses.dataclass(frozen=True)
-class Preparation:
-    """What is to be made of what.
+class PreparationConfig:
+    """Everything that decides the examples.
 
     Attributes:
-      inputs: the text.
-      corpus: how it becomes sentences.
-      tokenizer: how these become tokens.
-      rules: how these become segments.
-      examples: what a record holds.
-      outputs: the shards.
+      inputs: the files of text.
+      corpus: how text becomes sentences.
+      tokenizer: how sentences become tokens.
+      rules: how tokens become segments.
+      examples: the content of a record.
+      shards: the output.
     """
 
     inputs: Sequence[InputFile]
@@ -63,22 +54,22 @@ class Preparation:
     tokenizer: TokenizerOptions
     rules: SegmentRules
     examples: ExampleOptions
-    outputs: OutputSet
+    shards: ShardSet
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """Who does the work; nothing in the output depends on it.
+    """The machines, processes and memory that do the work; the output doesn't depend on them.
 
     Attributes:
-      work_dir: a local folder (or one that all tasks share) for what lies between text and shards.
-      num_workers: processes of this task.
-      memory_budget_mb: memory of all of them together.
-      task_index: which of several machines this is.
-      num_tasks: how many they are.
+      work_dir: a local folder, or one that all tasks share, for intermediate results.
+      num_workers: number of processes of this task.
+      memory_budget_mb: memory of all these processes together.
+      task_index: number of this task.
+      num_tasks: number of tasks, each on a machine of its own.
 
     Raises:
-      InputError: if a number is out of range, or the memory is too little.
+      InputError: if a number is out of range, or there is too little memory.
     """
 
     work_dir: str
@@ -103,112 +94,99 @@ class Resources:
 
     @property
     def run_examples(self) -> int:
-        """How many examples a process sorts in memory."""
+        """The number of examples that a process sorts in memory."""
         to_spare = (self.memory_budget_mb / self.num_workers - _PROCESS_MB) * 1e6
         return int(np.clip(to_spare // _SORTED_EXAMPLE_BYTES, *_RUN_EXAMPLES))
 
     def own(self, count: int) -> range:
-        """Which of `count` jobs this task does."""
+        """Returns the numbers of this task's jobs, out of `count`."""
         return range(self.task_index, count, self.num_tasks)
 
 
-def prepare(preparation: Preparation, resources: Resources) -> dict[str, Any]:
+def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
     """Makes the shards.
 
     Returns:
-      Counts: documents, sentences, tokens of the corpus, lines that were left out, examples, predictions...
+      Counts of documents, sentences, tokens of the corpus, lines that were left out, examples, predictions and so on.
 
     Raises:
       InputError: if the text can't be used, a worker ran out of memory, or another process does the same work.
     """
-    outputs = preparation.outputs
-    splits = cut_into_splits(preparation.inputs, preparation.corpus.documents)
-    tokens_name = name_of(splits, preparation.corpus, preparation.tokenizer, outputs.vocab_sha256)
-    examples_name = name_of(tokens_name, preparation.rules, preparation.examples, len(outputs.paths))
+    num_shards = len(config.shards.paths)
+    splits = cut_into_splits(config.inputs, config.corpus.documents)
+    tokens_name = fingerprint(splits, config.corpus, config.tokenizer, config.shards.vocab_sha256)
+    examples_name = fingerprint(tokens_name, config.rules, config.examples, num_shards)
     folder = os.path.join(resources.work_dir, f"examples-{examples_name}")
-    tokenize = TokenizeStage(
-        os.path.join(resources.work_dir, f"tokens-{tokens_name}"), splits, preparation.corpus, preparation.tokenizer
-    )
     advice = "; and if several machines are to share the work, give each its own --task_index"
     claim = claimed(folder, f"task-{resources.task_index}", "--work_dir", advice)
     with claim, Workers(resources.num_workers) as workers:
         run = functools.partial(_run, resources, workers)
-        return _prepare(preparation, resources, folder, tokenize, run)
+        tokens_folder = os.path.join(resources.work_dir, f"tokens-{tokens_name}")
+        tokenize = TokenizeStage(tokens_folder, splits, config.corpus, config.tokenizer)
+        tokenized = run(tokenize, "tokens", corpus_bytes(config.inputs), "B")
+        store = _token_store(tokenize, tokenized)
 
+        plan = PlanStage(os.path.join(folder, "plan"), store, config.rules, resources.run_examples)
+        planned = run(plan, "plan", store.sentences, "sentence")
+        runs = [
+            SortedRun(plan.run_file(job, number), examples)
+            for job, counts in enumerate(planned)
+            for number, examples in enumerate(counts["runs"])
+        ]
 
-def _prepare(
-    preparation: Preparation,
-    resources: Resources,
-    folder: str,
-    tokenize: TokenizeStage,
-    run: Callable[..., list[dict[str, Any]]],
-) -> dict[str, Any]:
-    outputs = preparation.outputs
-    tokenized = run(tokenize, "tokens", corpus_bytes(preparation.inputs), "B")
-    store = _token_store(tokenize, tokenized)
-    plan = PlanStage(os.path.join(folder, "plan"), store, preparation.rules, resources.run_examples)
-    planned = run(plan, "plan", store.sentences, "sentence")
-    runs = [
-        Run(run_file(plan.folder, job, number), examples)
-        for job, counts in enumerate(planned)
-        for number, examples in enumerate(counts["runs"])
-    ]
-    examples = sum(run.examples for run in runs)
-    bucket_examples = int(np.clip(examples // _BUCKETS, *_BUCKET_EXAMPLES))
-    buckets = cut_into_buckets(examples, len(outputs.paths), bucket_examples)
-    write = WriteStage(
-        os.path.join(folder, "buckets"), store, runs, buckets, preparation.examples, preparation.tokenizer.vocab
-    )
-    shards = OwnShards(folder, write, outputs, resources.own(len(outputs.paths)))
-    written = run(write, "examples", examples, "example", shards.add)
-    shards.finish(written)
-    store.close()
-    if resources.num_tasks == 1:
-        shutil.rmtree(folder)
-    return _summary(tokenized, planned, written)
+        examples = sum(run.examples for run in runs)
+        bucket_examples = int(np.clip(examples // _BUCKETS, *_BUCKET_EXAMPLES))
+        buckets = cut_into_buckets(examples, num_shards, bucket_examples)
+        buckets_folder = os.path.join(folder, "buckets")
+        write = WriteStage(buckets_folder, store, runs, buckets, config.examples, config.tokenizer.vocab)
+        paths = [write.path(job) for job in range(len(buckets))]
+        assembler = ShardAssembler(folder, config.shards, resources.own(num_shards), paths)
+        written = run(write, "examples", examples, "example", assembler.add)
+        assembler.finish(written)
+        store.close()
+        if resources.num_tasks == 1:
+            shutil.rmtree(folder)
+        return _summary(tokenized, planned, written)
 
 
 def _run(
     resources: Resources,
     workers: Workers,
     stage: Stage,
-    what: str,
+    label: str,
     total: int,
     unit: str,
     take: Callable[[int, dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Does this task's jobs of a stage, waits for the other tasks, and returns the counts of all jobs.
+    """Runs this task's jobs of a stage, waits for the other tasks, and returns the counts of all jobs.
 
-    `take` is given each of this task's jobs and its counts, as soon as it is finished.
+    `take` gets each of this task's jobs and its counts as soon as it is finished.
     """
     jobs = resources.own(len(stage.names))
     seen: collections.Counter[str] = collections.Counter()
-    with progress_bar(round(total * len(jobs) / len(stage.names)), what, unit=unit) as bar:
+    with progress_bar(round(total * len(jobs) / len(stage.names)), label, unit=unit) as bar:
         for job, counts in workers.run(stage, bar.update, jobs):
             if take:
                 take(job, counts)
             seen.update({name: counts[name] for name in ("documents", "records") if name in counts})
             bar.set_postfix(seen, refresh=False)
-    return wait_for_jobs(stage, lambda missing: say(f"{what}: waiting for other tasks ({len(missing)} jobs)."))
+    return wait_for_jobs(stage, lambda missing: say(f"{label}: waiting for other tasks ({len(missing)} jobs)."))
 
 
 def _token_store(stage: TokenizeStage, counts: Sequence[Mapping[str, Any]]) -> TokenStore:
-    """The finished token store.
+    """Returns the finished token store.
 
     Raises:
-      InputError: if it holds no text, or a single document.
+      InputError: if it holds no text, or only one document.
     """
-    parts = [
-        Part(os.path.join(stage.folder, name), c["documents"], c["sentences"], c["tokens"])
-        for name, c in zip(stage.names, counts, strict=True)
-    ]
+    parts = [Part(stage.path(job), c["documents"], c["sentences"], c["tokens"]) for job, c in enumerate(counts)]
     store = TokenStore(parts, stage.tokenizer.id_dtype)
     check_documents(store.documents)
     return store
 
 
 def check_documents(documents: int) -> None:
-    """Raises an InputError if random segments can't be taken from other documents, for there are none."""
+    """Raises an InputError if there are no other documents from which to take random segments."""
     if documents == 0:
         raise InputError("--input_file: there is no text in the files.")
     if documents == 1:

@@ -1,66 +1,77 @@
-"""Runs the jobs of a stage in worker processes, each job once: what a crash left finished is not done again.
+"""Runs the jobs of a stage in worker processes, and keeps other processes from doing the same work.
 
-A job's results are whole or not there: files under the job's name, and last of all a JSON file with its counts. Nothing
-a job does depends on which process does it, or when.
+Each job runs once: after a crash, finished jobs are not repeated. The results of a job are files named after it; the
+last one is a JSON file with its counts, so the results are complete if it exists. They don't depend on the process or
+the time in which the job runs.
 """
 
+import abc
 import concurrent.futures
+import contextlib
 import functools
 import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Protocol
+from typing import Any
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
 _POLL_SECONDS = 0.5
 _JOBS_AHEAD = 4
-# What the programs that use workers import: multiprocessing runs a program's module anew in each worker, and these are
-# there by then. None of them defines flags, which would be in the way of another program's.
-_PRELOADED = ("data_prep.jobs.preparation", "data_prep.examples.reference_order", "data_prep.corpus.word_counts")
+# The modules that worker processes need are imported once, before the first one starts. None of them may define flags:
+# a worker also imports the main module of its program, and its flags could have the same names.
+_PRELOADED = ("data_prep.jobs.preparation", "data_prep.examples.reference_order", "data_prep.jobs.word_counts")
+
+Advance = Callable[[int], None]
 
 
-class Stage(Protocol):
-    """A step of the work, made of jobs that don't depend on one another. Sent to the workers, so it can be pickled.
+class Stage(abc.ABC):
+    """A step of the work: jobs that don't depend on one another. A stage is sent to the workers, so it can be pickled.
 
     Attributes:
-      folder: where the jobs' results lie.
-      names: one a job.
+      folder: the folder of the jobs' results.
+      names: the names of the jobs.
     """
 
     folder: str
     names: Sequence[str]
 
-    def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
-        """Does a job; returns its counts, and tells `advance` how much was done of what the progress bar shows."""
+    @abc.abstractmethod
+    def run(self, job: int, advance: Advance) -> dict[str, Any]:
+        """Runs a job and returns its counts; `advance` is told the progress, in the units of the progress bar."""
 
-    def close(self) -> None:
-        """Closes what `run` has opened."""
+    def close(self) -> None:  # noqa: B027 (most stages open no files)
+        """Closes the files that `run` has opened."""
+
+    def path(self, job: int, suffix: str = "") -> str:
+        """Returns the path of a job's result."""
+        return os.path.join(self.folder, self.names[job] + suffix)
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def result_file(stage: Stage, job: int) -> str:
-    """The file that says that a job is done."""
-    return os.path.join(stage.folder, f"{stage.names[job]}.json")
+    """Returns the path of the file that marks a job as done."""
+    return stage.path(job, ".json")
 
 
 class Workers:
-    """Does the jobs of one stage after another, in processes that start when they are first needed and stay.
+    """Runs the jobs of one stage after another, in processes that start when they are first needed.
 
-    When the block ends, by an error or Ctrl-C too, jobs that still run are given up.
+    When the block ends, also by an error or Ctrl-C, running jobs are cancelled.
 
     Args:
-      num_workers: how many processes; with 1, this one does the work.
+      num_workers: number of processes; with 1, this process does the work.
     """
 
     def __init__(self, num_workers: int) -> None:
@@ -72,34 +83,34 @@ class Workers:
 
     def __exit__(self, *error: object) -> None:
         if "_pool" in self.__dict__:
-            self._is_over.value = True
+            self._cancelled.value = True
             self._pool.shutdown(cancel_futures=True)
 
     @functools.cached_property
     def _pool(self) -> concurrent.futures.ProcessPoolExecutor:
-        # Workers come from a server process that holds neither TensorFlow nor threads, which a fork of this one might.
+        # Workers are forked from a server process, because this one may have threads, which a fork doesn't survive.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(_PRELOADED))
         self._progress = context.Value("q", 0)
-        self._is_over = context.RawValue("b", False)
-        shared = self._progress, self._is_over
+        self._cancelled = context.RawValue("b", False)
+        shared = self._progress, self._cancelled
         return concurrent.futures.ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
 
     def run(
-        self, stage: Stage, advance: Callable[[int], None], jobs: Sequence[int] | None = None
+        self, stage: Stage, advance: Advance, jobs: Sequence[int] | None = None
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Does what isn't done of a stage.
+        """Runs the unfinished jobs of a stage.
 
         Args:
           stage: the stage.
-          advance: told how much was done, for the progress bar.
-          jobs: which of the jobs; all of them if None.
+          advance: is told the progress, for the progress bar.
+          jobs: the numbers of the jobs; None for all.
 
         Yields:
-          Jobs and their counts, as they are finished; those that were finished before come first.
+          Numbers and counts of jobs as they finish; jobs that were finished before come first.
 
         Raises:
-          InputError: that of a job; or if a worker was killed, most likely by a lack of memory.
+          InputError: if a job raises it, or if a worker was killed, most likely because memory ran out.
         """
         files.make_folder(stage.folder)
         waiting = []
@@ -119,14 +130,14 @@ class Workers:
             stage.close()
 
     def _run_in_processes(
-        self, stage: Stage, jobs: list[int], advance: Callable[[int], None]
+        self, stage: Stage, jobs: list[int], advance: Advance
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         self._stages += 1
         pickled = pickle.dumps(stage)
         running: dict[concurrent.futures.Future, int] = {}
         try:
             pool = self._pool
-            progress = self._progress.get_obj()  # read without the lock, which a worker that was killed may still hold
+            progress = self._progress.get_obj()  # without the lock, which a killed worker may still hold
             shown = progress.value
             while jobs or running:
                 while jobs and len(running) < self._num_workers * _JOBS_AHEAD:
@@ -145,26 +156,26 @@ class Workers:
             ) from None
 
 
-def _run_job(stage: Stage, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
+def _run_job(stage: Stage, job: int, advance: Advance) -> dict[str, Any]:
     counts = stage.run(job, advance)
     files.write_json(result_file(stage, job), counts)
     return counts
 
 
-# What a worker process works on, and which of its owner's stages that is.
+# The current stage of this worker process and its number.
 _stage: Stage
 _stage_number = 0
-_advance: Callable[[int], None]
+_advance: Advance
 
 
-class _IsOver(Exception):
-    """What ends a job whose results nobody waits for any more, for the owner was interrupted or met an error."""
+class _Cancelled(Exception):
+    """Ends a job after its owner was interrupted or failed."""
 
 
-def _start_worker(progress: Any, is_over: Any) -> None:
+def _start_worker(progress: Any, cancelled: Any) -> None:
     def advance(amount: int) -> None:
-        if is_over.value:
-            raise _IsOver
+        if cancelled.value:
+            raise _Cancelled
         with progress.get_lock():
             progress.value += amount
 
@@ -175,7 +186,7 @@ def _start_worker(progress: Any, is_over: Any) -> None:
 
 
 def _end_with_owner() -> None:
-    """Ends this process when its owner is gone, even if it went before this process had started."""
+    """Ends this process when its owner has ended, even if that was before this process started."""
     multiprocessing.parent_process().join()
     os._exit(1)
 
@@ -190,14 +201,14 @@ def _work(stage_number: int, pickled_stage: bytes, job: int) -> dict[str, Any]:
 
 
 def wait_for_jobs(stage: Stage, report: Callable[[list[str]], None]) -> list[dict[str, Any]]:
-    """Waits until all jobs of a stage are done, by whichever machine.
+    """Waits until all jobs of a stage are done by this or another machine.
 
     Args:
       stage: the stage, in a folder that all machines share.
-      report: told, about every minute, which jobs are still missing.
+      report: is told the unfinished jobs about once per minute.
 
     Returns:
-      The jobs' counts.
+      The counts of the jobs.
     """
     last_report = time.monotonic()
     while missing := [n for job, n in enumerate(stage.names) if not files.exists(result_file(stage, job))]:
@@ -206,3 +217,35 @@ def wait_for_jobs(stage: Stage, report: Callable[[list[str]], None]) -> list[dic
             last_report = time.monotonic()
         time.sleep(_POLL_SECONDS)
     return [files.read_json(result_file(stage, job), "--work_dir") for job in range(len(stage.names))]
+
+
+@contextlib.contextmanager
+def claimed(folder: str, work: str, flag_name: str, advice: str = "") -> Iterator[None]:
+    """Creates a folder and claims some work in it until the block or this process ends.
+
+    The operating system releases the claim of a killed process. On a file system without locks, nothing is claimed.
+
+    Args:
+      folder: the folder of the work.
+      work: the name of the work; several kinds may share the folder.
+      flag_name: the flag that sets the folder, for the message.
+      advice: another way out for the user, for the message.
+
+    Raises:
+      InputError: if another process has claimed this work.
+    """
+    files.make_folder(folder)
+    with open(os.path.join(folder, f"{work}.lock"), "wb") as lock:
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(
+                    f"{flag_name}: another process does the same work in {folder} at this moment. Wait until it ends, "
+                    f"or end it{advice}."
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+        yield

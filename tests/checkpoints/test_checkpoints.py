@@ -18,11 +18,11 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
-from tests.conftest import GOLDEN, assert_close, golden_path, tiny_config
+from tests.conftest import GOLDEN, assert_close, golden_path, tiny_config, weights_of
 
 
 def weights(model):
-    return {variable.path: variable.numpy() for variable in model.variables}
+    return {variable.path: variable.numpy() for variable in weights_of(model)}
 
 
 def save_tf1(folder, model, extra=None):
@@ -103,7 +103,7 @@ def test_unused_and_missing_tensors_and_wrong_shapes_are_listed(tmp_path):
     deeper = BertEncoder(tiny_config(num_hidden_layers=3, vocab_size=43))
     before = weights(deeper)
     with pytest.raises(InputError) as error:
-        checkpoints.restore(checkpoints.named_variables(deeper.variables), checkpoints.open_checkpoint(prefix))
+        checkpoints.restore(checkpoints.named_variables(deeper.weights), checkpoints.open_checkpoint(prefix))
     message = str(error.value)
     assert "bert/embeddings/word_embeddings has shape [41, 12] in the checkpoint, but [43, 12] in the model" in message
     assert "bert/encoder/layer_2/attention/self/query/kernel is in the model, but not in the checkpoint" in message
@@ -177,9 +177,9 @@ def test_model_garden_checkpoints(tmp_path, version):
         tf.train.Checkpoint(encoder=garden).write(str(tmp_path / "bert_model.ckpt"))
     encoder = BertEncoder(config)
     source = checkpoints.open_checkpoint(str(tmp_path / "bert_model.ckpt"))
-    summary = checkpoints.restore(checkpoints.named_variables(encoder.variables), source, may_be_fresh="")
+    summary = checkpoints.restore(checkpoints.named_variables(encoder.weights), source, may_be_fresh="")
     assert source.kind == "garden"
-    assert len(summary.matched) == len(encoder.variables)
+    assert len(summary.matched) == len(encoder.weights)
     output = encoder(*inputs.values())
     assert_close(output.sequence_output, expected[0], 1e-4)
     assert_close(output.pooled_output, expected[1], 1e-4)

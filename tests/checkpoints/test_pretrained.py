@@ -15,7 +15,7 @@ VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
 
 def save(folder, vocab=VOCAB):
     encoder = BertEncoder(tiny_config())
-    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(encoder.weights))
     (folder / "bert_config.json").write_text(tiny_config().to_json_string())
     if vocab:
         (folder / "vocab.txt").write_text(vocab)
@@ -41,10 +41,15 @@ def test_texts_and_pairs_are_encoded(tmp_path):
     segments = np.array([[0] * 6, [0, 0, 0, 0, 1, 1], [0] * 6])
     expected = encoder(ids, (ids > 0).astype(np.int32), segments)
     assert_close(output.sequence_output, expected.sequence_output, 1e-6)
+    batch = bert(["a", ("a b", "b"), "b a b a b"], max_seq_length=6)
+    assert_close(batch.sequence_output, output.sequence_output, 0)
+    for wrong in (("a", "b", "a"), [["a"]], 5, ("a", None), ()):
+        with pytest.raises(InputError, match="a pair of texts or a list of them is expected"):
+            bert("a", wrong)
     with pytest.raises(InputError, match="max_position_embeddings"):
         bert("a", max_seq_length=4000)
     with pytest.raises(InputError, match="no text"):
-        bert()
+        bert([])
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(InputError, match=r"no vocab\.txt"):
         bert_tf.load(str(tmp_path))("a")
@@ -83,7 +88,7 @@ def save_run(folder, step):
     folder.mkdir(parents=True, exist_ok=True)
     encoder = save(folder)
     (folder / "bert_model.ckpt.index").unlink()
-    tensors = checkpoints.named_variables(encoder.variables) | {"global_step": np.int64(step)}
+    tensors = checkpoints.named_variables(encoder.weights) | {"global_step": np.int64(step)}
     saver.CheckpointSaver(str(folder), keep_checkpoint_max=1).save(step, tensors)
     return encoder
 
@@ -100,7 +105,7 @@ def test_the_checkpoint_that_the_run_evaluates_is_loaded(tmp_path):
     newest = save_run(tmp_path / "run", 9)
     assert_loads(tmp_path / "run", newest)
     best = BertEncoder(tiny_config())
-    kept = checkpoints.named_variables(best.variables) | {"global_step": np.int64(3)}
+    kept = checkpoints.named_variables(best.weights) | {"global_step": np.int64(3)}
     saver.CheckpointSaver(str(tmp_path / "run" / "best"), keep_checkpoint_max=1).save(3, kept)
     assert_loads(tmp_path / "run", best)
 

@@ -5,13 +5,13 @@ import re
 import struct
 
 from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.sequences.masking_policy import MaskingPolicy
+from bert_tf.sequences.masking import MaskingPolicy
 from data_prep.corpus.files import find_input_files
 from data_prep.corpus.reader import CorpusOptions
-from data_prep.examples.batches import ExampleOptions
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.outputs import OutputSet, output_paths
-from data_prep.jobs.preparation import Preparation, Resources, prepare
+from data_prep.examples.records import ExampleOptions
+from data_prep.examples.shards import ShardSet, output_paths
+from data_prep.jobs.preparation import PreparationConfig, Resources, prepare
 from data_prep.jobs.stages import TokenizerOptions
 
 SYLLABLES = ["ba", "co", "di", "fu", "ga", "hi", "jo", "ku", "la", "mi"]
@@ -19,7 +19,7 @@ PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", *SYLLABLES,
 
 
 def write_vocab(folder):
-    """A vocabulary in which each syllable is a piece."""
+    """Writes a vocabulary in which each syllable is a piece, and returns its path."""
     path = folder / "vocab.txt"
     path.write_text("\n".join(PIECES) + "\n")
     return str(path)
@@ -31,7 +31,7 @@ def sentence(rng):
 
 
 def write_corpus(path, documents=30, seed=0, marks=False):
-    """Documents of sentences, between blank lines; with `marks`, those of document i begin with syllable i."""
+    """Writes documents separated by blank lines; with `marks`, sentences of document i begin with syllable i."""
     rng = random.Random(seed)
     lines = []
     for i in range(documents):
@@ -41,7 +41,7 @@ def write_corpus(path, documents=30, seed=0, marks=False):
     return str(path)
 
 
-# Characters that begin a Chinese word of two, and those that end one.
+# The first and the second characters of Chinese words.
 FIRSTS, SECONDS = "天地人山水", "上下左右中"
 
 
@@ -51,7 +51,7 @@ def words_of_two_characters(text):
 
 
 def write_chinese(folder, documents=20):
-    """Sentences of words of two characters, and a vocabulary of these characters; returns both files."""
+    """Writes sentences of two-character words, and a vocabulary of the characters; returns both paths."""
     rng = random.Random(3)
     words = [a + b for a in FIRSTS for b in SECONDS]
     lines = []
@@ -63,8 +63,8 @@ def write_chinese(folder, documents=20):
     return str(folder / "text.txt"), str(vocab)
 
 
-def preparation(folder, text, output="out.tfrecord", num_shards=0, corpus=None, **options):
-    """What to make of a text, in a folder that holds its vocabulary."""
+def preparation_config(folder, text, output="out.tfrecord", num_shards=0, corpus=None, **options):
+    """Returns the configuration for a text, in a folder that contains the vocabulary."""
     settings = {"max_seq_length": 24, "short_seq_prob": 0.1, "dupe_factor": 3, "random_seed": 7}
     rules = SegmentRules(**settings | {k: v for k, v in options.items() if k in settings})
     policy = MaskingPolicy(**{k: v for k, v in options.items() if k in MaskingPolicy.__dataclass_fields__})
@@ -77,30 +77,30 @@ def preparation(folder, text, output="out.tfrecord", num_shards=0, corpus=None, 
         bool(segmenter),
     )
     vocab = str(folder / "vocab.txt")
-    outputs = OutputSet(
+    shards = ShardSet(
         output_paths(str(folder / output), num_shards),
         examples.features,
         vocabulary_hash(vocab),
         {"rules": repr(rules), "policy": repr(policy)},
     )
-    return Preparation(
-        find_input_files(str(text)),
-        corpus or CorpusOptions(),
-        TokenizerOptions(vocab, True, segmenter),
-        rules,
-        examples,
-        outputs,
+    return PreparationConfig(
+        inputs=find_input_files(str(text)),
+        corpus=corpus or CorpusOptions(),
+        tokenizer=TokenizerOptions(vocab, True, segmenter),
+        rules=rules,
+        examples=examples,
+        shards=shards,
     )
 
 
 def make(folder, text, num_workers=1, work_dir="work", **options):
     """Prepares a text; returns the paths of the shards and the counts."""
-    made = preparation(folder, text, **options)
-    return made.outputs.paths, prepare(made, Resources(str(folder / work_dir), num_workers, 400 * num_workers))
+    config = preparation_config(folder, text, **options)
+    return config.shards.paths, prepare(config, Resources(str(folder / work_dir), num_workers, 400 * num_workers))
 
 
 def records(path):
-    """The serialised records of a TFRecord file."""
+    """Yields the serialized records of a TFRecord file."""
     data = open(path, "rb").read()  # noqa: SIM115
     position = 0
     while position < len(data):
@@ -110,7 +110,7 @@ def records(path):
 
 
 def features(record):
-    """A record as a dict of lists."""
+    """Returns a record as a dict of lists."""
     import tensorflow as tf
 
     entries = tf.train.Example.FromString(record).features.feature

@@ -15,7 +15,7 @@ def folder(tmp_path_factory):
 
 
 def statistics(text):
-    """The lines of the table."""
+    """Returns the rows of the table."""
     lines = text[text.index("statistics") :].splitlines()[2:]
     return {name: value.split() for name, value in (line.strip().split("  ", 1) for line in lines)}
 

@@ -15,7 +15,7 @@ PARIS = "\ufeffParis, the capital of FRANCE, lies on the Seine.  Its mayor is An
 
 
 def entry(question_id, question, value, aliases, *pages):
-    """A question in the layout of qa/wikipedia-train.json."""
+    """Returns a question in the layout of qa/wikipedia-train.json."""
     return {
         "Answer": {"Aliases": aliases, "NormalizedAliases": [], "NormalizedValue": value.lower(), "Value": value},
         "EntityPages": [{"DocSource": "TagMe", "Filename": page, "Title": page[:-4]} for page in pages],
@@ -83,7 +83,7 @@ def test_only_the_beginning_counts(triviaqa):
     assert questions_in(output)["tc_2--Paris.txt"][0] == "\ufeffParis, the capital of FRANCE,"
     with pytest.raises(InputError, match=r"no document of .* begins with an answer"):
         triviaqa_to_squad.convert(*inputs, output, max_num_tokens=5)
-    assert "tc_2--Paris.txt" in questions_in(output)  # a run that fails leaves the file as it was
+    assert "tc_2--Paris.txt" in questions_in(output)  # a failed run doesn't change the file
 
 
 def test_paragraphs_end_with_their_last_token():
@@ -121,7 +121,7 @@ def test_other_layouts_are_refused(triviaqa, change, message):
 
 def test_bad_input_is_named(triviaqa, write):
     *inputs, output = triviaqa([ENTRIES[0], ENTRIES[0]])
-    with pytest.raises(InputError, match="question 'tc_1' stands twice"):
+    with pytest.raises(InputError, match="question 'tc_1' occurs twice"):
         triviaqa_to_squad.convert(*inputs, output)
     *inputs, output = triviaqa([entry("tc_9", "?", "x", [], "Missing.txt")])
     with pytest.raises(InputError, match=r"no document .*Missing.txt, which question 'tc_9'"):

@@ -31,7 +31,7 @@ def pretrained(tmp_path_factory):
     config = tiny_config(vocab_size=len(pieces))
     (folder / "bert_config.json").write_text(config.to_json_string())
     keras.utils.set_random_seed(1)
-    weights = {variable.path: variable.numpy() for variable in BertEncoder(config).variables}
+    weights = {variable.path: variable.numpy() for variable in BertEncoder(config).weights}
     checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), weights)
     return str(folder)
 
@@ -208,3 +208,25 @@ def test_settings_that_fit_nothing_are_refused(pretrained):
         bert_tf.Encoder.from_pretrained(pretrained).encode(["a"], pooling="sum")
     with pytest.raises(AttributeError, match="no attribute 'Klassifier'"):
         _ = bert_tf.Klassifier
+
+
+def test_questions(pretrained, tmp_path):
+    contexts = ["a fine day here", "poor words a day", "here fine words", "a poor day words"] * 6
+    questions = [("fine words" if "fine" in context else "poor words", context) for context in contexts]
+    answers = ["fine" if "fine" in context else ("poor", context.index("poor")) for context in contexts]
+    options = {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4, "max_answer_length": 3}
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, output_dir=str(tmp_path / "run"), **options)
+    with pytest.raises(InputError, match="no trained model yet"):
+        answerer.predict(questions)
+    answerer.fit(questions, answers, **{name: value for name, value in LEARN.items() if name != "evaluate_every"})
+    assert answerer.predict(questions[:4]) == ["fine", "poor", "fine", "poor"]
+    assert answerer.evaluate(questions, answers)["exact_match"] == 100.0
+    best = answerer.predict_n_best(questions[:2])
+    assert [entries[0]["text"] for entries in best] == ["fine", "poor"]
+    assert sum(entry["probability"] for entry in best[0]) == pytest.approx(1)
+    answerer.save(str(tmp_path / "saved"))
+    assert bert_tf.QuestionAnswerer.load(str(tmp_path / "saved")).predict_n_best(questions[:2]) == best
+    with pytest.raises(InputError, match=r"the answer 'gone' of example 0 is not at character -1"):
+        answerer.fit(questions[:1], ["gone"])
+    with pytest.raises(InputError, match="a pair \\(question, context\\) is expected"):
+        answerer.predict(["a question"])

@@ -223,7 +223,7 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
     run = run_of(tmp_path / "out", write)
     pretrained = BertEncoder(run.config)
     checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
-    saver.write_checkpoint(checkpoint, checkpoints.named_variables(pretrained.variables))
+    saver.write_checkpoint(checkpoint, checkpoints.named_variables(pretrained.weights))
     write("pretrained/run.json", '{"resume_settings": {"objective": "ltr"}}')
     run.init_checkpoint = checkpoint
     workflow.carry_out(run, WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)]))
@@ -239,7 +239,7 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     run = run_of(out, write)
     run.asked_bilstm = BiLstmConfig(1, 3)
     checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
-    encoder = checkpoints.named_variables(BertEncoder(run.config).variables)
+    encoder = checkpoints.named_variables(BertEncoder(run.config).weights)
     saver.write_checkpoint(checkpoint, encoder)
     run.init_checkpoint = checkpoint
     workflow_config = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])

@@ -20,7 +20,7 @@ def random_encoder(**options):
     """An encoder with random biases and scales, so that a missing one changes the result."""
     encoder = BertEncoder(dataclasses.replace(tiny_config(), **options.pop("config", {})), **options)
     rng = np.random.default_rng(0)
-    for variable in encoder.variables:
+    for variable in encoder.weights:
         variable.assign(variable.numpy() + rng.normal(0, 0.3, variable.shape))
     return encoder
 

@@ -14,7 +14,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import FrozenEncoder
-from bert_tf.fill_mask import MaskFiller
+from bert_tf.fill_mask import FillMask
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.model.bilstm import BiLstmConfig
@@ -251,7 +251,7 @@ def fine_tuned_tagger(tokenizer, bilstm):
 def feature_tagger(tokenizer, folder, combination):
     encoder = tiny_model(BertEncoder, tokenizer)
     checkpoint = str(folder / "bert_model.ckpt")
-    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.weights))
     frozen = FrozenEncoder(encoder.config, checkpoint, "-1,embeddings", "--feature_layers")
     model = tiny_model(FeatureTagger, tokenizer, 2, 5, BILSTM, combination=combination)
     if combination == "weighted_sum":
@@ -314,7 +314,7 @@ def test_a_pre_trained_model(tokenizer, tmp_path):
     saver.write_checkpoint(str(tmp_path / "model.ckpt"), checkpoints.named_variables(model.variables))
     (tmp_path / "bert_config.json").write_text(model.encoder.config.to_json_string())
     files.copy(tokenizer.vocab_file, str(tmp_path / "vocab.txt"))
-    filler = MaskFiller(str(tmp_path / "model.ckpt"), do_lower_case=True)
+    filler = FillMask(str(tmp_path / "model.ckpt"), do_lower_case=True)
     for i in (0, 2):
         for j, guesses in enumerate(filler(texts[i], 5)):
             assert [name.decode() for name in found["guesses"][i, j].numpy()] == [guess.token for guess in guesses]

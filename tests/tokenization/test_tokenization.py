@@ -39,7 +39,7 @@ def test_offsets_point_at_the_text_of_each_piece(inputs, casing):
             assert 0 <= start < end <= len(text)
             covered = "".join(tokenizer.basic_tokenizer.tokenize(text[start:end]))
             if piece != "[UNK]":
-                # Sigma's lower case depends on what stands beside it; a Hangul syllable can be several pieces.
+                # The lower case of sigma depends on its neighbours; a Hangul syllable can be several pieces.
                 bare = piece.removeprefix("##").replace("ς", "σ")
                 assert bare in covered.replace("ς", "σ") or piece in covered
         assert [s for s, _ in spans] == sorted(s for s, _ in spans)
@@ -52,10 +52,7 @@ def test_offsets_of_changed_characters(write):
         ["c", "##e", "##a", "e", "?"],
         [(0, 1), (1, 3), (3, 4), (6, 7), (7, 8)],
     )
-    assert tokenizer.tokenize_with_offsets("a\x00b İz") == (
-        ["a", "##b", "i", "##z"],
-        [(0, 1), (2, 3), (4, 5), (5, 6)],
-    )
+    assert tokenizer.tokenize_with_offsets("a\x00b İz") == (["a", "##b", "i", "##z"], [(0, 1), (2, 3), (4, 5), (5, 6)])
     assert tokenizer.tokenize_with_offsets("a\u200db\u200d qq")[1] == [(0, 1), (2, 3), (5, 7)]
 
 
@@ -108,7 +105,7 @@ def test_casing_check_against_vocabulary(write):
     ("text", "message"),
     [
         (SPECIAL.replace("[SEP]\n", ""), r"has no \[SEP\]"),
-        (SPECIAL + "a\nb\na\n", "line 8: the piece 'a' stands on line 6"),
+        (SPECIAL + "a\nb\na\n", "line 8: the piece 'a' is already on line 6"),
         (SPECIAL + "a\n\nb\n", "line 7: the line is blank"),
         ("a\n" + SPECIAL, r"\[PAD\] on line 2"),
         (SPECIAL + "a\rb\n", "carriage return inside"),

@@ -1,16 +1,29 @@
-"""SQuAD 1.1 and 2.0: the release's names, and the functions that the program calls; each is explained where it is made.
+"""SQuAD 1.1 and 2.0: the release's names, and the functions of the program.
 
-The way of a question: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` -> answers
--> `evaluate`. The release's `convert_examples_to_features` and `write_predictions` go the same way window by window.
+From questions to scores: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` ->
+answers -> `evaluate`.
+
+    examples       questions and paragraphs from SQuAD files
+    rules          the rules of windows and answers that arrays and the served graph share
+    windows        questions and paragraphs -> windows, as arrays
+    decoding       logits -> ranked answers, as arrays
+    realignment    predicted pieces -> the text as written
+    predictions    the answers to a file's questions, and the files of answers
+    released       the release's functions and classes, as adapters of `windows` and `decoding`
+    served         windows and answers inside a TensorFlow graph, for the SavedModel
+    evaluation     scores, and the threshold for no answer
+    ensemble       several models as one
+    answerer       the loaded model or models that answer
+    task           the task of the fine-tuning loop
+    run            the steps of run_squad.py
 """
 
-from bert_tf.tasks.squad.decoding import check_decoding, decode
-from bert_tf.tasks.squad.ensemble import average_distributions, merge_n_best, read_n_best
+from bert_tf.tasks.squad.decoding import decode
+from bert_tf.tasks.squad.ensemble import average_distributions, merge_n_best
 from bert_tf.tasks.squad.evaluation import (
     evaluate,
     evaluate_v1,
     evaluate_v2,
-    read_answers,
     read_null_threshold,
     tune_null_threshold,
     write_null_threshold,
@@ -23,15 +36,16 @@ from bert_tf.tasks.squad.examples import (
     read_squad,
     read_squad_examples,
 )
-from bert_tf.tasks.squad.predictions import SquadPredictions, report_differences
+from bert_tf.tasks.squad.predictions import SquadPredictions, read_answers, read_n_best, report_differences
 from bert_tf.tasks.squad.realignment import get_final_text
-from bert_tf.tasks.squad.released_decoding import RawResult, write_predictions
-from bert_tf.tasks.squad.released_features import (
+from bert_tf.tasks.squad.released import (
     FeatureWriter,
     InputFeatures,
-    check_window_lengths,
+    RawResult,
     convert_examples_to_features,
+    write_predictions,
 )
+from bert_tf.tasks.squad.rules import check_decoding, check_window_lengths
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Answers from one model or from several, with the threshold for no answer that was tuned for them."""
+"""Answers from one model or from several, with the threshold for no answer that was tuned for these models."""
 
 import dataclasses
 import hashlib
@@ -27,18 +27,19 @@ ENSEMBLE_METHODS = ("distributions", "nbest")
 
 
 @dataclasses.dataclass(frozen=True)
-class AnswerPlan:
-    """With what questions are answered.
+class AnswerConfig:
+    """The models that answer, and their settings.
 
     Attributes:
-      batch_size: windows that are predicted together, on each device.
+      batch_size: windows in a prediction batch, on each device.
       null_score_diff_threshold: odds above it mean that there is no answer; None for the tuned one, or else 0.
-      tune_null_threshold: whether the threshold of the best F1 is stored; None to do so where none is stored.
-      ensemble_dirs: folders of finished runs that answer together, in place of the run's own model.
-      ensemble_method: "distributions" are averaged before decoding, or "nbest" lists, made before, are merged.
+      tune_null_threshold: whether the threshold of the best F1 is stored; None to store it if none is stored yet.
+      ensemble_dirs: folders of finished runs that answer together, instead of the run's own model.
+      ensemble_method: "distributions" to average the models' distributions before decoding, "nbest" to merge the n-best
+        lists that the runs have written.
 
     Raises:
-      InputError: if there is no such method, or no folder whose lists it could merge.
+      InputError: if there is no such method, or no folder with lists to merge.
     """
 
     batch_size: int = 8
@@ -57,47 +58,47 @@ class AnswerPlan:
 
     @property
     def merges_lists(self) -> bool:
-        """Whether lists that were made before are merged, so that no model is needed."""
+        """Whether existing n-best lists are merged; then no model is needed."""
         return self.ensemble_method == "nbest"
 
 
 class Answerer:
-    """Models that are loaded, and answer questions together.
+    """Loaded models that answer questions together.
 
-    Several models' distributions over a window's tokens are averaged, as in the paper's ensembles (section 4.2).
+    The distributions of several models over a window's tokens are averaged, as in the paper's ensembles (section 4.2).
 
     Args:
-      run: its task says how to read and decode; it has the model, unless the plan names an ensemble.
-      plan: with what.
+      run: has the task, and the model unless the configuration names an ensemble.
+      config: the models that answer, and their settings.
 
     Attributes:
-      model: which model answers, or which ones.
-      null_score_diff_threshold: which threshold for no answer is used.
+      model: a description of the models.
+      null_score_diff_threshold: the threshold for no answer.
 
     Raises:
-      InputError: if there is no such model, it doesn't go with the vocabulary, or only lists are to be merged.
+      InputError: if there is no such model, the vocabulary isn't the model's, or n-best lists are to be merged.
     """
 
-    def __init__(self, run: FinetuningRun, plan: AnswerPlan) -> None:
-        if plan.merges_lists:
+    def __init__(self, run: FinetuningRun, config: AnswerConfig) -> None:
+        if config.merges_lists:
             raise InputError(
-                "--ensemble_method=nbest merges lists made before, so it can't answer what is typed. "
+                "--ensemble_method=nbest merges lists that exist already, so it can't answer what is typed. "
                 "Use --ensemble_method=distributions with --interactive."
             )
         self.run = run
-        self.batch_size = plan.batch_size
-        if plan.ensemble_dirs and run.pad_to_max_seq_length:
-            raise InputError("--pad_to_max_seq_length doesn't go with --ensemble_dirs, whose means leave out padding.")
-        self._members = [_member(run, folder) for folder in plan.ensemble_dirs] or [run]
-        folders = list(plan.ensemble_dirs) or [model_folder(run)]
+        self.batch_size = config.batch_size
+        if config.ensemble_dirs and run.pad_to_max_seq_length:
+            raise InputError("--pad_to_max_seq_length can't be used with --ensemble_dirs: ensembles ignore padding.")
+        self._members = [_member(run, folder) for folder in config.ensemble_dirs] or [run]
+        folders = list(config.ensemble_dirs) or [model_folder(run)]
         for folder in folders:
             check_same_tokenizer(folder, run.tokenizer)
         self.model = " and ".join(map(_restore, self._members))
-        beside_the_model = [run.training_config.output_dir] + ([] if plan.ensemble_dirs else folders)
-        self.null_score_diff_threshold = choose_null_threshold(plan, beside_the_model, self.model)
+        beside_the_model = [run.training_config.output_dir] + ([] if config.ensemble_dirs else folders)
+        self.null_score_diff_threshold = choose_null_threshold(config, beside_the_model, self.model)
 
     def outputs(self, windows: SquadWindows, shown: bool = True) -> ModelOutputs:
-        """`start_logits` and `end_logits` [W, T] of windows; an ensemble's are logarithms of mean probabilities."""
+        """`start_logits` and `end_logits` [W, T]; those of an ensemble are logarithms of mean probabilities."""
         if not len(windows):
             return dict.fromkeys(("start_logits", "end_logits"), np.zeros([0, 1], np.float32))
         each = [member.predict(windows, self.batch_size, shown=shown) for member in self._members]
@@ -106,33 +107,44 @@ class Answerer:
         return {name: average_distributions([one[name] for one in each], windows.lengths) for name in each[0]}
 
     def answer(
-        self, examples: Sequence[SquadExample], windows: SquadWindows, outputs: ModelOutputs
+        self,
+        examples: Sequence[SquadExample],
+        windows: SquadWindows,
+        outputs: ModelOutputs,
+        answer_text: str | None = None,
     ) -> SquadPredictions:
         """Answers questions; see `SquadTask.answer`."""
-        return self.run.task.answer(examples, windows, outputs, self.run.tokenizer, self.null_score_diff_threshold)
+        return self.run.task.answer(
+            examples,
+            windows,
+            outputs,
+            self.run.tokenizer,
+            null_score_diff_threshold=self.null_score_diff_threshold,
+            answer_text=answer_text,
+        )
 
 
 def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
-    """A run with the model of another folder, whose size may be another."""
+    """A run with the model of another folder, which may have another size."""
     config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--ensemble_dirs")
     training_config = dataclasses.replace(run.training_config, output_dir=folder)
     return run.with_model(config, training_config, init_checkpoint=None, bilstm=None)
 
 
 def _restore(run: FinetuningRun) -> str:
-    """Loads a run's model, and says which one it is."""
+    """Loads a run's model and describes it."""
     step = run.restore()
     return describe_model(step, run.model)
 
 
 def describe_model(step: int, model: SpanModel) -> str:
-    """Which model it is: its step, and a few digits that change with its weights."""
+    """A description of a model: its step, and a few digits that change with its weights."""
     digest = hashlib.sha256(model.head.output_weights.numpy().tobytes()).hexdigest()
     return f"step {step} ({digest[:8]})"
 
 
 def model_folder(run: FinetuningRun) -> str:
-    """Where the model lies that a run answers with: its own, or else that of `init_checkpoint`."""
+    """The folder of a run's model: the run's own, or else that of `init_checkpoint`."""
     output_dir, init_checkpoint = run.training_config.output_dir, run.init_checkpoint
     if saver.latest_checkpoint(output_dir) or not init_checkpoint:
         return output_dir
@@ -140,7 +152,7 @@ def model_folder(run: FinetuningRun) -> str:
 
 
 def check_same_tokenizer(folder: str, tokenizer: FullTokenizer) -> None:
-    """Raises an InputError if a folder's run was trained with another vocabulary, or in another casing."""
+    """Raises an InputError if a folder's run was trained with another vocabulary or another `do_lower_case`."""
     if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
         return
     trained = run_directory.read(folder)["resume_settings"]
@@ -149,14 +161,14 @@ def check_same_tokenizer(folder: str, tokenizer: FullTokenizer) -> None:
         if trained.get(name, now[name]) != now[name]:
             raise InputError(
                 f"{flag}: the run in {folder} was trained with another one ({name} {trained[name]!r}, and here "
-                f"{now[name]!r}). Use the vocab.txt that lies in that folder, and its casing."
+                f"{now[name]!r}). Use the vocab.txt in that folder, and the same --do_lower_case."
             )
 
 
-def choose_null_threshold(plan: AnswerPlan, folders: Sequence[str], model: str) -> float:
-    """The threshold that was asked for, or that was tuned for a model and lies in one of the folders, or else 0."""
-    if plan.null_score_diff_threshold is not None:
-        return plan.null_score_diff_threshold
+def choose_null_threshold(config: AnswerConfig, folders: Sequence[str], model: str) -> float:
+    """The threshold in the configuration, or else the one tuned for this model in one of the folders, or else 0."""
+    if config.null_score_diff_threshold is not None:
+        return config.null_score_diff_threshold
     for folder in folders:
         path = os.path.join(folder, NULL_THRESHOLD_FILE)
         if not files.exists(path):

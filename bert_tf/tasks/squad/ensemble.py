@@ -1,6 +1,6 @@
-"""Several fine-tuned runs as one system: their distributions averaged before decoding, or their n-best lists merged.
+"""Several fine-tuned runs as one system: averages their distributions before decoding, or merges their n-best lists.
 
-The paper's best SQuAD systems are ensembles of seven runs from different pre-training checkpoints and fine-tuning seeds
+The paper's best SQuAD systems are ensembles of seven runs with different pre-training checkpoints and fine-tuning seeds
 (Table 2).
 """
 
@@ -10,23 +10,19 @@ from typing import Any
 import numpy as np
 from scipy.special import log_softmax
 
-from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.squad.predictions import SquadPredictions, threshold_answer
 
-_ENTRY_KEYS = ("text", "probability", "start_logit", "end_logit")
-
 
 def average_distributions(logits: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    """The logarithm of the runs' mean probability of each position, to be decoded like logits.
+    """The logarithm of the runs' mean probability of each position; it is decoded like logits.
 
     Args:
       logits: for each run [W, T], start or end logits of the same windows.
-      lengths: [W] tokens of each window; what stands behind them doesn't count.
+      lengths: [W] tokens of each window; the logits of padding are ignored.
 
     Returns:
-      [W, T] float64, minus infinity behind a window's end. As every run's probabilities of a window add up to 1, so do
-      their means.
+      [W, T] float64, minus infinity for padding. The mean probabilities of a window add up to 1.
 
     Raises:
       ValueError: if there is no run, or their shapes differ.
@@ -41,39 +37,6 @@ def average_distributions(logits: Sequence[np.ndarray], lengths: np.ndarray) -> 
     return total - np.log(len(logits))
 
 
-def read_n_best(path: str) -> dict[str, list[dict[str, Any]]]:
-    """An `nbest_predictions.json`.
-
-    Raises:
-      InputError: if it is none.
-    """
-    n_best = files.read_json(path, "n-best lists")
-    if not isinstance(n_best, dict):
-        raise InputError(f"n-best lists: {path} holds no JSON object of question ids and lists.")
-    for qas_id, entries in n_best.items():
-        if not isinstance(entries, list) or not entries or not all(_is_entry(entry) for entry in entries):
-            raise InputError(
-                f"n-best lists: {path}, question {qas_id!r}: expected a list of entries with {', '.join(_ENTRY_KEYS)}."
-            )
-    return n_best
-
-
-def _is_entry(entry: object) -> bool:
-    return isinstance(entry, dict) and all(key in entry for key in _ENTRY_KEYS)
-
-
-def read_null_odds(path: str) -> dict[str, float]:
-    """A `null_odds.json`.
-
-    Raises:
-      InputError: if it is none.
-    """
-    odds = files.read_json(path, "null odds")
-    if not isinstance(odds, dict) or not all(isinstance(value, int | float) for value in odds.values()):
-        raise InputError(f"null odds: {path} holds no JSON object of question ids and numbers.")
-    return odds
-
-
 def merge_n_best(
     n_best_of_runs: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]],
     n_best_size: int = 20,
@@ -82,13 +45,13 @@ def merge_n_best(
 ) -> SquadPredictions:
     """Ranks the answers in several runs' n-best lists by their mean probability.
 
-    An answer that a run doesn't list has probability 0 there; of equal answers the one that is listed first wins. An
-    entry's logits are their means over the runs that list it.
+    A run that doesn't list an answer gives it probability 0. Of equally probable answers the one that is listed first
+    wins. An entry's logits are the means over the runs that list it.
 
     Args:
       n_best_of_runs: for each run, id -> entries, as in `nbest_predictions.json`.
       n_best_size: how many answers are kept.
-      null_odds_of_runs: for each run, id -> odds, as in `null_odds.json`; their mean counts. For 2.0 only.
+      null_odds_of_runs: for each run, id -> odds, as in `null_odds.json`; the mean is used. For 2.0 only.
       null_score_diff_threshold: odds above it mean that there is no answer.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Exact match and F1 of answers by the official evaluators, and the threshold for no answer: tuned, stored, read back.
+"""Exact match and F1 of answers, by the official evaluators; the threshold for no answer is tuned, stored and read.
 
-All scores are percentages. The names are those of the official scripts; the evaluators are tf-models-official's copies.
+All scores are percentages, named as in the official scripts. The evaluators are tf-models-official's copies.
 """
 
 import math
@@ -13,7 +13,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks.squad.examples import paragraphs, question_name
 from bert_tf.tasks.squad.predictions import SquadPredictions
 
-# What a run's folder keeps the tuned threshold in.
+# The file with the tuned threshold in a run's folder.
 NULL_THRESHOLD_FILE = "null_threshold.json"
 THRESHOLD_KEY = "null_score_diff_threshold"
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
@@ -22,7 +22,7 @@ Articles = Sequence[Mapping[str, Any]]
 
 
 def has_answers(articles: Articles) -> bool:
-    """Whether the right answer to any question is given, so that the file can be evaluated."""
+    """Whether the file has the right answer to any question, and can therefore be evaluated."""
     return any(
         question.get("answers") or question.get("is_impossible")
         for _, questions in paragraphs(articles)
@@ -46,7 +46,8 @@ def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_n
     Args:
       articles: the file's "data".
       predictions: the answers.
-      version_2_with_negative: whether no answer is an answer; the best thresholds' scores are then added.
+      version_2_with_negative: whether a question may have no answer; if so, the scores of the best thresholds are
+        added.
 
     Raises:
       InputError: if a question's right answers aren't known, or none was answered (2.0).
@@ -78,17 +79,17 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
 def evaluate_v2(
     articles: Articles, answers: Mapping[str, str], null_odds: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """SQuAD 2.0's scores; questions without an entry are left out, and so are entries for other questions.
+    """SQuAD 2.0's scores; questions without an entry are left out, and entries for other questions too.
 
     Args:
       articles: the file's "data".
       answers: id -> answer, "" for none.
-      null_odds: id -> the higher, the less likely there is an answer.
+      null_odds: id -> a number that is higher where an answer is less likely.
 
     Returns:
       `exact`, `f1`, `total`, and the same for questions with and without an answer (`HasAns_`, `NoAns_`). With
-      `null_odds`, as in the official script: these scores with odds above 1 taken as no answer, the best that any
-      threshold gives (`best_exact`, `best_f1` and `_thresh`), and average precisions (`pr_exact_ap`...).
+      `null_odds`, as in the official script, these scores take odds above 1 as no answer; the best scores of all
+      thresholds (`best_exact`, `best_f1` and `_thresh`) and average precisions (`pr_exact_ap`...) are added.
 
     Raises:
       InputError: if a question's answers aren't known, none has an entry, or an answered one has no odds.
@@ -111,9 +112,9 @@ def evaluate_v2(
 def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> dict[str, float]:
     """The thresholds that give the best scores, `best_exact_thresh` and `best_f1_thresh`, and these scores.
 
-    The best answers other than none are judged. The release's recipe judges those that the default threshold has left,
-    so it can't find that a higher one is better. Where it is best never to answer, the official script reports 0; here
-    the threshold is one that has this effect.
+    Every question is judged by its best answer that isn't empty. The release judges the answers that remain after the
+    default threshold, so it can't find that a higher threshold is better. If it is best never to answer, the official
+    script reports 0; here the threshold is one that has this effect.
 
     Args:
       articles: the file's "data".
@@ -135,44 +136,29 @@ def write_null_threshold(path: str, results: Mapping[str, float], model: str) ->
     Args:
       path: the JSON file, beside the model.
       results: see `tune_null_threshold`.
-      model: which one it was tuned for; after more training it is another.
+      model: the description of the model for which it was tuned; more training changes it.
     """
     values = {THRESHOLD_KEY: results["best_f1_thresh"], "best_f1": results["best_f1"], "model": model}
     files.write_json(path, values)
 
 
 def read_null_threshold(path: str) -> tuple[float, str]:
-    """The stored threshold, and the model it was tuned for.
+    """The stored threshold, and the description of the model for which it was tuned.
 
     Raises:
-      InputError: if the file is missing, or isn't one that `write_null_threshold` wrote.
+      InputError: if the file is missing, or has another content than `write_null_threshold` writes.
     """
     values = files.read_json(path, "the tuned threshold")
     threshold = values.get(THRESHOLD_KEY) if isinstance(values, dict) else None
     if isinstance(threshold, bool) or not isinstance(threshold, int | float):
         raise InputError(
-            f"{path} has no number {THRESHOLD_KEY!r}. Evaluate the model anew, or set --{THRESHOLD_KEY} yourself."
+            f"{path} has no number {THRESHOLD_KEY!r}. Evaluate the model again, or set --{THRESHOLD_KEY} yourself."
         )
     return float(threshold), str(values.get("model", ""))
 
 
-def read_answers(path: str) -> dict[str, str]:
-    """A `predictions.json`, of any system.
-
-    Raises:
-      InputError: if it isn't a JSON object of strings.
-    """
-    answers = files.read_json(path, "predictions")
-    if not isinstance(answers, dict):
-        raise InputError(f"predictions: {path} holds no JSON object of question ids and answers.")
-    for qas_id, text in answers.items():
-        if not isinstance(text, str):
-            raise InputError(f"predictions: {path}, question {qas_id!r}: the answer is {text!r}, not a string.")
-    return answers
-
-
 def _questions(articles: Articles) -> dict[str, list[str]]:
-    """The right answers to each question, whose shape is checked."""
+    """The right answers to each question; checks their format."""
     found = {}
     for _, questions in paragraphs(articles):
         for question in questions:

@@ -1,7 +1,7 @@
-"""SQuAD files, 1.1 and 2.0: the questions as the release reads them, and what is wrong with those it can't use.
+"""Reads SQuAD files, 1.1 and 2.0, as the release does, and reports the questions that can't be used.
 
 A file is `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", "answer_start"}],
-"is_impossible"}]}]}]}`; `is_impossible` only in 2.0, and `answers` may be absent where they are to be predicted.
+"is_impossible"}]}]}]}`. Only 2.0 has `is_impossible`, and a file to be predicted need not have `answers`.
 """
 
 import dataclasses
@@ -16,15 +16,15 @@ from bert_tf.runtime.files import InputError
 
 ANSWER_TEXTS = ("release", "offsets")
 
-# What the release takes for white space in a context. It doesn't know the no-break space and the ideographic space.
+# The release's white space in a context; the no-break space and the ideographic space don't belong to it.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
-# How many ids a message names.
+# The number of ids that a message names.
 _NAMED_IDS = 10
 
 
 @dataclasses.dataclass
 class SquadExample:
-    """A question, its paragraph, and where training needs it the answer.
+    """A question, its paragraph, and for training the answer.
 
     Attributes:
       qas_id: the question's id.
@@ -33,8 +33,8 @@ class SquadExample:
       orig_answer_text: the answer; "" if there is none, None when predicting.
       start_position: index of the answer's first word; -1 if there is none, None when predicting.
       end_position: index of its last word.
-      is_impossible: whether the paragraph doesn't hold the answer (2.0; False when predicting).
-      context: the paragraph as it stands in the file; None if only its words are known.
+      is_impossible: whether the paragraph doesn't have the answer (2.0; False when predicting).
+      context: the paragraph as written in the file; None if only its words are known.
       answer_offset: the answer's first character in `context`; None where there is no answer.
     """
 
@@ -51,14 +51,14 @@ class SquadExample:
 
 @dataclasses.dataclass
 class SquadData:
-    """What a file held.
+    """The content of a file.
 
     Attributes:
       examples: the questions that can be used, in order.
-      articles: the file's "data" as it stands, which is what the evaluators read.
-      dropped: id -> reason, of the training questions whose answer isn't where the file says.
+      articles: the file's unchanged "data", for the evaluators.
+      dropped: id -> reason, of the training questions with an answer that isn't at the place given in the file.
       recovered: ids that are used although the release would drop them (character offsets only).
-      realigned: ids whose answer was found at another place than the file says.
+      realigned: ids with an answer that was found at another place than the file gives.
       blank: ids without a question or without a context; they are used.
     """
 
@@ -70,14 +70,14 @@ class SquadData:
     blank: list[str] = dataclasses.field(default_factory=list)
 
     def report(self) -> list[str]:
-        """Lines that count and name every question that isn't used as it stands."""
+        """Lines that count and name the questions that are dropped or corrected."""
         by_reason: dict[str, list[str]] = {}
         for qas_id, reason in self.dropped.items():
             by_reason.setdefault(reason, []).append(qas_id)
         groups = [(f"dropped, because {reason}", ids) for reason, ids in by_reason.items()]
         groups += [
             ("used, though the release drops them (white space in the answer)", self.recovered),
-            ("used with the answer's offset mended", self.realigned),
+            ("used with a corrected answer offset", self.realigned),
             ("used, though the question or the context is blank", self.blank),
         ]
         total = len(self.examples) + len(self.dropped)
@@ -85,7 +85,7 @@ class SquadData:
 
 
 def check_answer_text(answer_text: str) -> None:
-    """Raises an InputError if there is no such way to take an answer's text."""
+    """Raises an InputError for an unknown mode of taking an answer's text."""
     if answer_text not in ANSWER_TEXTS:
         raise InputError(f"--answer_text is {answer_text!r}, but {' or '.join(ANSWER_TEXTS)} is expected.")
 
@@ -97,12 +97,12 @@ def name_ids(ids: list[str]) -> str:
 
 
 def split_context(context: str) -> list[str]:
-    """The words that the release makes of a context."""
+    """A context's words, as the release splits it."""
     return _WORD.findall(context)
 
 
 def make_example(qas_id: str, question_text: str, context: str) -> SquadExample:
-    """A question to be answered that comes from no file."""
+    """A question to be answered, without a file."""
     return SquadExample(qas_id, question_text, split_context(context), context=context)
 
 
@@ -111,7 +111,7 @@ def read_squad_examples(
 ) -> list[SquadExample]:
     """Reads a file as the release does.
 
-    A training question is dropped (and named in the log) if the words at its answer's place don't hold the answer.
+    A training question is dropped (and named in the log) if the words at its answer's place don't include the answer.
 
     Args:
       input_file: the JSON file.
@@ -119,7 +119,7 @@ def read_squad_examples(
       version_2_with_negative: whether some questions may be marked as impossible.
 
     Raises:
-      InputError: see `read_squad`; but when predicting, as in the release, either version is read.
+      InputError: see `read_squad`; but as in the release, a file to be predicted may be of either version.
     """
     articles = load_articles(input_file, _file_flag(is_training))
     if is_training:
@@ -137,39 +137,39 @@ def read_squad(
     answer_text: str = "release",
     fix_answer_offsets: bool = False,
 ) -> SquadData:
-    """Reads a file and says what was done to which question.
+    """Reads a file, and keeps a record of the questions that are dropped or corrected.
 
     Args:
       input_file: the JSON file.
       is_training: whether the answers are read; each question must then have exactly one.
       version_2_with_negative: whether some questions may be marked as impossible.
-      answer_text: "release" keeps the training questions that the release keeps; "offsets" those whose answer stands
-        in the context, character by character, where the file says.
-      fix_answer_offsets: whether an answer that stands elsewhere is used at the nearest place.
+      answer_text: "release" keeps the same training questions as the release; "offsets" keeps those with an answer
+        that is in the context, character by character, at the place given in the file.
+      fix_answer_offsets: whether an answer at another place is used; if there are several places, the nearest one.
 
     Raises:
-      InputError: if the file isn't JSON of SQuAD's shape, is of the other version, or an id is a number or stands
-        twice, or a training question hasn't exactly one answer; or if no question can be used.
+      InputError: if the file isn't JSON in SQuAD's format, is of the other version, an id is a number or a duplicate, a
+        training question doesn't have exactly one answer, or no question can be used.
     """
     check_answer_text(answer_text)
     articles = load_articles(input_file, _file_flag(is_training))
     _check_versions(articles, version_2_with_negative, _file_flag(is_training))
     data = _read(articles, is_training, version_2_with_negative, answer_text, fix_answer_offsets)
     if not data.examples:
-        found = "\n".join(data.report()) or "The file holds no questions."
+        found = "\n".join(data.report()) or "The file has no questions."
         raise InputError(f"{_file_flag(is_training)}: {input_file} has no question that can be used. {found}")
     return data
 
 
 def load_articles(input_file: str, what: str) -> list[dict[str, Any]]:
-    """A file's "data", every paragraph and question of which has the right shape and an id of its own.
+    """A file's "data", after a check of its format and of the ids.
 
     Args:
       input_file: the JSON file.
-      what: how the user knows it, for example `--predict_file`.
+      what: its name in messages, for example `--predict_file`.
 
     Raises:
-      InputError: as `read_squad` for the file's shape and the ids.
+      InputError: as `read_squad` for the file's format and the ids.
     """
     whole = f"{what}: {input_file}"
     articles = _entry(files.read_json(input_file, what), "data", list, whole)
@@ -183,8 +183,8 @@ def load_articles(input_file: str, what: str) -> list[dict[str, Any]]:
                 _entry(question, "question", str, question_name(what, qas_id))
                 if qas_id in seen:
                     raise InputError(
-                        f"{question_name(what, qas_id)} stands twice in {input_file}. Answers are kept by id, so "
-                        "each question needs one of its own."
+                        f"{question_name(what, qas_id)} is in {input_file} twice. Answers are stored by id, so each "
+                        "question needs its own id."
                     )
                 seen.add(qas_id)
     return articles
@@ -198,7 +198,7 @@ def paragraphs(articles: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[
 
 
 def question_name(what: str, qas_id: str) -> str:
-    """How messages name a question."""
+    """A question's name in messages."""
     return f"{what}: question {qas_id!r}"
 
 
@@ -263,7 +263,7 @@ def _read(
 
 
 def _word_of_character(context: str) -> list[int]:
-    """For each character the word it is in; white space belongs to the word before it, and to -1 at the start."""
+    """For each character the index of its word; white space belongs to the word before it, at the start to -1."""
     words: list[int] = []
     count = 0
     for count, match in enumerate(_WORD.finditer(context), start=1):
@@ -274,7 +274,7 @@ def _word_of_character(context: str) -> list[int]:
 
 @dataclasses.dataclass
 class _AnswerReader:
-    """Puts the answers of training questions into their examples, and writes down what it drops."""
+    """Puts the answers of training questions into their examples, and records the dropped questions."""
 
     data: SquadData
     version_2_with_negative: bool
@@ -300,7 +300,7 @@ class _AnswerReader:
             raise InputError(f"{where}: the answer's text is empty. Mark questions without answers as impossible.")
         example.orig_answer_text = text
         offset = _entry(answers[0], "answer_start", int, f"{where}, its answer")
-        example.answer_offset = _mended_offset(example.context, text, offset) if self.fix_answer_offsets else offset
+        example.answer_offset = _nearest_offset(example.context, text, offset) if self.fix_answer_offsets else offset
         is_used = self._locate(example, word_of_character)
         if is_used and example.answer_offset != offset:
             self.data.realigned.append(example.qas_id)
@@ -316,29 +316,25 @@ class _AnswerReader:
             example.start_position = word_of_character[offset]
             example.end_position = word_of_character[offset + len(text) - 1]
         except IndexError:
-            self.data.dropped[example.qas_id] = "the answer's place lies outside the context"
+            self.data.dropped[example.qas_id] = "the answer's place is outside the context"
             return False
         words_found = " ".join(example.doc_tokens[example.start_position : example.end_position + 1])
         kept_by_release = " ".join(text.split()) in words_found
-        hint = "" if self.fix_answer_offsets else " (--fix_answer_offsets seeks it)"
+        hint = "" if self.fix_answer_offsets else " (--fix_answer_offsets searches for it)"
         if self.answer_text == "release":
             if not kept_by_release:
-                self.data.dropped[example.qas_id] = f"the words at the answer's place don't hold it{hint}"
+                self.data.dropped[example.qas_id] = f"the words at the answer's place don't include it{hint}"
             return kept_by_release
-        if not _stands_at(example.context, text, offset):
+        if offset < 0 or not example.context.startswith(text, offset):
             where = "in the context" if self.fix_answer_offsets else f"at its place{hint}"
-            self.data.dropped[example.qas_id] = f"the answer doesn't stand {where}"
+            self.data.dropped[example.qas_id] = f"the answer isn't {where}"
             return False
         if not kept_by_release:
             self.data.recovered.append(example.qas_id)
         return True
 
 
-def _stands_at(context: str, text: str, offset: int) -> bool:
-    return offset >= 0 and context.startswith(text, offset)
-
-
-def _mended_offset(context: str, text: str, offset: int) -> int:
-    """The place of `text` that is nearest to `offset`, of two the first; `offset` if it stands nowhere."""
+def _nearest_offset(context: str, text: str, offset: int) -> int:
+    """The place of `text` nearest to `offset`, the first of two equally near ones; `offset` if there is none."""
     places = [match.start() for match in re.finditer(f"(?={re.escape(text)})", context)]
     return min(places, key=lambda place: abs(place - offset), default=offset)

@@ -1,19 +1,22 @@
-"""From ranked candidates to a question's answer, and the three files that predictions are written to."""
+"""From ranked candidates to a question's answer; writes and reads the three files of predictions."""
 
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
 from bert_tf.tasks.squad.examples import name_ids
+from bert_tf.tasks.squad.rules import means_no_answer
 
-# The release's null score before any window is seen; so it stands for "no answer, whatever the threshold".
+# The release's null score before it sees a window; as odds it means that there is no answer, whatever the threshold.
 NO_WINDOW_SCORE = 1_000_000.0
-# The release's answer to a question of SQuAD 1.1 that has no candidate, as where the context has no tokens.
+# The release's answer to a question of SQuAD 1.1 without a candidate, for example if the context has no tokens.
 PLACEHOLDER = "empty"
+_ENTRY_KEYS = ("text", "probability", "start_logit", "end_logit")
 _SHOWN_DIFFERENCES = 10
 
 
@@ -33,8 +36,8 @@ class SquadPredictions:
       answers: `predictions.json`: the answer, "" for none.
       n_best: `nbest_predictions.json`: best first, each a text with its probability and its two logits.
       null_odds: `null_odds.json`: score of no answer minus score of the best answer; 2.0 only.
-      best_non_null: the answer if there has to be one; 2.0 only. Thresholds are tuned on these.
-      without_candidates: ids of the questions that no span of a text was a candidate for.
+      best_non_null: the best answer that isn't empty, or else ""; 2.0 only. Thresholds are tuned on these.
+      without_candidates: ids of the questions without a span of the text among the n best.
     """
 
     answers: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -53,13 +56,13 @@ class SquadPredictions:
     ) -> None:
         """Answers a question.
 
-        As in the release, the n-best list of 2.0 holds the null answer in any case, if need be as one entry more. Where
-        it holds nothing else, which crashes the release, the odds for no answer are `NO_WINDOW_SCORE`.
+        As in the release, the n-best list of 2.0 always has the null answer, if necessary as an additional entry. If
+        the list has no other answer, the release crashes; here the odds for no answer are `NO_WINDOW_SCORE`.
 
         Args:
           qas_id: the question's id.
-          ranked: texts of candidates with their two logits, best first, the null answer among them in 2.0; read only
-            as far as needed.
+          ranked: texts of candidates with their two logits, best first, including the null answer in 2.0; read only
+            as far as necessary.
           n_best_size: how many different texts are kept.
           null: the null answer, in 2.0.
           null_score_diff_threshold: odds above it mean that there is no answer.
@@ -99,7 +102,7 @@ class SquadPredictions:
         }
 
     def report(self) -> list[str]:
-        """Lines that count and name the questions that no span of a text was a candidate for."""
+        """Lines that count and name the questions without a span of the text among the n best."""
         ids, total = self.without_candidates, len(self.answers)
         answer = "no answer" if self.null_odds else f"the answer {PLACEHOLDER!r}"
         what = f"have no candidate among the n best, and get {answer}"
@@ -108,7 +111,7 @@ class SquadPredictions:
     def write(
         self, output_prediction_file: str, output_nbest_file: str, output_null_log_odds_file: str | None = None
     ) -> None:
-        """Writes the files, byte for byte as the release does; null odds only where a file is named for them."""
+        """Writes the same bytes as the release; null odds only if their file is named."""
         _write_text(output_prediction_file, json.dumps(self.answers, indent=4))
         _write_text(output_nbest_file, _n_best_json(self.n_best))
         if output_null_log_odds_file is not None:
@@ -117,7 +120,7 @@ class SquadPredictions:
 
 def threshold_answer(text: str, null_odds: float, null_score_diff_threshold: float) -> str:
     """The answer, or "" if the odds for none are above the threshold."""
-    return "" if null_odds > null_score_diff_threshold else text
+    return "" if means_no_answer(null_odds, null_score_diff_threshold) else text
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
@@ -129,12 +132,12 @@ def softmax(scores: Sequence[float]) -> list[float]:
 
 
 def _n_best_json(n_best: Mapping[str, list[dict[str, str | float]]]) -> str:
-    """`json.dumps(n_best, indent=4)`, which with an indent is written in Python and takes several times as long."""
+    """`json.dumps(n_best, indent=4)`, several times faster: with an indent, Python doesn't use its C encoder."""
     if not n_best:
         return "{}"
     questions = []
     for qas_id, entries in n_best.items():
-        logit = _Shown()  # the logits of a question recur in its list, and showing them takes most of the time
+        logit = _Shown()  # the same logits occur in several entries, and `repr` takes most of the time
         shown = [
             f'        {{\n            "text": {encode_basestring_ascii(entry["text"])},\n'
             f'            "probability": {entry["probability"]!r},\n'
@@ -147,7 +150,7 @@ def _n_best_json(n_best: Mapping[str, list[dict[str, str | float]]]) -> str:
 
 
 class _Shown(dict):
-    """Numbers as JSON shows them; each is worked out once."""
+    """Numbers as JSON shows them; each is formatted once."""
 
     def __missing__(self, number: float) -> str:
         shown = repr(number)
@@ -162,10 +165,52 @@ def _write_text(path: str, text: str) -> None:
 
 
 def report_differences(release: Mapping[str, str], offsets: Mapping[str, str]) -> list[str]:
-    """Lines that say how often the two ways to take an answer's text differ, and show a few cases."""
+    """Lines that count the answers with different texts in the two modes, and show a few of them."""
     differing = [(qas_id, text, offsets[qas_id]) for qas_id, text in release.items() if text != offsets[qas_id]]
     share = len(differing) / max(1, len(release))
     lines = [
         f"{len(differing)} of {len(release)} answers ({share:.1%}) differ between --answer_text=release and offsets"
     ]
     return lines + [f"  {qas_id}: {text!r} / {exact!r}" for qas_id, text, exact in differing[:_SHOWN_DIFFERENCES]]
+
+
+def read_answers(path: str) -> dict[str, str]:
+    """Reads a `predictions.json`, which may come from any system.
+
+    Raises:
+      InputError: if it isn't a JSON object of strings.
+    """
+    return _read_by_question(path, "predictions", "a string", lambda text: isinstance(text, str))
+
+
+def read_n_best(path: str) -> dict[str, list[dict[str, Any]]]:
+    """Reads an `nbest_predictions.json`.
+
+    Raises:
+      InputError: if it isn't a JSON object of lists of answers.
+    """
+
+    def is_list(entries: Any) -> bool:
+        of_objects = isinstance(entries, list) and entries and all(isinstance(entry, dict) for entry in entries)
+        return of_objects and all(key in entry for entry in entries for key in _ENTRY_KEYS)
+
+    return _read_by_question(path, "n-best lists", f"a list of entries with {', '.join(_ENTRY_KEYS)}", is_list)
+
+
+def read_null_odds(path: str) -> dict[str, float]:
+    """Reads a `null_odds.json`.
+
+    Raises:
+      InputError: if it isn't a JSON object of numbers.
+    """
+    return _read_by_question(path, "null odds", "a number", lambda odds: isinstance(odds, int | float))
+
+
+def _read_by_question(path: str, what: str, expected: str, is_expected: Callable[[Any], bool]) -> dict[str, Any]:
+    values = files.read_json(path, what)
+    if not isinstance(values, dict):
+        raise InputError(f"{what}: {path} has no JSON object, but an object with question ids is expected.")
+    for qas_id, value in values.items():
+        if not is_expected(value):
+            raise InputError(f"{what}: {path}, question {qas_id!r}: {value!r} was found, but {expected} is expected.")
+    return values

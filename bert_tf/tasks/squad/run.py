@@ -1,21 +1,21 @@
-"""A SQuAD run: train on each file in turn, answer a file, evaluate, and keep what was tuned.
+"""The steps of a SQuAD run: train on each file in turn, answer a file or typed questions, evaluate.
 
-What a finished run's folder holds is said in `run_squad.py`.
+`run_squad.py` lists the files in a finished run's folder.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bert_tf.checkpoints import saver
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.runtime import files
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
-from bert_tf.tasks.squad.answerer import Answerer, AnswerPlan, choose_null_threshold
-from bert_tf.tasks.squad.ensemble import merge_n_best, read_n_best, read_null_odds
+from bert_tf.runtime.program import say, typed_lines
+from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer, choose_null_threshold
+from bert_tf.tasks.squad.ensemble import merge_n_best
 from bert_tf.tasks.squad.evaluation import (
     NULL_THRESHOLD_FILE,
     THRESHOLD_KEY,
@@ -24,16 +24,24 @@ from bert_tf.tasks.squad.evaluation import (
     evaluate_v2,
     has_answers,
     official_evaluator,
-    read_answers,
     read_null_threshold,
     write_null_threshold,
 )
-from bert_tf.tasks.squad.predictions import SquadPredictions
+from bert_tf.tasks.squad.examples import make_example
+from bert_tf.tasks.squad.predictions import (
+    SquadPredictions,
+    read_answers,
+    read_n_best,
+    read_null_odds,
+    report_differences,
+)
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
 NULL_ODDS_FILE = "null_odds.json"
+# The number of answers to a typed question that are shown.
+_SHOWN_ANSWERS = 5
 
 
 def train(
@@ -43,18 +51,18 @@ def train(
     flags: Mapping[str, Any],
     allow_changes: bool = False,
 ) -> None:
-    """Trains on each file in turn, every time with the whole recipe, from the weights that the file before has left.
+    """Trains on each file in turn, with the same hyperparameters, and begins with the weights from the file before.
 
-    So the paper trains on TriviaQA first, then on SQuAD (section 4.2). The checkpoints of all files but the last go
-    into folders of their own, `stage_1`, `stage_2`... As in the release, questions are counted for the steps, not
-    windows.
+    The paper trains on TriviaQA first and then on SQuAD (section 4.2). The checkpoints of all files except the last are
+    written to the folders `stage_1`, `stage_2`... As in the release, the number of steps follows from the number of
+    questions, not of windows.
 
     Args:
-      run: its task names the files; its training config the folder.
-      hyperparameters: for each file.
+      run: its task names the files, and its training config the folder.
+      hyperparameters: used for each file.
       warmup_proportion: share of each file's steps in which the learning rate rises.
-      flags: for the record.
-      allow_changes: resume a run though its settings have changed.
+      flags: the flags to be recorded.
+      allow_changes: whether a run is resumed although its settings have changed.
     """
     splits = run.task.train_splits
     output_dir = run.training_config.output_dir
@@ -62,7 +70,7 @@ def train(
     begun = [bool(saver.latest_checkpoint(folder)) for folder in folders]
     init_checkpoint = run.init_checkpoint
     for number, (split, folder) in enumerate(zip(splits, folders, strict=True), start=1):
-        if any(begun[number:]):  # what this file has left is no longer needed
+        if any(begun[number:]):  # a later file's training has begun, so this one is finished
             continue
         num_examples = len(run.examples(split))
         config = hyperparameters.applied_to(run.training_config, folder, num_examples, warmup_proportion)
@@ -73,32 +81,35 @@ def train(
 
 
 def check_evaluator(task: SquadTask) -> None:
-    """Raises an InputError if the answers will have to be evaluated but can't be; best called before any work."""
+    """Raises an InputError if the file has right answers but the evaluator isn't installed."""
     if has_answers(task.articles):
         official_evaluator(task.config.version_2_with_negative)
 
 
-def predict(run: FinetuningRun, plan: AnswerPlan) -> dict[str, float]:
+def predict(run: FinetuningRun, config: AnswerConfig) -> dict[str, float]:
     """Answers a file, writes the release's files, and evaluates the answers if the right ones are known.
 
     Args:
-      run: its task names the file; its folder gets the results.
-      plan: with what.
+      run: its task names the file; the results are written to its folder.
+      config: the models that answer, and their settings.
 
     Returns:
-      The scores; nothing if the right answers aren't known.
+      The scores; empty if the right answers aren't known.
     """
     output_dir = run.training_config.output_dir
     examples = run.examples(PREDICT_SPLIT)
-    if plan.merges_lists:
-        predictions, model, threshold = _merge(run, plan)
+    if config.merges_lists:
+        predictions, model, threshold = _merge(run, config)
     else:
-        answerer = Answerer(run, plan)
+        answerer = Answerer(run, config)
         model, threshold = answerer.model, answerer.null_score_diff_threshold
         windows = run.features(PREDICT_SPLIT)
         outputs = answerer.outputs(windows)
         predictions = answerer.answer(examples, windows, outputs)
-        run.task.report_answer_texts(examples, windows, outputs, run.tokenizer, predictions, threshold)
+        if run.task.config.answer_text == "offsets":
+            released = answerer.answer(examples, windows, outputs, "release").answers
+            for line in report_differences(released, predictions.answers):
+                say(line)
     for line in predictions.report():
         say(line)
     is_version_2 = run.task.config.version_2_with_negative
@@ -107,54 +118,108 @@ def predict(run: FinetuningRun, plan: AnswerPlan) -> dict[str, float]:
     predictions.write(*paths)
     say(f"Wrote {', '.join(paths)}.")
     if not has_answers(run.task.articles):
-        say("The file to be answered holds no right answers, so there is nothing to evaluate.")
+        say("The file to be answered has no right answers, so there is nothing to evaluate.")
         return {}
     results = evaluate(run.task.articles, predictions, is_version_2)
     shown = results | ({THRESHOLD_KEY: threshold} if is_version_2 else {}) | {"model": model}
     reports.report_evaluation(output_dir, "", shown, None)
     if is_version_2:
-        _keep_threshold(os.path.join(output_dir, NULL_THRESHOLD_FILE), results, plan, model)
+        _keep_threshold(os.path.join(output_dir, NULL_THRESHOLD_FILE), results, config, model)
     return results
 
 
+def interact(answerer: Answerer, lines: Iterable[str] | None = None) -> None:
+    """Reads typed paragraphs with their questions, and prints the best answers to standard output.
+
+    A paragraph ends at an empty line. Then every line is a question, until an empty line ends the questions of this
+    paragraph. More empty lines before a paragraph are ignored.
+
+    Args:
+      answerer: gives the answers.
+      lines: the typed lines; the standard input by default.
+    """
+    typed = typed_lines() if lines is None else (line.rstrip("\r\n") for line in lines)
+    while True:
+        say("Paragraph (an empty line ends it; the end of the input, or Ctrl-D, ends the program):")
+        first = next((line for line in typed if line.strip()), None)
+        if first is None:
+            return
+        context = "\n".join([first, *_up_to_empty_line(typed)])
+        say("Questions (an empty line begins another paragraph):")
+        for question in _up_to_empty_line(typed):
+            print("\n".join(answer_lines(answerer, context, question)), flush=True)
+
+
+def _up_to_empty_line(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        if not line.strip():
+            return
+        yield line
+
+
+def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
+    """A table of the best answers: probability among the n best, score (sum of the two logits), text.
+
+    With SQuAD 2.0 a line follows with the odds for no answer, the threshold, and the resulting answer.
+    """
+    task, run = answerer.run.task, answerer.run
+    example = make_example("typed", question, context)
+    windows = task.featurize([example], run.tokenizer, run.max_seq_length)
+    predictions = answerer.answer([example], windows, answerer.outputs(windows, shown=False))
+    rows = [
+        {
+            "probability": entry["probability"],
+            "score": entry["start_logit"] + entry["end_logit"],
+            "answer": entry["text"] or "(none)",
+        }
+        for entry in predictions.n_best["typed"][:_SHOWN_ANSWERS]
+    ]
+    shown = [reporting.table(rows)]
+    if task.config.version_2_with_negative:
+        odds, threshold = predictions.null_odds["typed"], answerer.null_score_diff_threshold
+        verdict = predictions.answers["typed"] or "(none)"
+        shown.append(f"odds for no answer {odds:.4g}, threshold {threshold:.4g}: {verdict}")
+    return shown
+
+
 def evaluate_file(task: SquadTask, path: str, output_dir: str) -> dict[str, float]:
-    """Evaluates the answers that any system has written as `predictions.json`."""
+    """Evaluates a `predictions.json`, which may come from any system."""
     judge = evaluate_v2 if task.config.version_2_with_negative else evaluate_v1
     results = judge(task.articles, read_answers(path))
     reports.report_evaluation(output_dir, "", results, None)
     return results
 
 
-def _merge(run: FinetuningRun, plan: AnswerPlan) -> tuple[SquadPredictions, str, float]:
-    """The answers of several finished runs' n-best lists, what they come from, and the threshold that is used."""
+def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, str, float]:
+    """The answers from several finished runs' n-best lists, a description of the models, and the threshold."""
     is_version_2 = run.task.config.version_2_with_negative
-    model = f"{plan.ensemble_method} of {', '.join(plan.ensemble_dirs)}"
-    threshold = choose_null_threshold(plan, [run.training_config.output_dir], model)
+    model = f"{config.ensemble_method} of {', '.join(config.ensemble_dirs)}"
+    threshold = choose_null_threshold(config, [run.training_config.output_dir], model)
     asked = {example.qas_id for example in run.examples(PREDICT_SPLIT)}
     predictions = merge_n_best(
-        [_read_lists(folder, asked) for folder in plan.ensemble_dirs],
+        [_read_lists(folder, asked) for folder in config.ensemble_dirs],
         run.task.config.n_best_size,
-        [read_null_odds(os.path.join(folder, NULL_ODDS_FILE)) for folder in plan.ensemble_dirs if is_version_2],
+        [read_null_odds(os.path.join(folder, NULL_ODDS_FILE)) for folder in config.ensemble_dirs if is_version_2],
         threshold,
     )
     return predictions, model, threshold
 
 
 def _read_lists(folder: str, asked: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """The n-best lists that a finished run has made for the file that is to be answered."""
+    """The n-best lists that a finished run has written for the file to be answered."""
     path = os.path.join(folder, N_BEST_FILE)
     n_best = read_n_best(path)
     if different := sorted(asked ^ n_best.keys()):
         raise InputError(
             f"--ensemble_dirs: {path} was made for another file than --predict_file: question {different[0]!r} (one of "
-            f"{len(different)}) stands only in one of them. Answer this file with every run first."
+            f"{len(different)}) is only in one of them. Answer this file with every run first."
         )
     return n_best
 
 
-def _keep_threshold(path: str, results: Mapping[str, float], plan: AnswerPlan, model: str) -> None:
-    """Stores the tuned threshold; one that was tuned for this model before stays, unless it is asked for."""
+def _keep_threshold(path: str, results: Mapping[str, float], config: AnswerConfig, model: str) -> None:
+    """Stores the tuned threshold; by default a threshold that was already tuned for this model is kept."""
     is_tuned = files.exists(path) and read_null_threshold(path)[1] == model
-    if plan.tune_null_threshold or (plan.tune_null_threshold is None and not is_tuned):
+    if config.tune_null_threshold or (config.tune_null_threshold is None and not is_tuned):
         write_null_threshold(path, results, model)
         say(f"Wrote {path}: from now on the threshold is {results['best_f1_thresh']}.")

@@ -1,9 +1,9 @@
-"""Answers to questions, served: from a question and its context to the answer's text and its place.
+"""The served model: from a question and its context to the answer's text and its place, inside a TensorFlow graph.
 
-What `tasks.squad_windows` and `tasks.squad_answers` do to files, done inside a graph with `answer_text="offsets"`.
+The functions do what `windows.featurize` and `decoding.decode` do with `answer_text="offsets"`, by the same `rules.py`.
 
 Axis letters: B questions, W windows of all questions, S windows of a question, T tokens of the longest window,
-n tokens of all windows, P pieces of all contexts, E pieces of all windows' texts, K positions that are paired.
+n tokens of all windows, E pieces of all windows' texts, K positions that are paired.
 """
 
 import dataclasses
@@ -12,15 +12,26 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.encoder import MASKED_SCORE
+from bert_tf.finetuning.models import SpanModel
 from bert_tf.model.heads import SpanHead
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.bilstm import TextEncoder
+from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import TEXTS, Signature, check_equally_many, ids_signature, in_parts, read_ids, signature
+from bert_tf.tasks.squad.answerer import AnswerConfig, choose_null_threshold, describe_model
+from bert_tf.tasks.squad.rules import (
+    cut_texts,
+    first_text_position,
+    means_no_answer,
+    pairs_fit,
+    shows_most_context,
+    text_room,
+)
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 
-# Odds for no answer that are as high as a threshold are not above it, though summed in another order they may seem so.
+# The odds are summed in another order than in Python, so odds that equal the threshold may seem to be above it.
 _ROUNDING = 1e-5
 _NOWHERE = -1
 
@@ -30,12 +41,13 @@ class AnswerRules:
     """How answers are found; the names are those of run_squad.py's flags.
 
     Attributes:
-      max_seq_length: the longest window.
-      doc_stride: pieces between the starts of two windows.
-      max_query_length: the question's pieces after these are cut off.
+      max_seq_length: the longest window, in tokens.
+      doc_stride: pieces between the begins of two windows.
+      max_query_length: the longest question, in pieces; longer ones are cut at the end.
       n_best_size: how many start and end positions of a window are paired.
-      max_answer_length: longest answer, in pieces.
-      null_score_diff_threshold: odds above it mean that there is no answer; None for SQuAD 1.1, where there always is.
+      max_answer_length: the longest answer, in pieces.
+      null_score_diff_threshold: odds above it mean that there is no answer; None for SQuAD 1.1, where every question
+        has an answer.
     """
 
     max_seq_length: int = 384
@@ -46,27 +58,27 @@ class AnswerRules:
     null_score_diff_threshold: float | None = None
 
 
-class _Windows(NamedTuple):
-    """Windows of all questions, one question's after the other's.
+class GraphWindows(NamedTuple):
+    """The windows of all questions, all windows of the first question first.
 
     Attributes:
-      counts: [B] windows of each question.
-      begins: [W] the context's piece that a window's text begins with.
-      text_places: [W] the position in the window of that piece.
-      is_max_context: [n] whether a token is a piece of the text that no other window shows more around.
+      counts: [B] the number of each question's windows.
+      text_start: [W] the context's piece with which a window's text begins.
+      first_lengths: [W] the position in the window at which the text begins.
+      is_max_context: [n] whether a token is a piece of the text, and `shows_most_context` is true.
       is_text: [n] whether a token is a piece of the text.
-      tokens: what the model reads.
+      tokens: the model's input.
     """
 
     counts: tf.Tensor
-    begins: tf.Tensor
-    text_places: tf.Tensor
+    text_start: tf.Tensor
+    first_lengths: tf.Tensor
     is_max_context: tf.Tensor
     is_text: tf.Tensor
     tokens: TokenBatch
 
 
-class _Spans(NamedTuple):
+class BestSpans(NamedTuple):
     """[B] each: the best span of a question, as pieces of its context, both included, and its score; -inf if none."""
 
     first_piece: tf.Tensor
@@ -80,17 +92,11 @@ class ServedAnswerer(tf.Module):
     Args:
       encoder: the model.
       head: its output layer.
-      tokenizer: of the model.
+      tokenizer: the model's.
       rules: how answers are found.
     """
 
-    def __init__(
-        self,
-        encoder: TextEncoder,
-        head: SpanHead,
-        tokenizer: FullTokenizer,
-        rules: AnswerRules,
-    ) -> None:
+    def __init__(self, encoder: TextEncoder, head: SpanHead, tokenizer: FullTokenizer, rules: AnswerRules) -> None:
         super().__init__(name="answerer")
         self._encoder = encoder
         self._output = OutputLayer(head)
@@ -101,10 +107,10 @@ class ServedAnswerer(tf.Module):
     def signatures(self) -> dict[str, Signature]:
         """`serving_default`: question and context [B]; `ids`: input_ids, input_mask, segment_ids [B, T].
 
-        From texts, [B] each: `answer`, as the context says it, or "" for none; `start` and `end`, its characters
+        From texts, [B] each: `answer`, as written in the context, or "" for none; `start` and `end`, its characters
         [start, end) in the context, counted in code points, -1 for none; `score`, the sum of the two logits of the
-        best span, whether it is the answer or not, and the lowest float where there is none; `null_score`, the same of
-        [CLS], the lowest over all windows. From ids: `start_logits` and `end_logits` [B, T], -10000 for padding.
+        best span, even if the answer is none, and the lowest float if there is no span; `null_score`, the same sum for
+        [CLS], the lowest of all windows. From ids: `start_logits` and `end_logits` [B, T], -10000 for padding.
         """
         return {
             "serving_default": signature(self._from_texts, question=TEXTS, context=TEXTS),
@@ -118,136 +124,116 @@ class ServedAnswerer(tf.Module):
 
     def _from_texts(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         check_equally_many(question=question, context=context)
-        query = self._tokenizer.tokenize(question)[:, : self.rules.max_query_length]
         pieces = self._tokenizer.tokenize_with_offsets(context)
-        windows = self._cut(query, pieces.ids)
+        windows = cut_windows(self._tokenizer.tokenize(question), pieces.ids, self._cls, self._sep, self.rules)
         logits = in_parts(self._logits, windows.tokens, width=2)
-        spans = self._best_spans(windows, logits)
-        null_score = _null_scores(windows, logits)
-        return self._answers(context, pieces, spans, null_score)
+        spans = best_spans(windows, logits, self.rules)
+        return place_answers(context, pieces, spans, null_scores(windows, logits), self.rules)
 
     def _logits(self, batch: TokenBatch) -> tf.Tensor:
         """Sequences -> [n, 2], for start and end."""
         return self._output(self._encoder.token_states(batch))
 
-    def _cut(self, query: tf.RaggedTensor, context: tf.RaggedTensor) -> _Windows:
-        """Ids [B, (pieces)] of questions and contexts -> windows; see `squad_features.cut_windows`."""
-        query_lengths, lengths = query.row_lengths(), context.row_lengths()
-        room = self.rules.max_seq_length - 3 - query_lengths
-        step = tf.minimum(room, self.rules.doc_stride)
-        overhang = tf.maximum(lengths - room, 0)
-        counts = tf.where(lengths > 0, (overhang + step - 1) // step + 1, 0)
 
-        def of_windows(values: tf.Tensor) -> tf.Tensor:  # [B] -> [W]
-            return tf.repeat(values, counts)
-
-        number = tf.ragged.range(counts).flat_values
-        begins = number * of_windows(step)
-        text_lengths = tf.minimum(of_windows(room), of_windows(lengths) - begins)
-        first = of_windows(context.row_starts()) + begins
-        places = tf.ragged.range(first, first + text_lengths)  # [W, (pieces)] in all contexts' pieces
-        is_max_context = _is_max_context(places, tf.size(context.flat_values))
-        question = of_windows(tf.range(tf.size(counts, out_type=tf.int64)))
-        cls, sep = (tf.fill([tf.size(number), 1], token) for token in (self._cls, self._sep))
-        text = places.with_flat_values(tf.gather(context.flat_values, places.flat_values))
-        ids = tf.concat([cls, tf.gather(query, question), sep, text, sep], axis=1)
-        # [CLS], question and [SEP], then the text, then [SEP].
-        head_lengths = of_windows(query_lengths) + 2
-        token_lengths = ids.row_lengths()
-        position = tf.ragged.range(token_lengths).flat_values
-        segments = tf.cast(position >= tf.repeat(head_lengths, token_lengths), tf.int32)
-        is_text = (segments > 0) & (position < tf.repeat(token_lengths - 1, token_lengths))
-        return _Windows(
-            counts=counts,
-            begins=begins,
-            text_places=head_lengths,
-            is_max_context=tf.tensor_scatter_nd_update(is_text, tf.where(is_text), is_max_context),
-            is_text=is_text,
-            tokens=TokenBatch(ids.flat_values, segments, tf.ones_like(segments), tf.cast(token_lengths, tf.int32)),
-        )
-
-    def _best_spans(self, windows: _Windows, logits: tf.Tensor) -> _Spans:
-        """Each question's best span; see `squad_answers`."""
-        tokens = windows.tokens
-        longest = tf.reduce_max(tf.concat([tokens.lengths, [1]], axis=0))
-        padded = tokens.padded(tf.cast(logits, tf.float64), -float("inf"), longest)  # [W, T, 2]
-        count = tf.minimum(self.rules.n_best_size, longest)
-        start_logits, starts = tf.math.top_k(padded[..., 0], count)  # [W, K], of equal ones the first
-        end_logits, ends = tf.math.top_k(padded[..., 1], count)
-        start_fits = tf.gather(tokens.padded(windows.is_max_context, False, longest), starts, batch_dims=1)
-        end_fits = tf.gather(tokens.padded(windows.is_text, False, longest), ends, batch_dims=1)
-        more_pieces = ends[:, tf.newaxis, :] - starts[:, :, tf.newaxis]  # [W, K, K]
-        fits = (more_pieces >= 0) & (more_pieces < self.rules.max_answer_length)
-        fits &= start_fits[:, :, tf.newaxis] & end_fits[:, tf.newaxis, :]
-        scores = start_logits[:, :, tf.newaxis] + end_logits[:, tf.newaxis, :]
-        scores = tf.reshape(tf.where(fits, scores, -float("inf")), [tf.shape(scores)[0], count * count])
-        best_score, best = _highest(scores)
-        first = tf.gather(starts, best // count, batch_dims=1)
-        last = tf.gather(ends, best % count, batch_dims=1)
-        to_piece = windows.begins - windows.text_places
-        # The best of a question's windows, of equal ones the first.
-        score, window = _highest(_by_question(best_score, windows.counts, -float("inf")))
-        window = tf.cast(window, tf.int64) + tf.cumsum(windows.counts, exclusive=True)
-        # A window more, for questions that have none.
-        first, last = (tf.pad(tf.cast(x, tf.int64) + to_piece, [[0, 1]]) for x in (first, last))
-        return _Spans(tf.gather(first, window), tf.gather(last, window), score)
-
-    def _answers(
-        self, context: tf.Tensor, pieces: TokenizedText, spans: _Spans, null_score: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        threshold = self.rules.null_score_diff_threshold
-        is_answer = spans.score > -float("inf")
-        if threshold is not None:
-            is_answer &= null_score - spans.score <= threshold + _ROUNDING
-            if self.rules.n_best_size == 1:  # an n-best list of one has no answer beside the null answer
-                is_answer &= spans.score >= null_score
-
-        def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
-            """[B, (pieces)], [B] -> [B]; 0 where there is no piece."""
-            values = tf.pad(places.flat_values, [[0, 1]])
-            return tf.where(is_answer, tf.gather(values, places.row_starts() + piece), 0)
-
-        first_byte, behind = at(pieces.byte_starts, spans.first_piece), at(pieces.byte_ends, spans.last_piece)
-        lowest = tf.float32.min
-        return {
-            "answer": valid_utf8(tf.strings.substr(context, first_byte, behind - first_byte)),
-            "start": tf.where(is_answer, tf.cast(at(pieces.starts, spans.first_piece), tf.int32), _NOWHERE),
-            "end": tf.where(is_answer, tf.cast(at(pieces.ends, spans.last_piece), tf.int32), _NOWHERE),
-            "score": tf.maximum(tf.cast(spans.score, tf.float32), lowest),
-            "null_score": tf.cast(null_score, tf.float32),
-        }
+def cut_windows(
+    query: tf.RaggedTensor, context: tf.RaggedTensor, cls: int, sep: int, rules: AnswerRules
+) -> GraphWindows:
+    """Ids [B, (pieces)] of questions and contexts -> windows; see `windows.featurize`."""
+    query = query[:, : rules.max_query_length]
+    query_lengths = query.row_lengths()
+    spans = cut_texts(context.row_lengths(), text_room(query_lengths, rules.max_seq_length), rules.doc_stride, tf)
+    first = tf.repeat(context.row_starts(), spans.counts) + spans.begins
+    places = tf.ragged.range(first, first + spans.lengths)  # [W, (pieces)] in all contexts' pieces
+    is_max_context = _is_max_context(places, tf.size(context.flat_values))
+    question = tf.repeat(tf.range(tf.size(spans.counts)), spans.counts)
+    cls, sep = (tf.fill([tf.size(question), 1], token) for token in (cls, sep))
+    text = places.with_flat_values(tf.gather(context.flat_values, places.flat_values))
+    ids = tf.concat([cls, tf.gather(query, question), sep, text, sep], axis=1)
+    first_lengths = first_text_position(tf.gather(query_lengths, question))
+    lengths = ids.row_lengths()
+    position = tf.ragged.range(lengths).flat_values
+    segments = tf.cast(position >= tf.repeat(first_lengths, lengths), tf.int32)
+    is_text = (segments > 0) & (position < tf.repeat(lengths - 1, lengths))
+    return GraphWindows(
+        counts=spans.counts,
+        text_start=spans.begins,
+        first_lengths=first_lengths,
+        is_max_context=tf.tensor_scatter_nd_update(is_text, tf.where(is_text), is_max_context),
+        is_text=is_text,
+        tokens=TokenBatch(ids.flat_values, segments, tf.ones_like(segments), tf.cast(lengths, tf.int32)),
+    )
 
 
 def _is_max_context(places: tf.RaggedTensor, num_pieces: tf.Tensor) -> tf.Tensor:
-    """Whether a window shows the most around each of its pieces; the release's rule, see `squad_features`.
+    """[E] `shows_most_context` for the pieces [W, (pieces)] of all windows, which are numbered through all contexts."""
 
-    Args:
-      places: [W, (pieces)] which pieces of all contexts a window shows.
-      num_pieces: of all contexts.
+    def highest_of_piece(values: tf.Tensor) -> tf.Tensor:
+        return tf.gather(tf.math.unsorted_segment_max(values, places.flat_values, num_pieces), places.flat_values)
 
-    Returns:
-      [E].
-    """
-    piece, lengths = places.flat_values, places.row_lengths()
-    left = tf.ragged.range(lengths).flat_values
-    length = tf.repeat(lengths, lengths)
-    around = tf.cast(tf.minimum(left, length - 1 - left), tf.float64) + 0.01 * tf.cast(length, tf.float64)
-    most = tf.math.unsorted_segment_max(around, piece, num_pieces)
-    window = places.value_rowids()
-    shows_most = around == tf.gather(most, piece)
-    first = tf.math.unsorted_segment_min(tf.where(shows_most, window, window.dtype.max), piece, num_pieces)
-    return window == tf.gather(first, piece)
+    lengths = places.row_lengths()
+    of_pieces = tf.ragged.range(lengths).flat_values, tf.repeat(lengths, lengths), places.value_rowids()
+    return shows_most_context(*(tf.cast(values, tf.float64) for values in of_pieces), highest_of_piece, tf)
 
 
-def _null_scores(windows: _Windows, logits: tf.Tensor) -> tf.Tensor:
-    """[B] the lowest score of [CLS] over a question's windows: no answer only if every window says so; else 0."""
+def best_spans(windows: GraphWindows, logits: tf.Tensor, rules: AnswerRules) -> BestSpans:
+    """Windows with their logits [n, 2] -> each question's best span; see `decoding.decode`."""
+    tokens = windows.tokens
+    longest = tf.reduce_max(tf.concat([tokens.lengths, [1]], axis=0))
+    padded = tokens.padded(tf.cast(logits, tf.float64), -float("inf"), longest)  # [W, T, 2]
+    count = tf.minimum(rules.n_best_size, longest)
+    start_logits, starts = tf.math.top_k(padded[..., 0], count)  # [W, K], of equal ones the first
+    end_logits, ends = tf.math.top_k(padded[..., 1], count)
+    start_fits = tf.gather(tokens.padded(windows.is_max_context, False, longest), starts, batch_dims=1)
+    end_fits = tf.gather(tokens.padded(windows.is_text, False, longest), ends, batch_dims=1)
+    fits = pairs_fit(starts, ends, start_fits, end_fits, max_answer_length=rules.max_answer_length, ops=tf)
+    scores = start_logits[:, :, tf.newaxis] + end_logits[:, tf.newaxis, :]
+    scores = tf.reshape(tf.where(fits, scores, -float("inf")), [tf.shape(scores)[0], count * count])
+    best_score, best = _highest(scores)
+    first = tf.gather(starts, best // count, batch_dims=1)
+    last = tf.gather(ends, best % count, batch_dims=1)
+    to_piece = windows.text_start - windows.first_lengths
+    # The best of a question's windows, of equal ones the first.
+    score, window = _highest(_by_question(best_score, windows.counts, -float("inf")))
+    window = tf.cast(window, tf.int64) + tf.cumsum(windows.counts, exclusive=True)
+    # One more window, for questions without windows.
+    first, last = (tf.pad(tf.cast(x, tf.int64) + to_piece, [[0, 1]]) for x in (first, last))
+    return BestSpans(tf.gather(first, window), tf.gather(last, window), score)
+
+
+def null_scores(windows: GraphWindows, logits: tf.Tensor) -> tf.Tensor:
+    """[B] the lowest score of [CLS] in a question's windows: no answer only if every window says so; else 0."""
     scores = tf.reduce_sum(tf.cast(windows.tokens.first(logits), tf.float64), axis=1)
     lowest = tf.reduce_min(_by_question(scores, windows.counts, float("inf")), axis=1)
     return tf.where(windows.counts > 0, lowest, 0.0)
 
 
+def place_answers(
+    context: tf.Tensor, pieces: TokenizedText, spans: BestSpans, null_score: tf.Tensor, rules: AnswerRules
+) -> dict[str, tf.Tensor]:
+    """The outputs of `serving_default`; see `ServedAnswerer.signatures`."""
+    is_answer = spans.score > -float("inf")
+    if rules.null_score_diff_threshold is not None:
+        is_answer &= ~means_no_answer(null_score - spans.score, rules.null_score_diff_threshold + _ROUNDING)
+        if rules.n_best_size == 1:  # an n-best list of one has no answer beside the null answer
+            is_answer &= spans.score >= null_score
+
+    def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
+        """[B, (pieces)], [B] -> [B]; 0 where there is no answer, and therefore `piece` may lie outside the context."""
+        values = tf.pad(places.flat_values, [[1, 0]])
+        return tf.gather(values, tf.where(is_answer, places.row_starts() + piece + 1, 0))
+
+    first_byte, end_byte = at(pieces.byte_starts, spans.first_piece), at(pieces.byte_ends, spans.last_piece)
+    return {
+        "answer": valid_utf8(tf.strings.substr(context, first_byte, end_byte - first_byte)),
+        "start": tf.where(is_answer, tf.cast(at(pieces.starts, spans.first_piece), tf.int32), _NOWHERE),
+        "end": tf.where(is_answer, tf.cast(at(pieces.ends, spans.last_piece), tf.int32), _NOWHERE),
+        "score": tf.maximum(tf.cast(spans.score, tf.float32), tf.float32.min),
+        "null_score": tf.cast(null_score, tf.float32),
+    }
+
+
 def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Tensor:
-    """[W] -> [B, S], with a column more than the question of most windows has."""
+    """[W] -> [B, S], with one column more than the question with the most windows needs."""
     rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False).to_tensor(padding)
     return tf.pad(rows, [[0, 0], [0, 1]], constant_values=padding)
 
@@ -256,3 +242,19 @@ def _highest(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """[rows, columns] -> [rows] the highest of each row and its column, the first of equal ones."""
     values, places = tf.math.top_k(scores, 1)
     return values[:, 0], places[:, 0]
+
+
+def exportable(run: FinishedRun) -> Exportable:
+    """Returns the exportable model of a SQuAD run; it answers like run_squad.py with --answer_text=offsets."""
+    model = SpanModel(run.config, **run.encoder_options)
+    step = run.restore(model)
+    given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}
+    for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
+        value = run.settings.get(name, run.flags.get(name))
+        if value is not None:
+            given.setdefault(name, value)
+    if run.settings["version_2_with_negative"]:
+        config = AnswerConfig(null_score_diff_threshold=run.export_config.null_score_diff_threshold)
+        given["null_score_diff_threshold"] = choose_null_threshold(config, [run.folder], describe_model(step, model))
+    served = ServedAnswerer(run.encoder(model), model.head, run.tokenizer, AnswerRules(**given))
+    return Exportable(served, plain_logits(model))

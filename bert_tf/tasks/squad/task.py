@@ -1,20 +1,18 @@
-"""SQuAD as the fine-tuning loop sees it: from files to questions, to windows, to a model, and to answers."""
+"""The SQuAD task of the fine-tuning loop: it reads questions, cuts windows, builds the model, and decodes answers."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.squad.decoding import check_decoding, decode
+from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, check_answer_text, read_squad
-from bert_tf.tasks.squad.predictions import SquadPredictions, report_differences
-from bert_tf.tasks.squad.released_features import check_window_lengths
+from bert_tf.tasks.squad.predictions import SquadPredictions
+from bert_tf.tasks.squad.rules import check_decoding, check_window_lengths
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.tokenization import FullTokenizer
 
@@ -26,14 +24,14 @@ class SquadConfig:
     """How questions are read, cut into windows and answered; the names are those of the flags.
 
     Attributes:
-      version_2_with_negative: whether there are questions without an answer.
-      max_seq_length: the longest window.
-      doc_stride: pieces between the starts of two windows.
-      max_query_length: the question's pieces after these are cut off.
+      version_2_with_negative: whether a question may have no answer.
+      max_seq_length: the longest window, in tokens.
+      doc_stride: pieces between the begins of two windows.
+      max_query_length: the longest question, in pieces; longer ones are cut at the end.
       n_best_size: how many start and end positions of a window are paired, and how many answers are listed.
-      max_answer_length: longest answer, in pieces.
+      max_answer_length: the longest answer, in pieces.
       answer_text: "release" or "offsets"; see `read_squad`, `featurize` and `decode`.
-      fix_answer_offsets: whether a training answer that stands elsewhere than its file says is used.
+      fix_answer_offsets: whether a training answer is used if it isn't at the place that its file gives.
       pad_to_max_seq_length: whether every window is padded to `max_seq_length`, as in the release; see `decode`.
       verbose_logging: whether the log names answers that can't be aligned with the text.
 
@@ -59,12 +57,12 @@ class SquadConfig:
 
 
 class SquadTask:
-    """Files of questions, and what is done with them.
+    """Files of questions, and the steps from a question to an answer.
 
     Args:
-      config: how.
-      train_files: trained on in turn.
-      predict_file: to be answered.
+      config: how questions are read and answered.
+      train_files: the files to train on, in turn.
+      predict_file: the file to be answered.
     """
 
     name = "squad"
@@ -89,7 +87,7 @@ class SquadTask:
         return self._read_predict_file().articles
 
     def examples(self, split: str) -> list[SquadExample]:
-        """The questions of a training file, or of the one to be answered."""
+        """The questions of a training file, or of the file to be answered."""
         if split == PREDICT_SPLIT:
             return self._read_predict_file().examples
         return self._read(self._train_files[split], is_training=True).examples
@@ -97,13 +95,13 @@ class SquadTask:
     def featurize(
         self, examples: Sequence[SquadExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> SquadWindows:
-        """The windows of some questions, with the places of the answers if these were read."""
+        """The windows of some questions, with the positions of the answers if the answers were read."""
         windows = featurize(
             examples,
             tokenizer,
             max_seq_length,
-            self.config.doc_stride,
-            self.config.max_query_length,
+            doc_stride=self.config.doc_stride,
+            max_query_length=self.config.max_query_length,
             is_training=any(example.start_position is not None for example in examples),
             answer_text=self.config.answer_text,
             num_workers=num_workers,
@@ -113,11 +111,11 @@ class SquadTask:
         return windows
 
     def build_model(self, config: BertConfig, **options) -> SpanModel:
-        """The encoder with two scores for each token."""
+        """The encoder with a layer that gives two scores for each token."""
         return SpanModel(config, **options)
 
     def resume_settings(self) -> dict[str, Any]:
-        """What changes the windows that are trained on."""
+        """The settings that change the training windows."""
         names = ("version_2_with_negative", "doc_stride", "max_query_length", "answer_text", "fix_answer_offsets")
         return {name: getattr(self.config, name) for name in names}
 
@@ -128,42 +126,18 @@ class SquadTask:
         outputs: ModelOutputs,
         tokenizer: FullTokenizer,
         null_score_diff_threshold: float = 0.0,
+        answer_text: str | None = None,
     ) -> SquadPredictions:
         """Answers questions.
 
         Args:
           examples: the questions.
           windows: made from them.
-          outputs: `start_logits` and `end_logits` [W, T], or what takes their place.
-          tokenizer: of the model.
+          outputs: `start_logits` and `end_logits` [W, T], or their substitutes.
+          tokenizer: the model's.
           null_score_diff_threshold: odds above it mean that there is no answer.
+          answer_text: "release" or "offsets"; None for the configured one.
         """
-        return self._decode(examples, windows, outputs, tokenizer, null_score_diff_threshold, self.config.answer_text)
-
-    def report_answer_texts(
-        self,
-        examples: Sequence[SquadExample],
-        windows: SquadWindows,
-        outputs: ModelOutputs,
-        tokenizer: FullTokenizer,
-        predictions: SquadPredictions,
-        null_score_diff_threshold: float,
-    ) -> None:
-        """Says how often answers that were taken by offsets differ from the release's."""
-        if self.config.answer_text == "offsets":
-            arguments = examples, windows, outputs, tokenizer, null_score_diff_threshold
-            for line in report_differences(self._decode(*arguments, "release").answers, predictions.answers):
-                say(line)
-
-    def _decode(
-        self,
-        examples: Sequence[SquadExample],
-        windows: SquadWindows,
-        outputs: Mapping[str, np.ndarray],
-        tokenizer: FullTokenizer,
-        null_score_diff_threshold: float,
-        answer_text: str,
-    ) -> SquadPredictions:
         config = self.config
         return decode(
             examples,
@@ -171,11 +145,11 @@ class SquadTask:
             outputs["start_logits"],
             outputs["end_logits"],
             tokenizer,
-            config.n_best_size,
-            config.max_answer_length,
-            config.version_2_with_negative,
-            null_score_diff_threshold,
-            answer_text,
+            n_best_size=config.n_best_size,
+            max_answer_length=config.max_answer_length,
+            version_2_with_negative=config.version_2_with_negative,
+            null_score_diff_threshold=null_score_diff_threshold,
+            answer_text=answer_text or config.answer_text,
             rank_padding=config.pad_to_max_seq_length,
             verbose_logging=config.verbose_logging,
         )

@@ -37,8 +37,8 @@ class FeatureTagger(TokenClassifier):
     ) -> None:
         self.width = config.hidden_size * (num_layers if combination == "concat" else 1)
         self.bilstm = BiLstm(self.width, bilstm)
-        self.head = ClassificationHead(config, outputs, width=self.bilstm.output_width)
-        self.variables = self.bilstm.variables + self.head.variables
+        self.head = ClassificationHead(config, outputs, seed=0, width=self.bilstm.output_width)
+        self.variables = self.bilstm.variables + self.head.weights
         self.layer_scores = None
         if combination == "weighted_sum":
             self.layer_scores = keras.Variable("zeros", shape=(num_layers,), dtype="float32", name="layer_scores")

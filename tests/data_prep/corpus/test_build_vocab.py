@@ -9,10 +9,9 @@ from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, check_vocab_file
 from data_prep.corpus import files
 from data_prep.corpus.files import cut_into_splits, find_input_files
 from data_prep.corpus.reader import CorpusOptions
-from data_prep.corpus.word_counts import BoundedCounter, CountStage
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
-from data_prep.jobs.claims import claimed
-from data_prep.jobs.workers import Workers
+from data_prep.jobs.word_counts import BoundedCounter, CountStage
+from data_prep.jobs.workers import Workers, claimed
 from tests import programs
 from tests.data_prep.corpora import write_corpus
 
@@ -34,16 +33,8 @@ def counts(tmp_path):
 
 def test_words_are_those_of_the_tokenizer(tmp_path, write):
     text = write("text.txt", "The café's CAFÉ, 北京\nthe\u00a0the\x0c 'tis\n".replace("\x0c", ""))
-    assert count(tmp_path / "lower", text).counts == {
-        "the": 3,
-        "cafe": 2,
-        "'": 2,
-        "s": 1,
-        ",": 1,
-        "北": 1,
-        "京": 1,
-        "tis": 1,
-    }
+    expected = {"the": 3, "cafe": 2, "'": 2, "s": 1, ",": 1, "北": 1, "京": 1, "tis": 1}
+    assert count(tmp_path / "lower", text).counts == expected
     assert count(tmp_path / "cased", text, do_lower_case=False).counts["CAFÉ"] == 1
 
 
@@ -114,7 +105,7 @@ def test_one_process_at_a_time_counts_for_a_vocabulary(tmp_path):
 
 def test_program_writes_a_vocabulary_that_the_tokenizer_takes(tmp_path):
     text = write_corpus(tmp_path / "text.txt", documents=40)
-    long_text = tmp_path / "long.txt"  # more than one piece, so that there is work for two processes
+    long_text = tmp_path / "long.txt"  # more than one split, for two processes
     long_text.write_text(open(text).read() * 150)  # noqa: SIM115
     vocab = str(tmp_path / "vocab.txt")
     output = programs.run(

@@ -12,7 +12,7 @@ from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader, descr
 
 
 def documents(patterns, input_format="auto", pieces=None, bad_lines=None, **options):
-    """A corpus as lists of sentences; empty documents are left out, as the token store does."""
+    """Reads a corpus as lists of sentences; like the token store, it leaves out empty documents."""
     options = CorpusOptions(**options)
     reader = CorpusReader(options, bad_lines or BadLines(options.on_bad_line))
     inputs = find_input_files(str(patterns), input_format)
@@ -75,7 +75,7 @@ def test_documents_are_files_or_lines_on_request(write, tmp_path):
     write("in/.hidden", "x\n")
     assert documents(tmp_path / "in", documents="file") == [["a", "b"], ["c"]]
     assert documents(tmp_path / "in", documents="record") == [["a"], ["b"], ["c"]]
-    # A file's end ends a document.
+    # The end of a file ends a document.
     assert documents(f"{tmp_path}/in/1.txt,{tmp_path}/in/2*") == [["a"], ["b"], ["c"]]
 
 

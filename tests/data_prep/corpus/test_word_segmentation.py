@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 
 def words_by_masked_characters(folder, output, **options):
-    """How many words of two characters there are with no, one, and both characters to be predicted."""
+    """Counts the two-character words with no, one and two predicted characters."""
     pieces = {index: piece for piece, index in load_vocab(str(folder / "vocab.txt")).items()}
     paths, _ = make(folder, folder / "text.txt", output=output, max_predictions_per_seq=6, whole_word=True, **options)
     counts = [0, 0, 0]
@@ -26,7 +26,7 @@ def words_by_masked_characters(folder, output, **options):
         example = features(record)
         text = [pieces[index] for index in example["input_ids"]]
         predicted = dict(zip(example["masked_lm_positions"], example["masked_lm_ids"], strict=True))
-        predicted.pop(0, None)  # filling
+        predicted.pop(0, None)  # padding
         for position, label in predicted.items():
             text[position] = pieces[label]
         for position, (first, second) in enumerate(itertools.pairwise(text)):

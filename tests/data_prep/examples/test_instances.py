@@ -4,14 +4,14 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.sequences.masking_policy import MaskingPolicy, MaskingVocabulary
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus.files import FileRange, find_input_files
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.token_store import Part, TokenStore
 from data_prep.examples import instances
-from data_prep.examples.batches import ExampleMaker, ExampleOptions
-from data_prep.examples.instances import SegmentRules, plan_part
+from data_prep.examples.instances import SegmentRules, plan_examples
+from data_prep.examples.records import ExampleMaker, ExampleOptions
 from data_prep.examples.reference_order import make_examples, read_documents
 from data_prep.jobs.stages import TokenizerOptions, TokenizeStage
 from tests.data_prep.corpora import write_corpus, write_vocab
@@ -21,7 +21,7 @@ LENGTH, PREDICTIONS, SHORT = 32, 5, 0.2
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    """A corpus's path, its tokenizer, and its token store in three parts."""
+    """Returns the path of a corpus, its tokenizer, and its token store in three parts."""
     folder = tmp_path_factory.mktemp("corpus")
     vocab = write_vocab(folder)
     text = write_corpus(folder / "text.txt", documents=60)
@@ -31,9 +31,9 @@ def corpus(tmp_path_factory):
     stage = TokenizeStage(str(folder / "tokens"), splits, CorpusOptions(), TokenizerOptions(vocab, True))
     (folder / "tokens").mkdir()
     parts = []
-    for job, name in enumerate(stage.names):
+    for job in range(len(splits)):
         counts = stage.run(job, lambda amount: None)
-        parts.append(Part(f"{stage.folder}/{name}", counts["documents"], counts["sentences"], counts["tokens"]))
+        parts.append(Part(stage.path(job), counts["documents"], counts["sentences"], counts["tokens"]))
     return text, FullTokenizer(vocab), TokenStore(parts, np.uint16)
 
 
@@ -41,7 +41,7 @@ def plan(store, **changes):
     rules = SegmentRules(
         **{"max_seq_length": LENGTH, "short_seq_prob": SHORT, "dupe_factor": 2, "random_seed": 1} | changes
     )
-    plans = [p for part in range(len(store.parts)) for p in plan_part(store, part, rules)]
+    plans = [p for part in range(len(store.parts)) for p in plan_examples(store, part, rules)]
     return np.concatenate([p.keys for p in plans]), np.concatenate([p.examples for p in plans])
 
 
@@ -50,7 +50,7 @@ def test_store_gives_back_the_corpus(corpus):
     expected = [token for d in read_documents([text], tokenizer) for s in d for token in s]
     assert store.read_tokens(np.array([0]), np.array([1])).tolist() == expected[:1]
     starts = np.arange(0, store.tokens, 7)
-    # A stretch lies in one part; those of the last tokens of a part are asked for by themselves.
+    # A span must be inside one part, so spans at the end of a part are shorter.
     ends = np.cumsum([part.tokens for part in store.parts])
     lengths = np.minimum(7, ends[np.searchsorted(ends, starts, side="right")] - starts)
     found = store.read_tokens(starts, lengths)
@@ -59,7 +59,7 @@ def test_store_gives_back_the_corpus(corpus):
 
 
 def statistics(examples):
-    """Figures of a set of examples: rows of lengths, labels, and what was masked."""
+    """Returns arrays of lengths, labels and masks of a set of examples."""
     length_a, length_b, is_random, predictions, first, last = np.array(examples, float).T
     total = length_a + length_b
     return {
@@ -127,7 +127,7 @@ def test_windows_change_nothing(corpus, monkeypatch):
 
 
 def test_segments_of_the_text_cover_it(corpus):
-    """Without short sequences, each sentence is in the A or the true B of an example, once a duplicate."""
+    """Without short sequences, each sentence is once in the A or the true B of an example, per duplicate."""
     _, _, store = corpus
     _, examples = plan(store, short_seq_prob=0.0, dupe_factor=1, max_seq_length=4000)
     used = np.zeros(store.tokens, int)
@@ -139,16 +139,16 @@ def test_segments_of_the_text_cover_it(corpus):
 
 
 def test_examples_are_shuffled_over_the_whole_corpus(corpus):
-    """Where in the output an example stands says nothing about where in the corpus it comes from."""
+    """The place of an example in the output is independent of its place in the corpus."""
     _, _, store = corpus
     keys, examples = plan(store, dupe_factor=10)
     origins = np.argsort(np.argsort(examples["start_a"][np.argsort(keys)], kind="stable"))
     places, count = np.arange(len(origins)), len(origins)
     assert abs(np.corrcoef(places, origins)[0, 1]) < 4 / np.sqrt(count)
     assert abs(np.corrcoef(origins[1:], origins[:-1])[0, 1]) < 4 / np.sqrt(count)
-    # Each quarter of the output holds a quarter of each quarter of the corpus.
+    # Each quarter of the output contains a quarter of the examples from each quarter of the corpus.
     table = np.histogram2d(places, origins, bins=4)[0]
     assert np.sum((table - count / 16) ** 2) / (count / 16) < 30
-    # Keys are even over their range, so shards are equally large.
+    # Keys are evenly distributed, so shards are equally large.
     shares = np.histogram(keys.astype(float), bins=8, range=(0, 2.0**64))[0]
     assert np.sum((shares - count / 8) ** 2) / (count / 8) < 25

@@ -7,13 +7,13 @@ import tensorflow as tf
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.sequences.masking_policy import MaskingPolicy
+from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus.files import find_input_files
-from data_prep.examples.batches import ExampleOptions
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.outputs import OutputSet
+from data_prep.examples.records import ExampleOptions
 from data_prep.examples.reference_order import read_documents, write_reference_examples
+from data_prep.examples.shards import ShardSet
 from tests.conftest import golden_json, golden_path
 from tests.data_prep.corpora import records
 from tests.programs import run
@@ -33,13 +33,13 @@ def make(folder, case):
         FullTokenizer(vocab, flags["do_lower_case"]),
         rules,
         options,
-        OutputSet(paths, options.features, vocabulary_hash(vocab), {}),
+        ShardSet(paths, options.features, vocabulary_hash(vocab), {}),
     )
     return paths, counts
 
 
 def canonical(serialized):
-    """A record as the golden README prescribes it for the digest."""
+    """Returns a record in the form that the golden README defines for the digest."""
     values = {}
     for name, entry in tf.train.Example.FromString(serialized).features.feature.items():
         kind = entry.WhichOneof("kind")

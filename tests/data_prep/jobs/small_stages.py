@@ -5,10 +5,12 @@ import os
 import signal
 import time
 
+from data_prep.jobs import workers
+
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
-    """Jobs that add up what they are told, each some seconds long where `seconds` says so."""
+class Stage(workers.Stage):
+    """Jobs that report an amount, and take some seconds each if `seconds` is given."""
 
     folder: str
     amounts: tuple[int, ...]
@@ -26,14 +28,11 @@ class Stage:
             time.sleep(0.01)
         return {"amount": self.amounts[job]}
 
-    def close(self):
-        pass
-
 
 class StageOfTheDying(Stage):
     def run(self, job, advance):
         advance(self.amounts[job])
-        # As if it was killed in the midst of `advance`.
+        # As if it had been killed inside `advance`.
         cells = dict(zip(advance.__code__.co_freevars, advance.__closure__, strict=True))
         cells["progress"].cell_contents.get_lock().acquire()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -5,16 +5,16 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from data_prep.corpus import files
-from tests.data_prep.corpora import make, preparation, write_corpus, write_vocab
+from tests.data_prep.corpora import make, preparation_config, write_corpus, write_vocab
 
 beam = pytest.importorskip("apache_beam", reason="apache-beam is not installed (pip install -r requirements-beam.txt)")
 
 from data_prep.jobs import beam_stages  # noqa: E402 (needs Beam)
 
 
-def run(made):
+def run(config):
     pipeline = beam.Pipeline(runner="FnApiRunner")
-    pipeline | beam_stages.PreparePretrainingData(made)
+    pipeline | beam_stages.PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
     return beam_stages.counts_of(result)
@@ -30,10 +30,10 @@ def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch, options):
     write_vocab(tmp_path)
     text = write_corpus(tmp_path / "text.txt")
     paths, counts = make(tmp_path, text, output="local", num_shards=3, **options)
-    made = preparation(tmp_path, text, output="beam", num_shards=3, **options)
-    found = run(made)
-    assert contents(made.outputs.paths) == contents(paths)
-    assert made.outputs.are_finished()
+    config = preparation_config(tmp_path, text, output="beam", num_shards=3, **options)
+    found = run(config)
+    assert contents(config.shards.paths) == contents(paths)
+    assert config.shards.are_finished()
     assert {name: n for name, n in found.items() if n} == {name: n for name, n in counts.items() if n}
 
 
@@ -41,4 +41,4 @@ def test_errors_are_told_as_in_the_local_mode(tmp_path):
     write_vocab(tmp_path)
     (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")
     with pytest.raises(InputError, match="one single document"):
-        run(preparation(tmp_path, tmp_path / "one.txt"))
+        run(preparation_config(tmp_path, tmp_path / "one.txt"))

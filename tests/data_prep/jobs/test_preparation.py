@@ -11,12 +11,12 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
 from data_prep.examples import instances
+from data_prep.examples import shards as joining
 from data_prep.jobs import preparation as preparing
-from data_prep.jobs import shards as joining
 from data_prep.jobs import stages, workers
 from data_prep.jobs.preparation import Resources, prepare
 from tests import programs
-from tests.data_prep.corpora import PIECES, features, make, preparation, records, write_corpus, write_vocab
+from tests.data_prep.corpora import PIECES, features, make, preparation_config, records, write_corpus, write_vocab
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def text(tmp_path):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    """Cuts a small corpus into many pieces of work, and looks at few sentences at a time."""
+    """Divides a small corpus into many pieces of work, and reads few sentences at a time."""
     from data_prep.corpus import files
 
     monkeypatch.setattr(files, "_SPLIT_BYTES", (300, 300))
@@ -62,7 +62,7 @@ def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small
 
 
 def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
-    """Where a chunk of sentences covers them, so that there may be nothing to sort when a part ends."""
+    """A chunk may cover whole windows, and there may be nothing to sort at the end of a part."""
     expected = contents(make(tmp_path, text, output="expected", dupe_factor=1)[0])
     monkeypatch.setattr(instances, "_SENTENCES_AT_A_TIME", 1)
     monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (1, 1))
@@ -91,7 +91,7 @@ def test_random_segments_come_from_other_documents(tmp_path):
     for record in records(paths[0]):
         example = features(record)
         separator = example["input_ids"].index(PIECES.index("[SEP]"))
-        # Sentences end with a full stop and begin with their document's mark; a segment may be cut at its front.
+        # Sentences begin with the mark of their document and end with a full stop. The front of a segment may be cut.
         sides = example["input_ids"][1:separator], example["input_ids"][separator + 1 :]
         stop = PIECES.index(".")
         marks = [{b for a, b in itertools.pairwise(side) if a == stop and b >= 6} for side in sides]
@@ -114,7 +114,7 @@ def test_a_corpus_of_one_document_is_refused(tmp_path):
 
 def test_work_is_taken_up_where_a_crash_left_it(text, tmp_path, small_pieces, monkeypatch):
     expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
-    made = preparation(tmp_path, text, num_shards=3)
+    config = preparation_config(tmp_path, text, num_shards=3)
     resources = Resources(str(tmp_path / "crashed"), 1, 400)
     done = collections.Counter()
     run_job = workers._run_job
@@ -129,19 +129,19 @@ def test_work_is_taken_up_where_a_crash_left_it(text, tmp_path, small_pieces, mo
     monkeypatch.setattr(workers, "_run_job", crash_after_limit)
     while True:
         try:
-            prepare(made, resources)
+            prepare(config, resources)
             break
         except KeyboardInterrupt:
-            assert not any(os.path.exists(path) for path in made.outputs.paths)
+            assert not any(os.path.exists(path) for path in config.shards.paths)
             limit += 7
-    assert contents(made.outputs.paths) == expected
+    assert contents(config.shards.paths) == expected
     assert set(done.values()) == {1} and limit > 30
-    assert made.outputs.are_finished()
+    assert config.shards.are_finished()
 
 
 def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
     expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
-    made = preparation(tmp_path, text, num_shards=3)
+    config = preparation_config(tmp_path, text, num_shards=3)
     resources = Resources(str(tmp_path / "crashed"), 1, 400)
     publish = joining._publish
 
@@ -152,35 +152,35 @@ def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
 
     monkeypatch.setattr(joining, "_publish", crash_at_second)
     with pytest.raises(KeyboardInterrupt):
-        prepare(made, resources)
-    assert not made.outputs.are_finished()
+        prepare(config, resources)
+    assert not config.shards.are_finished()
     monkeypatch.undo()
     monkeypatch.setattr(stages.WriteStage, "run", None)
-    prepare(made, resources)
-    assert contents(made.outputs.paths) == expected
+    prepare(config, resources)
+    assert contents(config.shards.paths) == expected
 
 
 def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
-    made = preparation(tmp_path, text)
+    config = preparation_config(tmp_path, text)
     resources = Resources(str(tmp_path / "work"), 1, 400)
 
     def begin_again(*_):
-        prepare(made, resources)
+        prepare(config, resources)
 
     monkeypatch.setattr(stages.WriteStage, "run", begin_again)
     with pytest.raises(InputError, match=r"another process does the same work in .*work/examples-.* --task_index"):
-        prepare(made, resources)
+        prepare(config, resources)
     monkeypatch.undo()
-    prepare(made, resources)
-    assert made.outputs.are_finished()
+    prepare(config, resources)
+    assert config.shards.are_finished()
 
 
 def test_shards_are_put_where_a_url_says(text, tmp_path):
-    made = preparation(tmp_path, text, num_shards=2)
+    config = preparation_config(tmp_path, text, num_shards=2)
     urls = tuple(f"ram://{tmp_path.name}/shard-{i}" for i in range(2))
-    made = dataclasses.replace(made, outputs=dataclasses.replace(made.outputs, paths=urls))
-    prepare(made, Resources(str(tmp_path / "work"), 1, 400))
-    assert made.outputs.are_finished()
+    config = dataclasses.replace(config, shards=dataclasses.replace(config.shards, paths=urls))
+    prepare(config, Resources(str(tmp_path / "work"), 1, 400))
+    assert config.shards.are_finished()
     expected = contents(make(tmp_path, text, output="local", num_shards=2)[0])
     assert [files.open_file(url, "rb").read() for url in urls] == expected
 
@@ -198,7 +198,7 @@ def test_tasks_share_the_work(text, tmp_path, small_pieces):
     assert [task.returncode for task in tasks] == [0, 0], outputs
     assert contents(sorted(map(str, tmp_path.glob("out-*-of-00003")))) == expected
     assert "examples" in outputs[0]
-    # A second run finds everything done.
+    # A second run has nothing to do.
     assert "already" in programs.run(*flags)
 
 
@@ -226,7 +226,7 @@ def test_odd_documents_are_counted(tmp_path):
 )
 def test_numbers_out_of_range_are_named(text, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
-        preparation(tmp_path, text, **options)
+        preparation_config(tmp_path, text, **options)
 
 
 def test_resources_are_checked():
@@ -240,6 +240,8 @@ def test_resources_are_checked():
 
 def test_shards_are_those_of_the_buckets():
     for num_shards in (1, 3, 7):
-        for bucket in stages.cut_into_buckets(1000, num_shards, 50):
-            assert stages.shard_of(bucket.first_key, num_shards) == bucket.shard
-            assert stages.shard_of(bucket.end_key - 1, num_shards) == bucket.shard
+        buckets = stages.cut_into_buckets(1000, num_shards, 50)
+        for number, (first_key, end_key) in enumerate(buckets):
+            assert {stages.shard_of(key, num_shards) for key in (first_key, end_key - 1)} == {
+                number // (len(buckets) // num_shards)
+            }

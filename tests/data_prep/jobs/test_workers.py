@@ -45,7 +45,7 @@ def test_a_worker_that_is_killed_is_told_of(tmp_path):
         run(StageOfTheDying(str(tmp_path), (1, 1, 1)), 2, [])
 
 
-# The owner is gone before its workers have imported what they need.
+# The owner is killed before its workers have imported their modules.
 DYING_OWNER = """
 import os, pathlib, signal, sys, time
 folder = pathlib.Path(sys.argv[1])

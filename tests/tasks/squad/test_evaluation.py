@@ -113,9 +113,7 @@ def test_other_files_are_no_threshold(write, content):
         squad.read_null_threshold(write("t.json", content))
 
 
-@pytest.mark.parametrize(
-    ("content", "message"), [("[]", "no JSON object"), ('{"q": 3}', "question 'q': the answer is 3")]
-)
+@pytest.mark.parametrize(("content", "message"), [("[]", "no JSON object"), ('{"q": 3}', "question 'q': 3 was found")])
 def test_other_files_are_no_predictions(write, content, message):
     with pytest.raises(InputError, match=message):
         squad.read_answers(write("p.json", content))

@@ -17,9 +17,8 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
-from bert_tf.tasks.squad import interactive
 from bert_tf.tasks.squad import run as squad_run
-from bert_tf.tasks.squad.answerer import Answerer, AnswerPlan
+from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.contract import TrainingConfig
@@ -96,7 +95,7 @@ def answers_of(folder):
 
 
 def test_a_trained_model_finds_the_answers(folder, capsys):
-    results = squad_run.predict(run_on(folder, folder / "run", folder / "dev1.json"), AnswerPlan())
+    results = squad_run.predict(run_on(folder, folder / "run", folder / "dev1.json"), AnswerConfig())
     assert results == {"exact_match": 100.0, "f1": 100.0}
     assert set(answers_of(folder / "run").values()) == {"x"}
     written = json.loads((folder / "run" / "eval_results.json").read_text())
@@ -105,7 +104,7 @@ def test_a_trained_model_finds_the_answers(folder, capsys):
     assert "exact_match = 100.0" in (folder / "run" / "eval_results.txt").read_text()
     assert not (folder / "run" / "null_odds.json").exists()
     run = run_on(folder, folder / "run", folder / "dev1.json", answer_text="offsets")
-    assert squad_run.predict(run, AnswerPlan())["f1"] == 100.0
+    assert squad_run.predict(run, AnswerConfig())["f1"] == 100.0
     assert "0 of 9 answers (0.0%) differ" in capsys.readouterr().err
 
 
@@ -113,7 +112,7 @@ def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_p
     run = run_on(
         folder, tmp_path, folder / "dev1.json", init_checkpoint=str(folder / "run"), pad_to_max_seq_length=True
     )
-    answerer = Answerer(run, AnswerPlan())
+    answerer = Answerer(run, AnswerConfig())
     examples, windows = run.examples(PREDICT_SPLIT), run.features(PREDICT_SPLIT)
     outputs = answerer.outputs(windows)
     assert outputs["start_logits"].shape == (9, LENGTH)
@@ -123,7 +122,7 @@ def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_p
     files = [str(tmp_path / name) for name in ("released.json", "released_nbest.json")]
     results = [squad.RawResult(*row) for row in zip(*columns, strict=True)]
     squad.write_predictions(examples, features, results, 20, 30, True, *files, "")
-    squad_run.predict(run, AnswerPlan())
+    squad_run.predict(run, AnswerConfig())
     assert (tmp_path / "nbest_predictions.json").read_text() == (tmp_path / "released_nbest.json").read_text()
 
 
@@ -148,7 +147,7 @@ def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder
 def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
     def predict(threshold=None, tune=None, init=folder / "run", output_dir=tmp_path):
         run = run_on(folder, output_dir, folder / "dev2.json", version_2=True, init_checkpoint=str(init))
-        scores = squad_run.predict(run, AnswerPlan(8, threshold, tune))
+        scores = squad_run.predict(run, AnswerConfig(8, threshold, tune))
         stored = tmp_path / "null_threshold.json"
         return scores, stored.read_text() if stored.exists() else ""
 
@@ -177,10 +176,10 @@ def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
 def test_ensembles(folder, tmp_path):
     dirs = [str(folder / "run"), str(folder / "run2")]
     run = run_on(folder, tmp_path / "both", folder / "dev1.json")
-    assert squad_run.predict(run, AnswerPlan(ensemble_dirs=dirs)) == {"exact_match": 100.0, "f1": 100.0}
+    assert squad_run.predict(run, AnswerConfig(ensemble_dirs=dirs)) == {"exact_match": 100.0, "f1": 100.0}
     for name in ("run", "run2"):
-        squad_run.predict(run_on(folder, folder / name, folder / "dev1.json"), AnswerPlan())
-    merged = AnswerPlan(ensemble_dirs=dirs, ensemble_method="nbest")
+        squad_run.predict(run_on(folder, folder / name, folder / "dev1.json"), AnswerConfig())
+    merged = AnswerConfig(ensemble_dirs=dirs, ensemble_method="nbest")
     assert squad_run.predict(run, merged)["f1"] == 100.0
     entry = json.loads((tmp_path / "both" / "nbest_predictions.json").read_text())["q100"][0]
     each = [json.loads((folder / n / "nbest_predictions.json").read_text())["q100"][0] for n in ("run", "run2")]
@@ -199,23 +198,23 @@ def test_members_of_an_ensemble_must_fit_together(folder, tmp_path):
     (other / "run.json").write_text(json.dumps(record))
     run = run_on(folder, tmp_path, folder / "dev1.json")
     with pytest.raises(InputError, match=r"--do_lower_case: the run in .*other was trained with another one"):
-        Answerer(run, AnswerPlan(ensemble_dirs=[str(folder / "run"), str(other)]))
+        Answerer(run, AnswerConfig(ensemble_dirs=[str(folder / "run"), str(other)]))
     with pytest.raises(InputError, match="do_lower_case"):
-        Answerer(run_on(folder, other, folder / "dev1.json"), AnswerPlan())
+        Answerer(run_on(folder, other, folder / "dev1.json"), AnswerConfig())
     (other / "bert_config.json").write_text(tiny_config(vocab_size=50).to_json_string())
     with pytest.raises(InputError, match="vocab"):
-        Answerer(run, AnswerPlan(ensemble_dirs=[str(other)]))
+        Answerer(run, AnswerConfig(ensemble_dirs=[str(other)]))
     with pytest.raises(InputError, match="no checkpoint"):
-        Answerer(run, AnswerPlan())
+        Answerer(run, AnswerConfig())
     padded = run_on(folder, tmp_path, folder / "dev1.json", pad_to_max_seq_length=True)
     with pytest.raises(InputError, match="--pad_to_max_seq_length"):
-        Answerer(padded, AnswerPlan(ensemble_dirs=[str(folder / "run")]))
+        Answerer(padded, AnswerConfig(ensemble_dirs=[str(folder / "run")]))
     with pytest.raises(InputError, match="--ensemble_method is 'vote'"):
-        AnswerPlan(ensemble_method="vote")
+        AnswerConfig(ensemble_method="vote")
     with pytest.raises(InputError, match=r"--ensemble_method=nbest .* --ensemble_dirs"):
-        AnswerPlan(ensemble_method="nbest")
+        AnswerConfig(ensemble_method="nbest")
     with pytest.raises(InputError, match=r"--ensemble_method=nbest .* can't answer what is typed"):
-        Answerer(run, AnswerPlan(ensemble_dirs=[str(folder / "run")], ensemble_method="nbest"))
+        Answerer(run, AnswerConfig(ensemble_dirs=[str(folder / "run")], ensemble_method="nbest"))
 
 
 def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
@@ -223,13 +222,13 @@ def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
     for paragraph in content["data"][0]["paragraphs"]:
         del paragraph["qas"][0]["answers"]
     run = run_on(folder, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(folder / "run"))
-    assert squad_run.predict(run, AnswerPlan()) == {}
+    assert squad_run.predict(run, AnswerConfig()) == {}
     assert answers_of(tmp_path) == {"q0": "x", "q1": "x"}
     for paragraph in content["data"][0]["paragraphs"]:
         paragraph["context"] = " "
     run = run_on(folder, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(folder / "run"))
     capsys.readouterr()
-    squad_run.predict(run, AnswerPlan())
+    squad_run.predict(run, AnswerConfig())
     assert answers_of(tmp_path) == {"q0": "empty", "q1": "empty"}
     shown = capsys.readouterr().err
     assert "2 of 2 questions used, though the question or the context is blank: q0, q1" in shown
@@ -248,8 +247,8 @@ def test_answers_of_any_system_are_evaluated(folder, tmp_path):
 
 def test_typed_questions_are_answered(folder, tmp_path, capsys):
     run = run_on(folder, tmp_path, None, version_2=True, init_checkpoint=str(folder / "run"))
-    answerer = Answerer(run, AnswerPlan(null_score_diff_threshold=1e9))
-    interactive.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
+    answerer = Answerer(run, AnswerConfig(null_score_diff_threshold=1e9))
+    squad_run.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
     out = capsys.readouterr().out
     assert out.count("probability") == 3
     assert out.splitlines()[2].split()[-1] == "x"
@@ -260,7 +259,7 @@ def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(folder, tmp_pa
     run = run_on(folder, tmp_path, None, init_checkpoint=str(folder / "run"))
     typed = io.TextIOWrapper(io.BytesIO(b"b c\xff x\n\nd \xc3\xa9\n"), encoding="ascii")
     monkeypatch.setattr("sys.stdin", typed)
-    interactive.interact(Answerer(run, AnswerPlan()))
+    squad_run.interact(Answerer(run, AnswerConfig()))
     assert capsys.readouterr().out.count("probability") == 1
 
 

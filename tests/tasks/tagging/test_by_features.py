@@ -29,7 +29,7 @@ def pretrained(tmp_path_factory):
     keras.utils.set_random_seed(1)
     encoder = BertEncoder(tiny_config(vocab_size=len(PIECES)))
     path = str(tmp_path_factory.mktemp("pretrained") / "bert_model.ckpt")
-    saver.write_checkpoint(path, checkpoints.named_variables(encoder.variables))
+    saver.write_checkpoint(path, checkpoints.named_variables(encoder.weights))
     return encoder, path
 
 

@@ -1,12 +1,11 @@
-"""What the basic tokenizer does to each character of Unicode, as integers that a graph can look up.
+"""The rules of `BasicTokenizer` for each Unicode character as tables of integers, which a graph can look up.
 
-Nothing is said twice: every rule is asked of `tokenization`, of `str.lower` and of Python's Unicode data, once for
-each code point that any rule touches. So a graph follows the very Unicode version of the Python that made it, and not
-that of the libraries it runs on.
+Every table is computed with the functions of `characters`, `str.lower` and Python's Unicode data, so the graph follows
+the Unicode version of the Python that made it, whatever libraries later run it.
 
-A rule is a number: its low bits are the flags below, its high bits (`rule >> SHIFT`) what has to be added to the code
-point to get the normalised one. A negative sum means that nothing is left. Where `SPELLED_OUT` is set, the high bits
-are a row of `spellings` instead: the character becomes several, each with a rule of its own.
+The low bits of a rule are the flags below. The high bits (`rule >> SHIFT`) are the number to add to the code point to
+get the normalized one; if the sum is negative, the character disappears. With the flag `SPELLED_OUT`, the high bits are
+a row number of `spellings` instead: the character becomes several characters, and each has its own rule.
 """
 
 import functools
@@ -16,41 +15,41 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tokenization.tokenizers import _CJK_BLOCKS, _clean, _set_punctuation_apart
+from bert_tf.tokenization.characters import CJK_BLOCKS, clean, is_accent, separate_punctuation
 
-# A word begins before the character, or behind it: punctuation and CJK characters have both, white space the second.
+# A word begins before or behind the character: both for punctuation and CJK, the second for white space.
 WORD_BEFORE, WORD_BEHIND = 1, 2
-# What the release lower-cases as a whole and rids of its accents ends behind the character: white space and CJK.
+# A token ends behind the character (white space, CJK). Lower case and accents are decided within a token.
 TOKEN_ENDS = 4
-# An accent that is stripped (category Mn), and whatever the release deletes before it looks any further.
+# An accent that is removed, and a character that is deleted before all other rules.
 ACCENT, DELETED = 8, 16
 SPELLED_OUT = 32
-# A combining character that isn't stripped, which canonical ordering may move.
+# A combining character that is kept; canonical ordering may move it.
 COMBINING = 64
-# The one letter whose lower case depends on its neighbours.
+# The only letter whose lower case depends on its neighbours.
 SIGMA = 128
-# Set by the tokenizer where a special token is kept as it stands.
+# Set by the graph tokenizer inside special tokens that are kept.
 LITERAL = 256
 SHIFT = 9
 
-# Higher than any code point, so that what it is taken from becomes negative.
+# Its sum with any code point is negative.
 _NOTHING = -(1 << 21)
 
-# `contexts`: the canonical combining class, and what the neighbours of a sigma are looked at for.
+# The bits of `contexts`: the canonical combining class, and two properties that decide the lower case of a sigma.
 COMBINING_CLASS, CASED, CASE_IGNORABLE = 255, 256, 512
 
-# The code points are divided into pages of this many; equal pages are kept once.
+# Code points are divided into pages of 2**7; equal pages are stored once.
 PAGE_BITS = 7
 
 
 class CharacterRules(NamedTuple):
-    """The rule and the context of code point c stand at `pages[c >> PAGE_BITS] + (c & (1 << PAGE_BITS) - 1)`.
+    """Tables for a look-up; code point c has the index `pages[c >> PAGE_BITS] + (c & (1 << PAGE_BITS) - 1)`.
 
     Attributes:
-      pages: int32, where each page begins in `rules` and `contexts`.
-      rules: int32.
-      contexts: int32.
-      spellings: [rows, longest] int32, what characters are spelled out as; -1 behind the last.
+      pages: [pages] int32, the index in `rules` and `contexts` at which each page begins.
+      rules: [entries] int32.
+      contexts: [entries] int32.
+      spellings: [rows, longest] int32, the characters of each spelled-out character, padded with -1.
     """
 
     pages: np.ndarray
@@ -61,9 +60,9 @@ class CharacterRules(NamedTuple):
 
 @functools.cache
 def character_rules(do_lower_case: bool) -> CharacterRules:
-    """The rules of `BasicTokenizer(do_lower_case)`; takes about a second, and is remembered."""
+    """Computes the tables of `BasicTokenizer(do_lower_case)`, which takes about a second."""
     touched = np.array([unicodedata.category(char) not in ("Cn", "Co", "Cs") for char in map(chr, _CODE_POINTS)])
-    for first, last in _CJK_BLOCKS:
+    for first, last in CJK_BLOCKS:
         touched[first : last + 1] = True
     rules = np.zeros(len(_CODE_POINTS), np.int32)
     contexts = np.zeros(len(_CODE_POINTS), np.int32)
@@ -88,8 +87,8 @@ _CODE_POINTS = range(sys.maxunicode + 1)
 
 
 def _rule(char: str, do_lower_case: bool) -> tuple[int, str]:
-    """The flags, and what is left of the character: "", one character, or several where it is spelled out."""
-    cleaned = _clean(char)
+    """Returns a character's flags and its normalized form: "", one character, or several (`SPELLED_OUT`)."""
+    cleaned = clean(char)
     if not cleaned:
         return DELETED, ""
     if cleaned.isspace():
@@ -98,10 +97,10 @@ def _rule(char: str, do_lower_case: bool) -> tuple[int, str]:
     if not do_lower_case:
         return flags | _apart(char), char
     decomposed = _decomposed(char)
-    kept = [c for c in decomposed if unicodedata.category(c) != "Mn"]
+    kept = [c for c in decomposed if not is_accent(c)]
     if not kept:
         return flags | ACCENT, ""
-    # An accent in front belongs to the character before, so it has to be seen; one behind has nothing to say.
+    # A leading accent belongs to the character before, so the graph must see it. A trailing one changes nothing.
     if len(kept) > 1 or kept[0] != decomposed[0]:
         return flags | SPELLED_OUT, decomposed
     flags |= COMBINING if unicodedata.combining(kept[0]) else 0
@@ -110,12 +109,12 @@ def _rule(char: str, do_lower_case: bool) -> tuple[int, str]:
 
 
 def _apart(char: str) -> int:
-    return WORD_BEFORE | WORD_BEHIND if _set_punctuation_apart(char) != char else 0
+    return WORD_BEFORE | WORD_BEHIND if separate_punctuation(char) != char else 0
 
 
 def _context(char: str) -> int:
-    """What `_rule` doesn't tell: the combining class, and the roles of a sigma's neighbours, as Python sees them."""
-    # A capital sigma is final behind a cased letter, over any case-ignorable characters in between.
+    """Returns a character's combining class and, as `str.lower` shows them, its properties as a sigma's neighbour."""
+    # A capital sigma is final after a cased letter; case-ignorable characters may stand between the two.
     cased = (char + "Σ").lower().endswith("ς")
     ignorable = not cased and ("a" + char + "Σ").lower().endswith("ς")
     return unicodedata.combining(_decomposed(char)[0]) | cased * CASED | ignorable * CASE_IGNORABLE
@@ -126,7 +125,7 @@ def _decomposed(char: str) -> str:
 
 
 def _paged(*tables: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Divides tables into pages and keeps one of those that are equal in all tables."""
+    """Divides tables into pages and stores pages that are equal in all tables once."""
     size = 1 << PAGE_BITS
     divided = np.stack([table.reshape(-1, size) for table in tables], axis=1)
     unique, numbers = np.unique(divided, axis=0, return_inverse=True)

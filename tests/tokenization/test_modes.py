@@ -1,8 +1,9 @@
-"""The tokenizer in the graph against the one in Python: ids, spans, and the same spans in bytes."""
+"""One table of texts for the tokenizer: all methods in Python and in the graph give the same pieces and spans."""
 
 import csv
 import json
 import random
+from array import array
 
 import pytest
 import tensorflow as tf
@@ -32,7 +33,7 @@ BYTES = [b"\xff\xfea\xc3b", b"\xed\xa0\x80a", b"a\xe4\xb8 \xe4\xb8\xad\x80", b"\
 
 
 def assert_same(tokenizer, graph_tokenizer, texts):
-    """Texts are bytes, of which Python drops those that aren't UTF-8, as the release does."""
+    """Checks all modes on texts in bytes; Python drops those that aren't UTF-8, as the release does."""
     for begin in range(0, len(texts), 2000):
         some = texts[begin : begin + 2000]
         ids = graph_tokenizer.tokenize(tf.constant(some, tf.string)).to_list()
@@ -41,8 +42,10 @@ def assert_same(tokenizer, graph_tokenizer, texts):
             text = raw.decode("utf-8", "ignore")
             pieces, spans = tokenizer.tokenize_with_offsets(text)
             expected = tokenizer.convert_tokens_to_ids(pieces)
-            assert ids[i] == expected, raw
-            assert found[0][i] == expected, raw
+            assert tokenizer.tokenize(raw) == pieces, raw
+            ids_of_bytes = list(array(tokenizer.id_typecode, tokenizer.encode_to_bytes(raw)))
+            for one in (tokenizer.encode(raw), ids_of_bytes, ids[i], found[0][i]):
+                assert one == expected, raw
             assert list(zip(found[1][i], found[2][i], strict=True)) == spans, raw
             for (start, end), first, behind in zip(spans, found[3][i], found[4][i], strict=True):
                 assert raw[first:behind].decode("utf-8", "ignore") == text[start:end], raw
@@ -57,13 +60,13 @@ def make_pair(vocab_file, do_lower_case, keep_special_tokens=False):
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_pieces_and_spans_are_those_of_python(do_lower_case):
     pair = make_pair(golden_path("tokenization/vocab.txt"), do_lower_case)
-    inputs = golden_lines("tokenization/inputs.jsonl")[::4]  # all of them, and more, in the slow test
+    inputs = golden_lines("tokenization/inputs.jsonl")[::4]  # the slow tests use many more texts
     assert_same(*pair, [text.encode() for text in inputs + TRAPS] + BYTES)
 
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory):
-    """A vocabulary in which the traps' characters are pieces, so that nothing hides behind [UNK]."""
+    """A vocabulary in which the traps' characters are pieces, because [UNK] would hide differences."""
     found = {char for text in TRAPS for form in (text, text.lower()) for char in form if not char.isspace()}
     found |= set("αςσδυε\u0323\u0302\u0316\u1100\u11a8ᆫiıɉss") - {"\0"}
     path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
@@ -75,21 +78,7 @@ def letters(tmp_path_factory):
 @pytest.mark.parametrize("keep_special_tokens", [False, True])
 def test_every_rule_meets_every_other(letters, keep_special_tokens):
     rng = random.Random(1)
-    pool = [
-        *"aΣσI .-'é",
-        "İ",
-        "각",
-        "中",
-        "\uf900",
-        "\u0301",
-        "\u302e",
-        "\u0316",
-        "\u200d",
-        "\0",
-        "\u00a0",
-        "[MASK]",
-        "[",
-    ]
+    pool = [*"aΣσI .-'éİ각中\uf900\u0301\u302e\u0316\u200d\0\u00a0[", "[MASK]"]
     texts = ["".join(rng.choices(pool, k=rng.randint(1, 9))) for _ in range(700)]
     assert_same(*make_pair(letters, True, keep_special_tokens), [text.encode() for text in texts + TRAPS] + BYTES)
 
@@ -141,7 +130,7 @@ def test_all_real_texts(do_lower_case):
 @pytest.mark.slow  # five minutes
 @pytest.mark.parametrize("do_lower_case", [True, False])
 def test_every_code_point(tmp_path, do_lower_case):
-    """Each alone and between others, with a vocabulary in which every letter is a piece."""
+    """Tests each code point alone and between others, with a vocabulary in which every letter is a piece."""
     characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
     letters = [char for char in characters if char.isprintable() and not char.isspace()]
     vocab = tmp_path / "vocab.txt"

@@ -2,7 +2,7 @@ import pytest
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from data_prep.jobs.shards import GrowingShard
+from data_prep.examples.shards import PartialShard
 
 CONTENTS = [b"first", b"", b"the third", b"4"]
 
@@ -16,7 +16,7 @@ def buckets(tmp_path):
 
 
 def grow(tmp_path, buckets, order):
-    shard = GrowingShard(str(tmp_path / "shard"), list(map(str, buckets)))
+    shard = PartialShard(str(tmp_path / "shard"), list(map(str, buckets)))
     for number in order:
         shard.add(number, len(CONTENTS[number]))
     return shard
@@ -39,7 +39,7 @@ def test_buckets_are_joined_as_soon_as_those_before_are_there(tmp_path, buckets)
 @pytest.mark.parametrize("joined", [0, 1, 2, 3])
 @pytest.mark.parametrize("half_copied", [False, True])
 def test_takes_up_what_a_crash_left(tmp_path, buckets, joined, half_copied, monkeypatch):
-    """It ends before a bucket is removed that is in the shard already; or behind some bytes of it."""
+    """The crash is before the removal of a bucket that is in the shard already, or in the middle of its copy."""
 
     def crash(path):
         raise KeyboardInterrupt

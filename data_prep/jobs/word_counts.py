@@ -1,14 +1,13 @@
-"""Counts the words of a corpus in parallel and in bounded memory, as the tokenizer splits them.
+"""Counts the words of a corpus in parallel and in bounded memory.
 
-A word here is what WordPiece is given: what `BasicTokenizer` leaves between white space and punctuation. Each piece of
-the corpus is counted by itself, and the counts are added up in the order of the corpus, so they don't depend on the
-number of processes.
+A word is what `BasicTokenizer` passes to WordPiece: text between white space and punctuation. Each split of the corpus
+is counted separately, and the counts are added up in the order of the corpus, so they don't depend on the number of
+processes.
 """
 
 import collections
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -18,16 +17,16 @@ from bert_tf.runtime import files
 from bert_tf.tokenization import BasicTokenizer, split_words
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
+from data_prep.jobs.workers import Stage
 
 
 class BoundedCounter:
-    """Counts words; when there are too many, the rarest are forgotten, and how much that may matter is known.
+    """Counts words by lossy counting (Manku and Motwani, 2002): if there are too many, the rarest are removed.
 
-    This is lossy counting (Manku and Motwani, 2002): a count is never too high, and too low by at most `error`; a word
-    that is missing occurred at most `error` times.
+    A count is never too high, and too low by at most `error`. A missing word occurred at most `error` times.
 
     Args:
-      capacity: how many words are kept.
+      capacity: largest number of words.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -36,7 +35,7 @@ class BoundedCounter:
         self.error = 0
 
     def add(self, counts: Iterable[tuple[str, int]], error: int = 0) -> None:
-        """Adds counts, which may themselves be too low by `error`."""
+        """Adds counts, which may be too low by `error`."""
         self.error += error
         for word, count in counts:
             self.counts[word] += count
@@ -51,15 +50,15 @@ class BoundedCounter:
 
 
 @dataclasses.dataclass(frozen=True)
-class CountStage:
-    """Counts the words of a corpus; a job's result is a file of words and counts.
+class CountStage(Stage):
+    """Counts the words of a corpus; the result of a job is a file of words and counts.
 
     Attributes:
-      folder: of the results.
-      splits: pieces of the corpus, one list a job.
+      folder: the folder of the results.
+      splits: for each job, the pieces of files to count.
       corpus: how files become lines.
-      do_lower_case: whether the tokenizer lower-cases and strips accents.
-      capacity: how many words each process keeps.
+      do_lower_case: whether the tokenizer converts to lower case and removes accents.
+      capacity: largest number of words in each process.
     """
 
     folder: str
@@ -70,7 +69,7 @@ class CountStage:
 
     @property
     def names(self) -> list[str]:
-        """One a piece."""
+        """The names of the jobs, one per split."""
         return [f"words-{i:05d}" for i in range(len(self.splits))]
 
     @functools.cached_property
@@ -78,11 +77,11 @@ class CountStage:
         return BasicTokenizer(self.do_lower_case).tokenize
 
     def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
-        """Counts a piece."""
+        """Counts the words of a split."""
         bad_lines = BadLines(self.corpus.on_bad_line)
         reader = CorpusReader(self.corpus, bad_lines)
         counter = BoundedCounter(self.capacity)
-        # What stands between white space is counted first, and split once for all times that it occurs.
+        # Text between white space is counted first, so equal texts are tokenized once.
         raw: collections.Counter[str] = collections.Counter()
         for piece in self.splits[job]:
             for line in reader.sentences(piece, advance):
@@ -92,28 +91,22 @@ class CountStage:
                         counter.add(self._split(raw))
                         raw.clear()
         counter.add(self._split(raw))
-        with files.replacing(self._path(job)) as writer:
+        with files.replacing(self.path(job, ".tsv")) as writer:
             writer.writelines(f"{word}\t{count}\n" for word, count in counter.counts.items())
         return {"error": counter.error, **bad_lines.result()}
 
     def _split(self, raw: collections.Counter[str]) -> Iterable[tuple[str, int]]:
         return ((word, count) for text, count in raw.items() for word in self._tokenize(text))
 
-    def _path(self, job: int) -> str:
-        return os.path.join(self.folder, f"{self.names[job]}.tsv")
-
     def add_up(self, results: Sequence[dict[str, Any]]) -> BoundedCounter:
-        """The counts of the whole corpus.
+        """Adds up the counts of the whole corpus.
 
         Args:
-          results: what `run` returned for each of the jobs.
+          results: the results of `run` for all jobs, in order.
         """
         counter = BoundedCounter(self.capacity)
         for job, result in enumerate(results):
-            with files.open_file(self._path(job)) as reader:
+            with files.open_file(self.path(job, ".tsv")) as reader:
                 pairs = (line.removesuffix("\n").split("\t") for line in reader)
                 counter.add(((word, int(count)) for word, count in pairs), result["error"])
         return counter
-
-    def close(self) -> None:
-        """Nothing is open."""

@@ -1,0 +1,155 @@
+"""Answers that stand in a text."""
+
+import dataclasses
+import functools
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bert_tf.estimators import rows
+from bert_tf.estimators.base import DATA_FOLDER, Estimator
+from bert_tf.finetuning.hyperparameters import Hyperparameters
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks.squad import run as squad_run
+from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
+from bert_tf.tasks.squad.evaluation import evaluate
+from bert_tf.tasks.squad.predictions import SquadPredictions
+from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
+from bert_tf.training.contract import TrainingConfig
+
+
+class QuestionAnswerer(Estimator):
+    """Answers questions about texts with a part of the text: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3).
+
+    Examples are pairs (question, context). Labels are answers: a text, of which the first place in the context is
+    taken, or a pair (text, number of its first character in the context). With `version_2_with_negative=True`, the
+    empty text says that there is no answer.
+
+        answerer = bert_tf.QuestionAnswerer.from_pretrained("models/bert-base")
+        answerer.fit([("Who sat?", "He sat down.")], ["He"])
+        answerer.predict([("What did he do?", "He sat down.")])
+
+    Settings of `from_pretrained`: the fields of `bert_tf.tasks.squad.task.SquadConfig`.
+    """
+
+    _TASK = SquadTask.name
+    _SUFFIX = ".json"
+    _MAX_SEQ_LENGTH = 384
+
+    @classmethod
+    def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        known = {field.name for field in dataclasses.fields(SquadConfig)} - {"max_seq_length"}
+        super()._checked({name: value for name, value in settings.items() if name not in known})
+        return dict(settings)
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        epochs: float = 3.0,
+        batch_size: int = 32,
+        learning_rate: float = 5e-5,
+        warmup_proportion: float = 0.1,
+        seed: int = 12345,
+        group_by_length: bool | None = None,
+        bias_correction: bool = False,
+        **training: Any,
+    ) -> None:
+        """Trains, with the loop and the defaults of `run_squad.py`.
+
+        Called again in the same folder with the same data and settings, it goes on where it was interrupted.
+
+        Args:
+          x: the examples; or a `tf.data.Dataset` of pairs (example, answer), if `y` is None.
+          y: their answers.
+          epochs: how often each question is seen.
+          batch_size: windows in a step.
+          learning_rate: the peak.
+          warmup_proportion: the share of the steps in which the learning rate rises.
+          seed: of the output layer, the order of the data, and dropout.
+          group_by_length: see `bert_tf.finetuning.run.FinetuningRun`.
+          bias_correction: see `bert_tf.optimization.OptimizerConfig`.
+          training: further fields of `bert_tf.training.contract.TrainingConfig`.
+
+        Raises:
+          InputError: if the data can't be used, or the folder holds a run with other data or settings.
+        """
+        path = self._write_once(
+            os.path.join(self.output_dir, DATA_FOLDER), "train", _table(*rows.with_labels(x, y, "x"))
+        )
+        optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
+        config = TrainingConfig(
+            self.output_dir, optimizer, batch_size, seed=seed, dtype=self._flags["dtype"], **training
+        )
+        run = self._run(SquadTask(self._config(), [path]), config, group_by_length)
+        hyperparameters = Hyperparameters(batch_size, learning_rate, epochs, seed)
+        squad_run.train(run, hyperparameters, warmup_proportion, self._flags)
+        self.__dict__.pop("_answerer", None)
+
+    def predict(self, x: Any) -> list[str]:
+        """The best answer to each question; "" if there is none."""
+        return list(self._answers(_table(rows.as_list(x, "x"), None))[1].answers.values())
+
+    def predict_n_best(self, x: Any) -> list[list[dict[str, Any]]]:
+        """The best answers to each question: text, probability among them, and the two logits."""
+        return [list(best) for best in self._answers(_table(rows.as_list(x, "x"), None))[1].n_best.values()]
+
+    def evaluate(self, x: Any, y: Any = None) -> dict[str, float]:
+        """Exact match and F1 in percent, as the official evaluation of SQuAD gives them (needs the extra "models")."""
+        task, predictions = self._answers(_table(*rows.with_labels(x, y, "x")))
+        return evaluate(task.articles, predictions, task.config.version_2_with_negative)
+
+    def _answers(self, table: Sequence[Mapping[str, Any]]) -> tuple[SquadTask, SquadPredictions]:
+        self._check_trained()
+        if not table:
+            raise InputError("x has no examples.")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "questions.json")
+            self._write(path, table)
+            task = SquadTask(self._config(), predict_file=path)
+            examples = task.examples(PREDICT_SPLIT)
+        windows = task.featurize(examples, self.tokenizer, self._flags["max_seq_length"])
+        return task, self._answerer.answer(examples, windows, self._answerer.outputs(windows, shown=False))
+
+    @functools.cached_property
+    def _answerer(self) -> Answerer:
+        config = TrainingConfig(self.output_dir, OptimizerConfig(1.0, 1), 1, dtype=self._flags["dtype"])
+        return Answerer(self._run(SquadTask(self._config()), config), AnswerConfig())
+
+    def _config(self) -> SquadConfig:
+        names = [field.name for field in dataclasses.fields(SquadConfig)]
+        return SquadConfig(**{name: self._flags[name] for name in names if name in self._flags})
+
+    def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
+        paragraphs = [{"context": row["context"], "qas": [row["question"]]} for row in table]
+        files.write_json(path, {"version": "", "data": [{"title": "", "paragraphs": paragraphs}]})
+
+
+def _table(examples: Sequence[Any], answers: Sequence[Any] | None) -> list[dict[str, Any]]:
+    """Contexts with their questions as SQuAD's files hold them."""
+    table = []
+    for number, example in enumerate(examples):
+        place = f"example {number}"
+        if not isinstance(example, list | tuple) or len(example) != 2:
+            raise InputError(f"{place} is {str(example)[:60]!r}, but a pair (question, context) is expected.")
+        question, context = (rows.text(part, place) for part in example)
+        found = [] if answers is None else _answer(answers[number], context, place)
+        entry = {"id": str(number), "question": question, "answers": found, "is_impossible": found == [] and answers is not None}
+        table.append({"context": context, "question": entry})
+    return table
+
+
+def _answer(answer: Any, context: str, place: str) -> list[dict[str, Any]]:
+    """An answer as SQuAD's files hold it; nothing for the empty text."""
+    if isinstance(answer, list | tuple):
+        text, start = answer
+    else:
+        text = rows.text(answer, f"the answer of {place}")
+        start = context.find(text)
+    if context[start : start + len(text)] != text or start < 0:
+        raise InputError(f"the answer {text!r} of {place} is not at character {start} of its context.")
+    return [{"text": text, "answer_start": start}] if text else []

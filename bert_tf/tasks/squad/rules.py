@@ -1,0 +1,141 @@
+"""The rules of windows and answers, each stated once for its two modes: Python's arrays and TensorFlow's graph.
+
+A function that takes `ops` works on NumPy arrays with the module `numpy`, and on tensors with the module `tensorflow`.
+`windows.py` and `decoding.py` apply the rules to arrays, and `served.py` applies them inside the graph of a SavedModel.
+
+Axis letters: Q questions, W windows, E pieces of all windows' texts, K positions that are paired.
+"""
+
+import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from bert_tf.runtime.files import InputError
+
+# [CLS] before the question, and [SEP] after the question and after the text.
+SPECIAL_TOKENS = 3
+# No position and no answer's length comes near to it.
+_FAR = 1 << 29
+
+# A NumPy array or a TensorFlow tensor.
+Array = Any
+
+
+def check_window_lengths(max_seq_length: int, max_query_length: int) -> None:
+    """Checks the flags before anything is read.
+
+    Raises:
+      InputError: if a question of `max_query_length` leaves no room for text.
+    """
+    if max_query_length < 0:
+        raise InputError(f"--max_query_length is {max_query_length}, but it can't be negative.")
+    if text_room(max_query_length, max_seq_length) < 1:
+        raise InputError(
+            f"--max_seq_length is {max_seq_length}, but a question of --max_query_length={max_query_length} takes "
+            f"{max_query_length + SPECIAL_TOKENS} with its special tokens, and the text needs room too."
+        )
+
+
+def check_decoding(n_best_size: int, max_answer_length: int) -> None:
+    """Raises an InputError if no answer could ever be found."""
+    for name, value in (("n_best_size", n_best_size), ("max_answer_length", max_answer_length)):
+        if value < 1:
+            raise InputError(f"--{name} is {value}, but at least 1 is needed.")
+
+
+def text_room(query_length: Array, max_seq_length: int) -> Array:
+    """The number of the paragraph's pieces that fit into a window with the question."""
+    return max_seq_length - SPECIAL_TOKENS - query_length
+
+
+def first_text_position(query_length: Array) -> Array:
+    """The position at which a window's text begins: after [CLS] question [SEP]."""
+    return query_length + 2
+
+
+class TextSpans(NamedTuple):
+    """The parts of the paragraphs that the windows show, all windows of the first question first.
+
+    Attributes:
+      counts: [Q] the number of each question's windows.
+      begins: [W] the paragraph's piece with which a window's text begins.
+      lengths: [W] the number of pieces in a window's text.
+    """
+
+    counts: Array
+    begins: Array
+    lengths: Array
+
+
+def cut_texts(lengths: Array, room: Array, doc_stride: int, ops: ModuleType) -> TextSpans:
+    """Cuts paragraphs into spans that begin `doc_stride` pieces apart, until the last piece is covered.
+
+    As in the release, a stride longer than the room is shortened to the room, so no piece is left out.
+
+    Args:
+      lengths: [Q] the number of pieces in each question's paragraph (int64).
+      room: [Q] the longest span of each question (int64).
+      doc_stride: pieces between the begins of two spans.
+      ops: `numpy` or `tensorflow`.
+    """
+    step = ops.minimum(room, doc_stride)
+    counts = ops.where(lengths > 0, (ops.maximum(lengths - room, 0) + step - 1) // step + 1, 0)
+    steps, rooms, lengths, before = (
+        ops.repeat(x, counts) for x in (step, room, lengths, ops.cumsum(counts) - counts)
+    )  # [W]
+    begins = (ops.cumsum(ops.ones_like(steps)) - 1 - before) * steps
+    return TextSpans(counts, begins, ops.minimum(rooms, lengths - begins))
+
+
+def shows_most_context(
+    left: Array, length: Array, window: Array, highest_of_piece: Callable[[Array], Array], ops: ModuleType
+) -> Array:
+    """Whether a window shows more context around a piece than any other window of the same question.
+
+    The context of a piece is the number of its neighbours on the left or on the right, whichever is smaller. A
+    hundredth of the window's length is added, so the longer of two windows wins; of equal windows the first wins.
+
+    Args:
+      left: [E] the number of neighbours on the left (float64).
+      length: [E] the length of the window's text (float64).
+      window: [E] the number of the window (float64).
+      highest_of_piece: values [E] -> [E] the highest value among all windows that show the same piece.
+      ops: `numpy` or `tensorflow`.
+
+    Returns:
+      [E].
+    """
+    context = ops.minimum(left, length - 1 - left) + 0.01 * length
+    is_most = context == highest_of_piece(context)
+    return -window == highest_of_piece(ops.where(is_most, -window, -math.inf))
+
+
+def pairs_fit(
+    starts: Array, ends: Array, start_fits: Array, end_fits: Array, max_answer_length: int, ops: ModuleType
+) -> Array:
+    """Which pairs of a start and an end are candidates for an answer.
+
+    The start must have its maximal context in this window, which implies that it lies in the text. The end must lie in
+    the text, but its maximal context doesn't matter. The end must not be before the start.
+
+    Args:
+      starts: [W, K] positions.
+      ends: [W, K] positions.
+      start_fits: [W, K] whether a start has its maximal context in this window.
+      end_fits: [W, K] whether an end lies in the text.
+      max_answer_length: the longest answer, in pieces.
+      ops: `numpy` or `tensorflow`.
+
+    Returns:
+      [W, K, K] for each start and each end.
+    """
+    # A position that doesn't fit is moved out of reach, which is faster than to combine the conditions of all pairs.
+    ends = ops.where(end_fits, ends, _FAR)
+    more_pieces = ends[:, None, :] - ops.where(start_fits, starts, 2 * _FAR)[:, :, None]
+    return (more_pieces >= 0) & (more_pieces < max_answer_length)
+
+
+def means_no_answer(null_odds: Array, null_score_diff_threshold: float) -> Array:
+    """Whether there is no answer, because the odds for none are above the threshold."""
+    return null_odds > null_score_diff_threshold

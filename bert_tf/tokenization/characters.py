@@ -1,0 +1,90 @@
+"""The release's rules about single characters, stated once.
+
+`tokenizers` applies them to whole texts, `traced_text` keeps the offsets, and `graph_characters` turns them into tables
+for TensorFlow. They follow the Unicode version of the running Python.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+
+# The eight blocks that the release calls CJK; each of their characters is a word of its own.
+CJK_BLOCKS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+# The release counts every printable ASCII character except letters, digits and the space as punctuation, although
+# Unicode has other categories for some of them ("$", "+", "^").
+_ASCII_PUNCTUATION = ((33, 47), (58, 64), (91, 96), (123, 126))
+
+# In printable ASCII the rules are simple: letters and digits stay together, anything else is a token.
+ASCII_TOKEN = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
+
+# str.split() also splits at these control characters, but the release deletes them first.
+_DELETED_WHITE_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+# Without them, words are separated by the release's white space (space, tab, line ends, category Zs) and by the two
+# separators that its call of str.split() adds.
+_WORD_BREAKS = re.compile("[ \t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+
+
+def _within(char: str, blocks: tuple[tuple[int, int], ...]) -> bool:
+    return any(first <= ord(char) <= last for first, last in blocks)
+
+
+def is_accent(char: str) -> bool:
+    """True for the marks that a lower-casing tokenizer removes after NFD normalization."""
+    return unicodedata.category(char) == "Mn"
+
+
+def clean(char: str) -> str:
+    """Deletes control characters, turns white space into a space, and puts spaces around CJK characters."""
+    if char in " \t\n\r" or unicodedata.category(char) == "Zs":
+        return " "
+    if char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf"):
+        return ""
+    return f" {char} " if _within(char, CJK_BLOCKS) else char
+
+
+def separate_punctuation(char: str) -> str:
+    """Puts spaces around a punctuation mark."""
+    is_punctuation = _within(char, _ASCII_PUNCTUATION) or unicodedata.category(char).startswith("P")
+    return f" {char} " if is_punctuation else char
+
+
+class _CharacterTable(dict):
+    """A table for `str.translate` that computes an entry when a character first occurs."""
+
+    def __init__(self, rule: Callable[[str], str]) -> None:
+        super().__init__()
+        self._rule = rule
+
+    def __missing__(self, code: int) -> str:
+        replacement = self[code] = self._rule(chr(code))
+        return replacement
+
+
+CLEAN = _CharacterTable(clean)
+SEPARATE_PUNCTUATION = _CharacterTable(separate_punctuation)
+
+
+def strip_accents(text: str) -> str:
+    """Returns a text in NFD without accents."""
+    if text.isascii():
+        return text
+    return "".join(char for char in unicodedata.normalize("NFD", text) if not is_accent(char))
+
+
+def split_words(text: str) -> list[str]:
+    """Splits a raw text at the places where the release always starts a new word.
+
+    Each word can be tokenized alone: the joined results equal those of the whole text.
+    """
+    if _DELETED_WHITE_SPACE.search(text) is None:
+        return text.split()
+    return [word for word in _WORD_BREAKS.split(text) if word]

@@ -1,0 +1,257 @@
+"""The layers keep Keras's promises: configs, saving, symbolic calls, dtypes, training, freezing, masks, strategies."""
+
+import contextlib
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.encoder import BertEncoder, EncoderOutput
+from bert_tf.model.heads import ClassificationHead, LinearHead, MaskedLMHead, SpanHead
+from bert_tf.model.layers import Dense, Embeddings, LayerNorm, TransformerBlock
+from tests.conftest import assert_close, tiny_config
+
+CONFIG = tiny_config()
+RNG = np.random.default_rng(0)
+IDS = RNG.integers(1, 41, (6, 8)).astype(np.int32)
+MASK = np.array([[1] * 6 + [0] * 2] * 6, np.int32)
+STATES = RNG.normal(size=(6, 8, 12)).astype(np.float32)
+POSITIONS = np.array([[0, 3, 5]] * 6, np.int32)
+LABELS = (IDS[:, 0] % 2).astype(np.int32)
+INPUTS = {"input_ids": IDS, "input_mask": MASK}
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+# Each public layer: how it is made, and with what it is called.
+LAYERS = {
+    "encoder": (lambda **kw: BertEncoder(CONFIG, **kw), [IDS, MASK]),
+    "causal_encoder": (
+        lambda **kw: BertEncoder(
+            CONFIG, use_one_hot_embeddings=True, recompute_gradients=True, causal=True, seed=3, **kw
+        ),
+        [IDS, MASK],
+    ),
+    "block": (lambda **kw: TransformerBlock(CONFIG, **kw), [STATES, np.zeros((6, 1, 1, 8), np.float32)]),
+    "embeddings": (lambda **kw: Embeddings(CONFIG, **kw), [IDS, MASK]),
+    "dense": (lambda **kw: Dense(CONFIG, 5, "gelu", **kw), [STATES]),
+    "layer_norm": (lambda **kw: LayerNorm(CONFIG, **kw), [STATES]),
+    "classification": (lambda **kw: ClassificationHead(CONFIG, 3, seed=2, **kw), [STATES]),
+    "linear": (lambda **kw: LinearHead(CONFIG, 3, "cls/seq_relationship", **kw), [STATES[:, 0]]),
+    "span": (lambda **kw: SpanHead(CONFIG, **kw), [STATES]),
+    "masked_lm": (lambda **kw: MaskedLMHead(CONFIG, **kw), [STATES, POSITIONS, np.zeros((41, 12), np.float32)]),
+}
+
+
+def flat(outputs):
+    return tf.nest.flatten(outputs)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_rebuilt_from_its_config(name):
+    make, inputs = LAYERS[name]
+    layer = make(name="given")
+    outputs = flat(layer(*inputs))
+    serialized = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    rebuilt = keras.saving.deserialize_keras_object(serialized)
+    assert rebuilt.name == "given"
+    assert rebuilt.get_config() == layer.get_config()
+    rebuilt(*inputs)
+    rebuilt.set_weights(layer.get_weights())
+    for found, expected in zip(flat(rebuilt(*inputs)), outputs, strict=True):
+        assert_close(found, expected, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_symbolic_call_says_what_an_eager_one_gives(name, dtype):
+    make, inputs = LAYERS[name]
+    layer = make(dtype=dtype)
+    symbolic = flat(layer(*(keras.KerasTensor((None, *x.shape[1:]), dtype=str(x.dtype)) for x in inputs)))
+    for found, spec in zip(flat(layer(*inputs)), symbolic, strict=True):
+        assert spec.dtype == found.dtype.name
+        assert all(size in (None, real) for size, real in zip(spec.shape, found.shape, strict=True))
+    assert {weight.dtype for weight in layer.weights} == {"float32"}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_that_is_made_frozen_can_be_trained_later(name):
+    make, inputs = LAYERS[name]
+    layer = make(trainable=False)
+    layer(*inputs)
+    assert layer.weights
+    assert not any(weight.trainable for weight in layer.weights)
+    layer.trainable = True
+    assert len(layer.trainable_variables) == len(layer.weights)
+
+
+@pytest.mark.parametrize("name", ["encoder", "block", "classification"])
+def test_training_draws_dropout_and_a_seed_fixes_it(name):
+    _, inputs = LAYERS[name]
+    cls, *arguments = {
+        "encoder": (BertEncoder, CONFIG),
+        "block": (TransformerBlock, CONFIG),
+        "classification": (ClassificationHead, CONFIG, 3),
+    }[name]
+    layer, twin = cls(*arguments, seed=5), cls(*arguments, seed=5)
+    inference = flat(layer(*inputs))[0]
+    twin(*inputs)
+    twin.set_weights(layer.get_weights())
+    first, second = (flat(layer(*inputs, training=True))[-1 if name == "classification" else 0] for _ in range(2))
+    assert np.abs(first - inference).max() > 1e-3
+    assert np.abs(first - second).max() > 1e-3
+    assert_close(flat(twin(*inputs, training=True))[0], first, 0)
+    assert_close(flat(layer(*inputs, training=False))[0], inference, 0)
+    explicit = [flat(layer(*inputs, training=training, seed=[1, 2]))[0] for training in (None, False, True)]
+    assert np.abs(explicit[0] - inference).max() > 1e-3
+    assert_close(explicit[1], explicit[0], 0)
+    assert_close(explicit[2], explicit[0], 0)
+
+
+def symbolic_inputs():
+    return {name: keras.Input((None,), dtype="int32", name=name) for name in INPUTS}
+
+
+def test_a_functional_model_of_two_encoders_and_all_heads_is_saved_and_loaded(tmp_path):
+    inputs = symbolic_inputs()
+    first, second = BertEncoder(CONFIG, name="first"), BertEncoder(CONFIG, recompute_gradients=True)
+    second.trainable = False
+    output, other = first(inputs), second(inputs)
+    positions = keras.Input((3,), dtype="int32", name="positions")
+    outputs = {
+        "classes": ClassificationHead(CONFIG, 2)(other),
+        "distance": LinearHead(CONFIG, 1)(keras.layers.subtract([output.pooled_output, other.pooled_output])),
+        "start": SpanHead(CONFIG)(output)[0],
+        "words": MaskedLMHead(CONFIG, first)(output, positions),
+    }
+    model = keras.Model({**inputs, "positions": positions}, outputs)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    batch = {**INPUTS, "positions": POSITIONS}
+    before = model(batch)
+    assert before["words"].shape == (6, 3, 41)
+    for name, found in loaded(batch).items():
+        assert_close(found, before[name], 0, name)
+    for trained in (model, loaded):
+        names = [weight.path for weight in trained.weights]
+        assert names.count("bert/embeddings/word_embeddings") == 2
+        assert len(trained.trainable_variables) == len(names) - 39  # the second encoder's
+    # The head still reads the table of the encoder beside it.
+    table = loaded.get_layer("first").embeddings.word_embeddings
+    table.assign(RNG.normal(size=table.shape))
+    assert np.abs(loaded(batch)["words"] - before["words"]).max() > 0.1
+
+
+def test_the_encoders_outputs_stay_what_they_are_in_a_model():
+    inputs = symbolic_inputs()
+    outputs = keras.Model(inputs, BertEncoder(CONFIG)(inputs)).predict(INPUTS, verbose=0)
+    assert isinstance(outputs, EncoderOutput)
+    assert repr(outputs).startswith("EncoderOutput(embedding_output=[6, 8, 12], all_encoder_layers=2 x [6, 8, 12], ")
+    assert "pooled_output=[6, 12], attention_probs=2 x [6, 3, 8, 8])" in repr(outputs)
+
+
+class Subclassed(keras.Model):
+    """A model that is written as users write one."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = BertEncoder(CONFIG, seed=1)
+        self.head = ClassificationHead(CONFIG, 2, seed=1)
+
+    def call(self, inputs, training=None):
+        return self.head(self.encoder(inputs))  # Keras passes `training` on
+
+
+def sequential(**options):
+    return keras.Sequential([BertEncoder(CONFIG, seed=1, **options), ClassificationHead(CONFIG, 2, seed=1)])
+
+
+@pytest.mark.parametrize("how", ["sequential", "subclassed", "recomputed", "mirrored", "mixed_bfloat16"])
+def test_a_model_learns_is_evaluated_and_predicts(how):
+    strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"]) if how == "mirrored" else contextlib.nullcontext()
+    with strategy.scope() if how == "mirrored" else strategy:
+        keras.utils.set_random_seed(1)
+        options = {"mixed_bfloat16": {"dtype": how}, "recomputed": {"recompute_gradients": True}}.get(how, {})
+        model = Subclassed() if how == "subclassed" else sequential(**options)
+        # XLA, Keras's default, takes seconds to compile; one of the models does.
+        jit_compile = "auto" if how == "sequential" else False
+        model.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy"], jit_compile=jit_compile)
+    inputs = IDS if how == "sequential" else INPUTS
+    model.fit(inputs, LABELS, batch_size=6, epochs=20, verbose=0)
+    loss, accuracy = model.evaluate(inputs, LABELS, batch_size=6, verbose=0)
+    assert accuracy == 1
+    assert loss < 0.3
+    predicted = model.predict(inputs, batch_size=6, verbose=0)
+    assert_close(predicted.argmax(axis=-1), LABELS, 0)
+    assert_close(predicted, model(inputs), 2e-2 if how == "mixed_bfloat16" else 1e-4)
+
+
+def test_lora_trains_small_matrices_only_and_is_saved_merged(tmp_path):
+    model = sequential()
+    model(IDS)
+    encoder, head = model.layers
+    encoder.enable_lora(2)
+    head.trainable = False
+    assert {v.name for v in model.trainable_variables} == {"lora_kernel_a", "lora_kernel_b"}
+    assert len(model.trainable_variables) == 2 * 2 * CONFIG.num_hidden_layers
+    frozen = [(v, v.numpy()) for v in model.non_trainable_variables if v.dtype == "float32"]
+    before = model(IDS)
+    model.compile(keras.optimizers.Adam(0.1), LOSS, jit_compile=False)
+    model.fit(IDS, LABELS, epochs=3, verbose=0)
+    assert all(np.array_equal(v.numpy(), value) for v, value in frozen)
+    assert np.abs(model(IDS) - before).max() > 1e-5
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path, compile=False)
+    assert len(loaded.weights) == len(frozen)
+    assert_close(loaded(IDS), model(IDS), 1e-5)
+
+
+def test_parts_that_are_frozen_stay_as_they_are():
+    model = sequential()
+    model(IDS)
+    encoder = model.layers[0]
+    encoder.embeddings.trainable = False
+    encoder.encoder.blocks[0].trainable = False
+    before = {v.path: v.numpy() for v in model.weights}
+    model.compile(keras.optimizers.SGD(0.1), LOSS, jit_compile=False)
+    model.fit(IDS, LABELS, epochs=1, verbose=0)
+    changed = {v.path for v in model.weights if not np.array_equal(v.numpy(), before[v.path])}
+    assert not any(path.startswith(("bert/embeddings", "bert/encoder/layer_0/")) for path in changed)
+    assert {"bert/encoder/layer_1/output/dense/kernel", "bert/pooler/dense/kernel", "output_weights"} <= changed
+
+
+@pytest.mark.parametrize("call", [lambda e: e(IDS, MASK), lambda e: e({"token_ids": IDS, "padding_mask": MASK > 0})])
+@pytest.mark.parametrize("causal", [False, True])
+def test_padding_is_left_out_of_losses(call, causal):
+    encoder = BertEncoder(CONFIG, causal=causal)
+    output = call(encoder)
+    assert_close(output.pooled_output, encoder(IDS, MASK).pooled_output, 0)
+    assert_close(encoder.compute_mask(INPUTS).sequence_output, MASK > 0, 0)
+    assert encoder.compute_mask({"input_ids": IDS}) is None
+    labels = IDS % 5
+    other_padding = np.where(MASK > 0, labels, 4 - labels)
+    logits = ClassificationHead(CONFIG, 5)(output.sequence_output)
+    assert_close(LOSS(labels, logits), LOSS(other_padding, logits), 0)
+    classes = ClassificationHead(CONFIG, 2)(output)
+    assert_close(LOSS(LABELS, classes), LOSS(LABELS, tf.identity(classes)), 0)  # no mask of tokens
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"ids": IDS}, "the input 'ids' is unknown"),
+        ({"input_mask": MASK}, "input_ids are missing"),
+        ({"input_ids": IDS, "input_mask": MASK, "attention_mask": MASK}, "input_mask is given twice"),
+        (np.ones((1, 33), np.int32), "33 tokens, but the model has only 32 positions"),
+    ],
+)
+def test_inputs_that_cannot_be_read_are_named(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        BertEncoder(CONFIG)(inputs)
+
+
+def test_a_masked_lm_head_needs_an_embedding_table():
+    with pytest.raises(ValueError, match="needs an encoder"):
+        MaskedLMHead(CONFIG)(STATES, POSITIONS)

@@ -1,0 +1,103 @@
+"""Data that the input pipeline masks while it is read."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.pretraining.run import PretrainingData, PretrainingRun
+from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features
+from bert_tf.sequences.graph_masking import BatchMasker
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
+from bert_tf.training.contract import TrainingConfig
+from tests.conftest import tiny_config
+
+PAD, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4
+VOCAB = {"[PAD]": PAD, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK}
+VOCAB |= {f"{'##' * (i % 3 == 2)}p{i}": i for i in range(FIRST, 90)}
+LENGTH, PREDICTIONS, ROWS = 40, 5, 20
+
+
+def sequences(rows, rng):
+    """Returns unmasked sequences of random lengths, as the features of a batch."""
+    ids = rng.integers(FIRST, len(VOCAB), (rows, LENGTH))
+    ends = rng.integers(8, LENGTH, (rows, 1))
+    places = np.arange(LENGTH)
+    ids[:, 0] = CLS
+    ids[(places == ends) | (places == ends // 2)] = SEP
+    mask = places <= ends
+    ids[~mask] = PAD
+    return {
+        "input_ids": ids.astype(np.int32),
+        "input_mask": mask.astype(np.int32),
+        "segment_ids": (mask & (places > ends // 2)).astype(np.int32),
+        "next_sentence_labels": rng.integers(0, 2, rows).astype(np.int32),
+        "word_starts": (ids % 3 != 2).astype(np.int32),
+    }
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return sequences(ROWS, np.random.default_rng(0))
+
+
+def write_unmasked(path, batch, rows, **settings):
+    features = unmasked_features(LENGTH, word_starts=True)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for row in rows:
+            writer.write(serialize(features, {name: np.atleast_1d(value[row]) for name, value in batch.items()}))
+    policy = {"masking_policy": {"whole_word": True} | settings}
+    Sidecar(len(rows), path.stat().st_size, LENGTH, 0, "abc", policy, names(features)).write(str(path))
+
+
+def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 8)
+    write_unmasked(tmp_path / "a.tfrecord", batch, range(20))
+    shards = record_shards.find_shards(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB), "abc")
+    features = record_shards.record_features(shards, LENGTH, PREDICTIONS)
+    masker = BatchMasker(MaskingPolicy(whole_word=True), MaskingVocabulary.of(VOCAB), PREDICTIONS, seed=5)
+
+    def batches(start, count, context=None):
+        dataset = input_pipeline.training_batches(shards, features, 4, 1, start, context, masker)
+        return [{name: value.numpy() for name, value in batch.items()} for batch in dataset.take(count)]
+
+    whole = batches(0, 8)
+    assert whole[0]["masked_lm_ids"].shape == (4, PREDICTIONS) and "word_starts" not in whole[0]
+    np.testing.assert_equal(batches(3, 5), whole[3:])
+    contexts = [tf.distribute.InputContext(2, pipeline, 4) for pipeline in range(2)]
+    parts = [batches(2, 4, context) for context in contexts]  # two steps, of two replicas each
+    for name, value in whole[3].items():
+        np.testing.assert_array_equal(value, np.concatenate([p[name] for part in parts for p in part[2:4]]))
+    # The same sequences get different masks in each epoch.
+    assert len({tuple(b["masked_lm_positions"].ravel()) for b in whole}) == 8
+    evaluation = [
+        [b["input_ids"].numpy() for b in input_pipeline.evaluation_batches(shards, features, 4, None, masker).take(3)]
+        for _ in range(2)
+    ]
+    np.testing.assert_equal(*evaluation)
+
+
+def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
+    write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
+    write_unmasked(tmp_path / "b.tfrecord", batch, range(2), mask=1.0, same=0.0, random=0.0)
+    shards = record_shards.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
+    with pytest.raises(InputError, match="don't go together"):
+        record_shards.record_features(shards, LENGTH, PREDICTIONS)
+
+
+def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
+    write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
+    path = tmp_path / "a.tfrecord.meta.json"
+    sidecar = json.loads(path.read_text())
+    path.write_text(json.dumps(sidecar | {"settings": sidecar["settings"] | {"objective": "ltr"}}))
+    config = tiny_config(vocab_size=len(VOCAB), max_position_embeddings=LENGTH)
+    data = [PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS)]
+    how = TrainingConfig(str(tmp_path / "out"), OptimizerConfig(1e-3, 4, 1), 2)
+    with pytest.raises(InputError, match="was made with --objective=ltr, but --objective is mlm_nsp"):
+        PretrainingRun(config, "mlm_nsp", data, [4], how, DistributionConfig())
+    assert PretrainingRun(config, "ltr", data, [4], how, DistributionConfig()).phases[0].examples.masker is None

@@ -1,0 +1,212 @@
+"""One table of cases for masking; the release's order, NumPy batches and tensors all run over it."""
+
+import dataclasses
+import functools
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.graph_masking import BatchMasker
+from bert_tf.sequences.masking import Masked, MaskingPolicy, MaskingVocabulary, mask_as_released, mask_batch
+from bert_tf.sequences.random_streams import make_keys
+
+CLS, SEP, MASK, FIRST = 1, 2, 3, 5
+VOCAB = {"[PAD]": 0, "[CLS]": CLS, "[SEP]": SEP, "[MASK]": MASK, "[unused0]": 4}
+VOCAB |= {f"{'##' * (i % 3 == 2)}p{i}": i for i in range(FIRST, 85)}
+ROWS, LENGTH, PREDICTIONS = 3000, 48, 6
+
+
+def mask_in_the_releases_order(ids, policy, vocabulary, predictions, seed):
+    rng = random.Random(seed)
+    result = Masked(ids.copy(), *np.zeros([3, len(ids), predictions], int))
+    for row, sequence in enumerate(ids.tolist()):
+        length = len(sequence) - sequence[::-1].index(SEP)
+        masked, positions, labels = mask_as_released(sequence[:length], predictions, policy, vocabulary, rng)
+        result.input_ids[row, :length] = masked
+        for array, values in zip(result[1:], (positions, labels, [1] * len(labels)), strict=True):
+            array[row, : len(values)] = values
+    return result
+
+
+def mask_arrays(ids, policy, vocabulary, predictions, seed):
+    word_starts = ids % 3 != 2 if policy.whole_word else None
+    keys = make_keys(seed, np.arange(len(ids)))
+    return mask_batch(ids, ids >= FIRST, keys, word_starts, policy, vocabulary, predictions)
+
+
+@functools.cache
+def graph_of(policy, predictions, seed):
+    return tf.function(
+        BatchMasker(policy, MaskingVocabulary.of(VOCAB, policy.ordinary_replacements), predictions, seed)
+    )
+
+
+def mask_tensors(ids, policy, vocabulary, predictions, seed):
+    batch = {"input_ids": ids, "input_mask": ids > 0, "word_starts": ids % 3 != 2}
+    batch = {name: tf.constant(value.astype(np.int32)) for name, value in batch.items()}
+    first_row = tf.constant(0, tf.int64)
+    masked = graph_of(policy, predictions, seed)(batch, tf.constant(9, tf.int64), first_row, len(ids))
+    assert set(masked) == {"input_mask", *Masked(*[None] * 4).features()}
+    return Masked(*(masked[name].numpy() for name in Masked(*[None] * 4).features()))
+
+
+every_mode = pytest.mark.parametrize("mask_ids", [mask_in_the_releases_order, mask_arrays, mask_tensors])
+
+
+def mask(mask_ids, ids, predictions=PREDICTIONS, seed=1, **policy):
+    policy = MaskingPolicy(**policy)
+    return mask_ids(ids, policy, MaskingVocabulary.of(VOCAB, policy.ordinary_replacements), predictions, seed)
+
+
+@pytest.fixture(scope="module")
+def ids():
+    """Sequences [B, T] of random lengths."""
+    rng = np.random.default_rng(3)
+    ids = rng.integers(FIRST, len(VOCAB), (ROWS, LENGTH))
+    ends, places = rng.integers(9, LENGTH, (ROWS, 1)), np.arange(LENGTH)
+    ids[(places == ends) | (places == ends // 2)] = SEP
+    ids[:, 0] = CLS
+    return np.where(places <= ends, ids, 0)
+
+
+def chosen(masked):
+    """[B, T], True for predicted tokens."""
+    is_chosen = np.zeros([len(masked.positions), LENGTH + 1], bool)
+    np.put_along_axis(is_chosen, np.where(masked.weights > 0, masked.positions, LENGTH), True, axis=1)
+    return is_chosen[:, :LENGTH]
+
+
+def replacements(masked):
+    """The ids in the places of all predicted tokens, and the original ids."""
+    is_prediction = masked.weights > 0
+    return np.take_along_axis(masked.input_ids, masked.positions, axis=1)[is_prediction], masked.labels[is_prediction]
+
+
+CASES = [  # tokens, most predictions, policy, positions
+    ([CLS, 9, SEP, 10, SEP], 7, {"masked_lm_prob": 0.99}, [1, 3]),  # a quota larger than the text
+    ([CLS, 9, SEP, SEP], 7, {"masked_lm_prob": 0.01}, [1]),  # at least one
+    ([CLS, 9, 10, 12, SEP, 13, SEP], 4, {"masked_lm_prob": 0.6}, [1, 2, 3, 5]),  # 4.2 is rounded to 4
+    ([CLS, 9, 8, SEP, 10, SEP], 7, {"masked_lm_prob": 0.99, "whole_word": True}, [1, 2, 4]),
+    ([CLS, 9, 8, 11, SEP, 10, SEP], 2, {"masked_lm_prob": 0.99, "whole_word": True}, [5]),  # the word is too long
+    ([CLS, 8, SEP, 9, 11, SEP], 1, {"masked_lm_prob": 0.99, "whole_word": True}, [1]),  # the front was cut off
+]
+
+
+@every_mode
+@pytest.mark.parametrize(("tokens", "most", "policy", "positions"), CASES)
+def test_cases_with_one_result(mask_ids, tokens, most, policy, positions):
+    masked = mask(mask_ids, np.array([[*tokens, 0, 0]]), most, mask=1.0, same=0.0, random=0.0, **policy)
+    padding = [0] * (most - len(positions))
+    assert masked.positions.tolist() == [positions + padding]
+    assert masked.labels.tolist() == [[tokens[p] for p in positions] + padding]
+    assert masked.weights.tolist() == [[1] * len(positions) + padding]
+    assert masked.input_ids.tolist() == [[MASK if i in positions else t for i, t in enumerate(tokens)] + [0, 0]]
+
+
+@every_mode
+def test_a_rest_of_a_word_in_segment_b(mask_ids):
+    """Only the release adds it to the last word of A, which becomes too long."""
+    policy = {"masked_lm_prob": 0.99, "whole_word": True}
+    masked = mask(mask_ids, np.array([[CLS, 9, SEP, 8, SEP]]), 1, **policy)
+    assert masked.weights.sum() == (mask_ids is not mask_in_the_releases_order)
+
+
+# The rows of Table 8 as (mask, same, random).
+@every_mode
+@pytest.mark.parametrize("shares", [(0.8, 0.1, 0.1), (1, 0, 0), (0.8, 0, 0.2), (0.8, 0.2, 0), (0, 0.2, 0.8), (0, 0, 1)])
+def test_replacements_have_the_policys_shares(mask_ids, ids, shares):
+    found, labels = replacements(mask(mask_ids, ids, **dict(zip(("mask", "same", "random"), shares, strict=True))))
+    by_chance = shares[2] / len(VOCAB)  # a random piece may be [MASK], or the original one
+    expected = np.array([shares[0] + by_chance, shares[1] + by_chance, shares[2] - 2 * by_chance])
+    counts = [np.sum(found == MASK), np.sum(found == labels), np.sum((found != MASK) & (found != labels))]
+    deviation = np.sqrt(np.maximum(expected * (1 - expected), 0) * len(found))
+    assert (np.abs(counts - expected * len(found)) <= 4 * deviation + 1e-9).all()
+
+
+@every_mode
+@pytest.mark.parametrize(("ordinary", "first"), [(False, 0), (True, FIRST)])
+def test_random_pieces_are_even_over_the_vocabulary(mask_ids, ids, ordinary, first):
+    found, _ = replacements(mask(mask_ids, ids, mask=0.0, same=0.0, random=1.0, ordinary_replacements=ordinary))
+    counts = np.bincount(found, minlength=len(VOCAB))
+    expected = len(found) / (len(VOCAB) - first)
+    assert not counts[:first].any()
+    assert np.sum((counts[first:] - expected) ** 2) / expected < 2 * (len(VOCAB) - first)
+
+
+@every_mode
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_quota_positions_and_labels(mask_ids, ids, whole_word):
+    masked = mask(mask_ids, ids, whole_word=whole_word)
+    is_chosen = chosen(masked)
+    # The quota counts [CLS] and both [SEP]; halves are rounded to even numbers.
+    quotas = np.array([min(PREDICTIONS, max(1, round(n * 0.15))) for n in (ids > 0).sum(axis=1).tolist()])
+    counts = is_chosen.sum(axis=1)
+    assert (counts <= quotas).all() if whole_word else (counts == quotas).all()
+    assert counts.sum() > 0.95 * sum(quotas)
+    assert not is_chosen[ids < FIRST].any()
+    assert (masked.input_ids == ids)[~is_chosen].all()
+    is_padding = masked.weights == 0
+    assert (masked.labels == np.take_along_axis(ids, masked.positions, axis=1))[~is_padding].all()
+    assert not masked.positions[is_padding].any() and not masked.labels[is_padding].any()
+    is_last = np.pad(is_padding[:, 1:], ((0, 0), (0, 1)), constant_values=True)[:, :-1]
+    assert ((np.diff(masked.positions) > 0) | is_last).all()
+
+
+@every_mode
+def test_every_position_is_chosen_equally_often(mask_ids, ids):
+    one = ids[:1].repeat(ROWS, axis=0)
+    counts = chosen(mask(mask_ids, one)).sum(axis=0)[one[0] >= FIRST]
+    assert np.sum((counts - counts.mean()) ** 2) / counts.mean() < 2 * len(counts)
+
+
+@every_mode
+def test_words_are_masked_whole(mask_ids, ids):
+    is_text = ids >= FIRST
+    continues = (is_text & (ids % 3 == 2))[:, 1:] & is_text[:, :-1]
+    is_chosen = chosen(mask(mask_ids, ids, whole_word=True))
+    assert (is_chosen[:, 1:] == is_chosen[:, :-1])[continues].all()
+    policy = {"whole_word": True, "mask": 0.5, "same": 0.5, "random": 0.0}
+    is_mask = mask(mask_ids, ids, **policy).input_ids == MASK
+    assert (is_mask[:, 1:] != is_mask[:, :-1])[continues].any()
+    if mask_ids is not mask_in_the_releases_order:  # the release has no such option
+        is_mask = mask(mask_ids, ids, draw_per_word=True, **policy).input_ids == MASK
+        assert (is_mask[:, 1:] == is_mask[:, :-1])[continues].all() and is_mask.any()
+
+
+def test_masks_of_arrays_depend_on_the_keys_only(ids):
+    def masked(rows, seed=1):
+        keys = make_keys(seed, np.arange(ROWS))[rows]
+        policy, vocabulary = MaskingPolicy(), MaskingVocabulary.of(VOCAB)
+        return mask_batch(ids[rows], (ids >= FIRST)[rows], keys, None, policy, vocabulary, PREDICTIONS)
+
+    whole, part = masked(slice(None)), masked(slice(100, 120))
+    for one, other in zip(whole, part, strict=True):
+        np.testing.assert_array_equal(one[100:120], other)
+    assert (masked(slice(None), seed=2).input_ids != whole.input_ids).any()
+
+
+def test_masks_of_tensors_depend_on_seed_step_and_row_only(ids):
+    def masked(rows, step=3, seed=1):
+        batch = {"input_ids": tf.constant(ids[rows], tf.int32), "input_mask": tf.constant(ids[rows] > 0, tf.int32)}
+        numbers = tf.constant(step, tf.int64), tf.constant(rows.start, tf.int64)
+        found = graph_of(MaskingPolicy(), PREDICTIONS, seed)(batch, *numbers, ROWS)
+        return found["input_ids"].numpy(), found["masked_lm_positions"].numpy()
+
+    everything = slice(0, ROWS)
+    whole, part = masked(everything), masked(slice(200, 500))
+    for i in range(2):
+        assert (part[i] == whole[i][200:500]).all()
+        assert (masked(everything, step=4)[i] != whole[i]).any()
+        assert (masked(everything, seed=2)[i] != whole[i]).any()
+
+
+def test_policies_are_checked():
+    with pytest.raises(InputError, match=r"--masking_policy is 0\.8,0\.1,0\.2"):
+        MaskingPolicy(0.8, 0.1, 0.2)
+    with pytest.raises(InputError, match="--masked_lm_prob is 0"):
+        MaskingPolicy(masked_lm_prob=0)
+    with pytest.raises(InputError, match="--draw_per_word needs"):
+        dataclasses.replace(MaskingPolicy(), draw_per_word=True)

@@ -1,0 +1,101 @@
+"""One table of cases for truncation and packing; lists, NumPy batches and tensors all run over it."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences import packing
+from bert_tf.sequences.graph_packing import GraphPacker
+from bert_tf.sequences.random_streams import make_keys
+
+CLS, SEP = 101, 102
+PAIRS = [
+    (list(range(1, 1 + a)), list(range(51, 51 + b))) for a, b in itertools.product(range(16), [0, 1, 2, 3, 5, 8, 15])
+]
+
+
+def expected(a, b, max_seq_length):
+    """The release's rule, token by token: the sequence and its segment ids."""
+    a, b, room = list(a), list(b), max_seq_length - (3 if b else 2)
+    while len(a) + len(b) > room:
+        (a if len(a) > len(b) else b).pop()
+    second = [*b, SEP] if b else []
+    return [CLS, *a, SEP, *second], [0] * (len(a) + 2) + [1] * len(second)
+
+
+def pack_lists(pairs, max_seq_length):
+    fitted = [packing.fit_segments(a, b or None, max_seq_length) for a, b in pairs]
+    packed = [packing.join_segments(a, b, CLS, SEP) for a, b in fitted]
+    padded = [packing.pad(*sequence, max_seq_length) for sequence in packed]
+    for (ids, segments), found in zip(packed, padded, strict=True):
+        zeros = [0] * (max_seq_length - len(ids))
+        assert found == (ids + zeros, [1] * len(ids) + zeros, segments + zeros)
+    return packed
+
+
+def pack_arrays(pairs, max_seq_length):
+    lengths = np.array([[len(a), len(b)] for a, b in pairs]).T
+    kept = np.transpose(packing.fitting_lengths(*lengths, max_seq_length))
+    # Pre-training examples always have two segments, so `pack_batch` puts a [SEP] behind an empty one.
+    tokens = [token for (a, b), (m, n) in zip(pairs, kept, strict=True) for token in a[:m] + b[:n]]
+    batch = packing.pack_batch(np.array(tokens), *kept.T, max_seq_length + 1, CLS, SEP)
+    assert (batch.is_text.sum(axis=1) == kept.sum(axis=1)).all()
+    assert not batch.input_ids[~batch.input_mask].any() and not batch.segment_ids[~batch.input_mask].any()
+    ends = batch.input_mask.sum(axis=1) - (kept[:, 1] == 0)
+    rows = zip(batch.input_ids, batch.segment_ids, ends, strict=True)
+    return [(ids[:end].tolist(), segments[:end].astype(int).tolist()) for ids, segments, end in rows]
+
+
+def pack_tensors(pairs, max_seq_length):
+    packer = GraphPacker({"[CLS]": CLS, "[SEP]": SEP}, max_seq_length)
+    texts = [tf.ragged.constant(column, tf.int32) for column in zip(*pairs, strict=True)]
+    kept = packer.fit(*texts)
+    total = [len(a) + len(b) for a, b in pairs]
+    assert kept.truncated.numpy().tolist() == ((kept.first + kept.second).numpy() < total).tolist()
+    batch = packer.pack(*texts, kept)
+    assert tf.reduce_all(batch.visible == 1)
+    return list(zip(batch.ragged(batch.ids).to_list(), batch.ragged(batch.segments).to_list(), strict=True))
+
+
+@pytest.mark.parametrize("pack", [pack_lists, pack_arrays, pack_tensors])
+@pytest.mark.parametrize("max_seq_length", [4, 5, 6, 7, 12, 13, 40])
+def test_pairs_and_single_segments(pack, max_seq_length):
+    for pair, found in zip(PAIRS, pack(PAIRS, max_seq_length), strict=True):
+        assert found == expected(*pair, max_seq_length), pair
+
+
+def remove_from_lists(a, b, max_length, draws):
+    rng = random.Random(0)
+    for _ in range(draws):
+        tokens = list(range(a)), list(range(b))
+        packing.truncate_randomly(*tokens, max_length, rng)
+        assert all(t == list(range(t[0], t[0] + len(t))) for t in tokens)
+        yield [(t[0], len(t)) for t in tokens]
+
+
+def remove_from_arrays(a, b, max_length, draws):
+    lengths = np.full(draws, a), np.full(draws, b)
+    keys = make_keys(1, np.arange(draws)), make_keys(2, np.arange(draws))
+    found = packing.truncate_randomly_batch(lengths, max_length, keys)
+    return np.stack([np.stack(segment, axis=1) for segment in found], axis=1)
+
+
+@pytest.mark.parametrize("remove", [remove_from_lists, remove_from_arrays])
+@pytest.mark.parametrize(
+    ("a", "b", "max_length", "kept"), [(20, 5, 12, (7, 5)), (9, 9, 9, (5, 4)), (100, 3, 20, (17, 3)), (4, 5, 9, (4, 5))]
+)
+def test_random_truncation_removes_tokens_from_both_ends(remove, a, b, max_length, kept):
+    fronts, lengths = np.moveaxis(np.array(list(remove(a, b, max_length, 2000))), -1, 0)
+    assert (lengths == kept).all()
+    removed = np.subtract((a, b), kept)  # each from the front with probability 1/2
+    assert np.abs(fronts.mean(axis=0) - removed / 2).max() < 5 * np.sqrt(removed.max() / 4 / 2000) + 1e-9
+    assert np.abs(fronts.var(axis=0) - removed / 4).max() <= 0.2 * removed.max()
+
+
+def test_too_short_sequences_are_refused():
+    with pytest.raises(InputError, match="at least 4"):
+        packing.check_max_seq_length(3)

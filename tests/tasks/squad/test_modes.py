@@ -1,0 +1,274 @@
+"""The three modes that answer questions, on the same cases: the release's functions, arrays, and the served graph."""
+
+import functools
+import random
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.tasks import squad
+from bert_tf.tasks.squad import served
+from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, PLACEHOLDER
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization.graph_tokenization import GraphTokenizer
+from tests.conftest import golden_lines, golden_path
+
+CONTEXT = "The leader, Steve Smith's heir (1895-1943), left\xa0Paris  in cafe\u0301s."
+# Text that the tokenizer changes, splits or doesn't know, and answers that could begin earlier in their first word.
+ODD_WORDS = [*"aA(.#", "a-a", "(a)", "A.a", "again", "x#y", "Σ.Β", "ΑΣ", "e\u0301é", "İß½", "文字", "한글", "a\u200bb"]
+ODD_WORDS += ["[MASK]", "\xa0", "ﬁn", "a)a", "\u3000", "##", "qqqqx"]
+# n_best_size, max_answer_length, and the threshold of 2.0 or None for 1.1.
+SETTINGS = [(20, 30, None), (1, 5, None), (20, 1000, 0.0), (1, 30, 0.0), (2, 1, -2.0)]
+
+
+class Case(NamedTuple):
+    """A question with what every mode must make of it.
+
+    Attributes:
+      question: the question.
+      context: the paragraph.
+      lengths: max_seq_length, doc_stride, max_query_length.
+      windows: for each window the question's pieces and the text's pieces, with a bar between them.
+      best: for each window the text's pieces of which no other window shows more context.
+      span: the first and the last piece of the answer, to which the model gives the highest scores; None for [CLS].
+      released: the answer's text as the release finds it.
+      exact: the answer's characters.
+    """
+
+    question: str
+    context: str
+    lengths: tuple[int, int, int]
+    windows: list[str]
+    best: list[str]
+    span: tuple[int, int] | None
+    released: str
+    exact: str
+
+
+def one_window(context, pieces, span, released, exact):
+    return Case("Who?", context, (64, 16, 8), [f"who ? | {pieces}"], [pieces], span, released, exact)
+
+
+ALL_OF_CONTEXT = "the leader , steve smith ' s heir ( 1895 - 1943 ) , left paris in cafes ."
+CASES = {
+    "empty context": Case("a?", "", (12, 4, 4), [], [], None, PLACEHOLDER, ""),
+    "context without tokens": Case("a?", " \n\u200b", (12, 4, 4), [], [], None, PLACEHOLDER, ""),
+    "one word": Case("a?", "Paris", (12, 4, 4), ["a ? | paris"], ["paris"], (0, 0), "Paris", "Paris"),
+    "empty question": Case("", "Paris", (12, 4, 4), [" | paris"], ["paris"], (0, 0), "Paris", "Paris"),
+    "stride = window": Case(
+        "a", "b c d e f g", (6, 2, 4), ["a | b c", "a | d e", "a | f g"], ["b c", "d e", "f g"], (1, 1), "c", "c"
+    ),
+    "stride longer than the window": Case(
+        "a", "b c d e f", (6, 99, 4), ["a | b c", "a | d e", "a | f"], ["b c", "d e", "f"], (4, 4), "f", "f"
+    ),
+    "question cut": Case(
+        "a b c d", "b c d e f", (8, 2, 2), ["a b | b c d", "a b | d e f"], ["b c d", "e f"], (3, 3), "e", "e"
+    ),
+    # The windows show the pieces d and e with as much context; the first of them counts.
+    "equal context": Case(
+        "a", "b c d e f g", (8, 2, 4), ["a | b c d e", "a | d e f g"], ["b c d", "e f g"], (2, 3), "d e", "d e"
+    ),
+    # The last window is shorter, so a piece with equal context on its smaller side belongs to the longer window.
+    "longer window": Case(
+        "a", "b c d e f", (8, 2, 4), ["a | b c d e", "a | d e f"], ["b c d", "e f"], (4, 4), "f", "f"
+    ),
+    "answer at the border of two windows": Case(
+        "a", "b c d e f g", (7, 3, 4), ["a | b c d", "a | e f g"], ["b c d", "e f g"], (0, 2), "b c d", "b c d"
+    ),
+    "several pieces": Case(
+        "a",
+        "electroencephalographically b",
+        (8, 2, 4),
+        ["a | electro ##ence ##pha ##log", "a | ##pha ##log ##raphic ##ally", "a | ##raphic ##ally b"],
+        ["electro ##ence ##pha", "##log ##raphic", "##ally b"],
+        (3, 4),
+        "lographic",
+        "lographic",
+    ),
+    "whole words": one_window(CONTEXT, ALL_OF_CONTEXT, (3, 4), "Steve Smith", "Steve Smith"),
+    "number in a word": one_window(CONTEXT, ALL_OF_CONTEXT, (9, 9), "1895", "1895"),
+    "numbers in a word": one_window(CONTEXT, ALL_OF_CONTEXT, (9, 11), "1895-1943", "1895-1943"),
+    "word that the release doesn't split": one_window(CONTEXT, ALL_OF_CONTEXT, (14, 14), "left\xa0Paris", "left"),
+    "two spaces": one_window(CONTEXT, ALL_OF_CONTEXT, (15, 16), "left\xa0Paris in", "Paris  in"),
+    "combining accent": one_window(CONTEXT, ALL_OF_CONTEXT, (17, 17), "cafe\u0301s.", "cafe\u0301s"),
+    "accent of one character": one_window("a Café.", "a cafe .", (1, 1), "Café", "Café"),
+    "CJK": one_window("北京大学 x", "北 京 大 学 x", (1, 2), "京大", "京大"),
+    "no answer": one_window("b c", "b c", None, "", ""),
+}
+
+
+@functools.cache
+def tokenizer(vocab="vocab.txt", do_lower_case=True):
+    return FullTokenizer(str(golden_path(f"tokenization/{vocab}")), do_lower_case)
+
+
+@functools.cache
+def graph_tokenizer(*arguments):
+    vocab = tokenizer(*arguments)
+    return GraphTokenizer(vocab.vocab, vocab.do_lower_case)
+
+
+class Modes:
+    """Questions, and their windows in the three modes.
+
+    Args:
+      texts: questions and contexts.
+      lengths: max_seq_length, doc_stride, max_query_length.
+      arguments: of `tokenizer`.
+    """
+
+    def __init__(self, texts, lengths, *arguments):
+        self.tokenizer = tokenizer(*arguments)
+        self.lengths = lengths
+        self.examples = [squad.make_example(f"q{i}", *text) for i, text in enumerate(texts)]
+        self.features = []
+        options = (self.tokenizer, *lengths, False)
+        squad.convert_examples_to_features(self.examples, *options, self.features.append)
+        self.windows = squad.featurize(self.examples, *options, answer_text="offsets")
+        question, self.context = (tf.constant(column, tf.string) for column in zip(*texts, strict=True))
+        self.pieces = graph_tokenizer(*arguments).tokenize_with_offsets(self.context)
+        cls, sep = self.tokenizer.vocab["[CLS]"], self.tokenizer.vocab["[SEP]"]
+        query = graph_tokenizer(*arguments).tokenize(question)
+        self.graph_windows = served.cut_windows(query, self.pieces.ids, cls, sep, served.AnswerRules(*lengths))
+
+    def check_windows(self):
+        """Checks that the modes agree on windows, maximal context, and places of pieces; gives the first two.
+
+        Returns:
+          The windows' tokens; for each window the positions with maximal context.
+        """
+        tokens = [feature.tokens for feature in self.features]
+        best = [[i for i, is_best in f.token_is_max_context.items() if is_best] for f in self.features]
+        windows = self.windows
+        ids, shown = windows.input_ids.tolist(), windows.is_max_context.tolist()
+        begins = np.cumsum(windows.lengths) - windows.lengths
+        spans = [slice(*span) for span in zip(begins, begins + windows.lengths, strict=True)]
+        assert [self.tokenizer.convert_ids_to_tokens(ids[span]) for span in spans] == tokens
+        assert [np.flatnonzero(shown[span]).tolist() for span in spans] == best
+        assert windows.example_index.tolist() == [feature.example_index for feature in self.features]
+        assert windows.unique_ids.tolist() == [feature.unique_id for feature in self.features]
+        batch = windows.batch(np.arange(len(windows)), self.lengths[0])
+        for name in ("input_ids", "input_mask", "segment_ids"):
+            assert batch[name].tolist() == [getattr(feature, name) for feature in self.features]
+
+        graph = self.graph_windows
+        assert graph.tokens.ids.numpy().tolist() == ids
+        assert graph.tokens.lengths.numpy().tolist() == windows.lengths.tolist()
+        assert graph.is_max_context.numpy().tolist() == shown
+        assert (
+            graph.counts.numpy().tolist() == np.bincount(windows.example_index, minlength=len(self.examples)).tolist()
+        )
+        assert graph.text_start.numpy().tolist() == windows.text_start.tolist()
+        for i, document in enumerate(windows.documents):
+            places = zip(self.pieces.starts[i].numpy(), self.pieces.ends[i].numpy(), strict=True)
+            assert [tuple(place) for place in places] == document.spans
+        return tokens, best
+
+    def check_answers(self, start_logits, end_logits, n_best_size, max_answer_length, threshold, folder):
+        """Checks that the modes agree on the answers to logits [W, T]; gives them as released, and exactly."""
+        is_version_2 = threshold is not None
+        rules = served.AnswerRules(*self.lengths, n_best_size, max_answer_length, threshold)
+        files = [str(folder / name) for name in ("predictions", "nbest", "null_odds")]
+        unique_ids = self.windows.unique_ids.tolist()
+        squad.write_predictions(
+            self.examples,
+            self.features,
+            list(map(squad.RawResult, unique_ids, start_logits.tolist(), end_logits.tolist())),
+            n_best_size,
+            max_answer_length,
+            self.tokenizer.do_lower_case,
+            *files,
+            version_2_with_negative=is_version_2,
+            null_score_diff_threshold=threshold or 0.0,
+        )
+        predictions = {
+            answer_text: squad.decode(
+                self.examples,
+                self.windows,
+                start_logits,
+                end_logits,
+                self.tokenizer,
+                n_best_size=n_best_size,
+                max_answer_length=max_answer_length,
+                version_2_with_negative=is_version_2,
+                null_score_diff_threshold=threshold or 0.0,
+                answer_text=answer_text,
+                rank_padding=answer_text == "release",
+            )
+            for answer_text in ("release", "offsets")
+        }
+        again = [str(folder / f"{name}_again") for name in ("predictions", "nbest", "null_odds")]
+        predictions["release"].write(*again[: 2 + is_version_2])
+        for one, other in zip(files[: 2 + is_version_2], again, strict=False):
+            with open(one, "rb") as first, open(other, "rb") as second:
+                assert first.read() == second.read()
+
+        exact = predictions["offsets"]
+        windows = self.graph_windows
+        is_token = np.arange(start_logits.shape[1]) < self.windows.lengths[:, None]
+        logits = tf.constant(np.stack([start_logits[is_token], end_logits[is_token]], axis=1).reshape(-1, 2))
+        spans, null_score = served.best_spans(windows, logits, rules), served.null_scores(windows, logits)
+        found = served.place_answers(self.context, self.pieces, spans, null_score, rules)
+        found = {name: values.numpy().tolist() for name, values in found.items()}
+        assert [text.decode() for text in found["answer"]] == [
+            text if text != PLACEHOLDER else "" for text in exact.answers.values()
+        ]
+        for i, (qas_id, answer) in enumerate(exact.answers.items()):
+            start, end = found["start"][i], found["end"][i]
+            assert self.examples[i].context[max(start, 0) : max(end, 0)] == (answer if answer != PLACEHOLDER else "")
+            best = next((entry for entry in exact.n_best[qas_id] if entry["text"] == answer != ""), None)
+            if best and answer != PLACEHOLDER:
+                assert found["score"][i] == pytest.approx(best["start_logit"] + best["end_logit"])
+            if exact.null_odds.get(qas_id, NO_WINDOW_SCORE) != NO_WINDOW_SCORE:
+                assert found["null_score"][i] - found["score"][i] == pytest.approx(exact.null_odds[qas_id])
+        return predictions["release"].answers, exact.answers
+
+    def random_logits(self, seed, scale=1.0):
+        """[2, W, T], in coarse steps, so that many are equal; those of padding are low."""
+        logits = np.random.default_rng(seed).normal(-6, 2, [2, len(self.windows), self.lengths[0]])
+        is_token = np.arange(self.lengths[0]) < self.windows.lengths[:, None]
+        return np.where(is_token, np.round(logits * scale) / scale, -99.0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cases(name, tmp_path):
+    case = CASES[name]
+    modes = Modes([(case.question, case.context)], case.lengths)
+    tokens, best = modes.check_windows()
+    queries_and_texts = [window.split("|") for window in case.windows]
+    assert tokens == [["[CLS]", *query.split(), "[SEP]", *text.split(), "[SEP]"] for query, text in queries_and_texts]
+    assert [[tokens[i][position] for position in positions] for i, positions in enumerate(best)] == [
+        pieces.split() for pieces in case.best
+    ]
+    logits = modes.random_logits(seed=0)
+    for threshold in (None, 0.0):
+        for window, first in enumerate(modes.windows.first_lengths - modes.windows.text_start):
+            for x, piece in zip(logits, case.span or (-first, -first), strict=True):
+                position = first + piece
+                if 0 <= position < modes.windows.lengths[window] - 1:
+                    x[window, position] = 9.0
+        released, exact = modes.check_answers(*logits, 20, 30, threshold, tmp_path)
+        if case.span or threshold is not None:
+            shown = (case.released, case.exact) if case.span else ("", "")
+            assert (released["q0"], exact["q0"]) == shown
+    for settings in SETTINGS:
+        modes.check_answers(*modes.random_logits(seed=1), *settings, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_texts(seed, tmp_path):
+    rng = random.Random(seed)
+    texts = golden_lines("tokenization/inputs.jsonl")
+    pairs = []
+    for _ in range(4):
+        odd = " ".join(rng.choice(ODD_WORDS) for _ in range(rng.randrange(60)))
+        pairs.append((rng.choice(texts)[:40], rng.choice([odd, rng.choice(texts)])))
+    pairs.append(("?", pairs[-1][1]))
+    lengths = rng.choice([24, 40, 64]), rng.choice([1, 3, 8, 200]), rng.choice([0, 3, 8])
+    modes = Modes(pairs, lengths, rng.choice(["vocab.txt", "vocab_tiny.txt"]), rng.random() < 0.5)
+    modes.check_windows()
+    logits = modes.random_logits(seed, rng.choice([0.5, 1.0, 1000.0]))
+    for settings in SETTINGS:
+        modes.check_answers(*logits, *settings, tmp_path)
