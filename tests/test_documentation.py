@@ -39,6 +39,9 @@ OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_d
 # Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
 OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python"}
 
+# Modules that take no flags of this project; parsing theirs would run them.
+WITHOUT_FLAGS = ("pytest", "examples.quickstart")
+
 
 def not_run(block: Block) -> str | None:
     """Why a block isn't run; None if it is."""
@@ -126,7 +129,7 @@ def programs_in(words: list[str]) -> list[list[str]]:
         if name == "python" or name in command_server.CONSOLE_SCRIPTS:
             arguments = words[start + 1 :]
             end = next((i for i, argument in enumerate(arguments) if argument in ("|", ";", "&&", "<", ">", "&")), None)
-            if arguments[:2] in (["-m", "pytest"], ["-m", "venv"], ["-m", "pip"]) or arguments[:1] == ["-c"]:
+            if arguments[0] == "-c" or arguments[1] in WITHOUT_FLAGS:
                 return []
             return [[name, *arguments[:end]], *(programs_in(arguments[end + 1 :]) if end is not None else [])]
     return []

@@ -21,7 +21,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "run_classifier": [
         ("", ["--num_train_epochs=1", "--train_batch_size=8", "--max_seq_length=24", "--num_workers=1"]),
-        ("--sweep", ["--sweep_batch_sizes=8", "--sweep_learning_rates=1e-3,5e-4", "--sweep_epochs=1"]),
+        ("--sweep", ["--sweep_batch_sizes=8", "--sweep_learning_rates=1e-3", "--sweep_epochs=1"]),
         ("--num_restarts", ["--num_restarts=2"]),
         ("--feature_layers", ["--feature_layers=-1"]),
         ("--reinit_layers", ["--reinit_layers=1"]),
