@@ -165,7 +165,7 @@ def restored_encoder(
     Raises:
       InputError: if the config and the checkpoint don't fit together.
     """
-    # The seed is a program's: drawn from Python's generator, it would change the initial weights of other layers.
+    # With a random seed, the encoder would use up a number that the initial weights of later layers are drawn with.
     options = {"seed": 0} | encoder_options
     encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **options)
     variables = checkpoints.named_variables(encoder.weights)

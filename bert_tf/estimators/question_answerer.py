@@ -138,7 +138,8 @@ def _table(examples: Sequence[Any], answers: Sequence[Any] | None) -> list[dict[
             raise InputError(f"{place} is {str(example)[:60]!r}, but a pair (question, context) is expected.")
         question, context = (rows.text(part, place) for part in example)
         found = [] if answers is None else _answer(answers[number], context, place)
-        entry = {"id": str(number), "question": question, "answers": found, "is_impossible": found == [] and answers is not None}
+        is_impossible = answers is not None and not found
+        entry = {"id": str(number), "question": question, "answers": found, "is_impossible": is_impossible}
         table.append({"context": context, "question": entry})
     return table
 

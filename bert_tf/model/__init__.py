@@ -1,4 +1,4 @@
-"""The transformer's parts: activations, dropout, normalisation, layers, output layers, BiLSTM.
+"""The parts of the transformer: activations, dropout, normalisation, layers, output layers, BiLSTM.
 
-Imports `config` and `runtime`. They are put together in `bert_tf.encoder`.
+The folder imports `config` and `runtime`; `bert_tf.encoder` puts the parts together.
 """

@@ -1,4 +1,4 @@
-"""Activation functions. Whatever the precision of their input, they are computed in float32 and rounded once."""
+"""Activation functions, computed in float32 and rounded once, whatever the precision of their input."""
 
 import functools
 import math
@@ -45,5 +45,5 @@ def _rounded_once(activation: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.
     return cpu_kernels.with_gradient_in_one_pass(value)
 
 
-# The others are one operation of TensorFlow's, which does so by itself.
+# Each of the others is one TensorFlow operation, which computes in float32 and rounds once by itself.
 _IN_FLOAT32 = {name: _rounded_once(ACTIVATIONS[name]) for name in ("gelu", "gelu_erf")}

@@ -1,11 +1,11 @@
-"""Faster forms of what the layers compute, for CPUs; this module changes how fast things are, never what they are.
+"""Faster forms of the layers' functions for CPUs. They compute the same values.
 
-TensorFlow runs one operation after the other, and with their gradients they pass over the widest tensors a dozen times.
-In a graph for one CPU that is traced for each shape anyway, as training's is, XLA compiles each of these functions into
-one pass over memory. Sums stay TensorFlow's, or become products with vectors, where those are faster than XLA's
-reductions. The plain forms are in the modules that import this one; a test holds both against each other.
+TensorFlow runs one operation after the other, and these and their gradients pass over the widest tensors a dozen times.
+XLA compiles each function of this module into one pass over memory, in graphs for one CPU that are traced for each
+shape anyway, as those of training are. Sums that are slower as XLA's reductions stay TensorFlow's, or become products
+with vectors. The plain forms are in the modules that import this one; a test compares both.
 
-Axis letters: H the axis that is normalised, C classes, T keys.
+Axis letters: H the normalised axis, C classes, T keys.
 """
 
 import functools
@@ -15,17 +15,17 @@ import tensorflow as tf
 
 from bert_tf.runtime import distribution
 
-# Without AutoGraph, which would only take time: everything here is written in TensorFlow's terms.
+# Without AutoGraph, which would only take time: nothing here needs its conversion.
 _one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
 
 
 def apply_to(x: tf.Tensor) -> bool:
-    """The switch: whether what is done to x is done by the compiled functions of this module."""
+    """The switch: whether the compiled functions of this module are used for x."""
     return tf.inside_function() and x.shape.is_fully_defined() and distribution.compiles_parts()
 
 
 def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """The function, compiled where that pays for its first argument. For use inside of gradients."""
+    """The function, compiled if that pays for its first argument (see `apply_to`). For use inside gradients."""
     compiled = _one_pass(function)
 
     @functools.wraps(function)
@@ -36,9 +36,9 @@ def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
 
 def with_gradient_in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """The function of a tensor and settings; value and gradient are compiled where that pays.
+    """A function of a tensor and settings, with its value and its gradient compiled if that pays (see `apply_to`).
 
-    The gradient computes the value again instead of keeping what it is made of.
+    The gradient computes the value again instead of keeping intermediate results.
     """
 
     def gradient(x: tf.Tensor, upstream: tf.Tensor, *settings: object) -> tf.Tensor:
@@ -64,7 +64,7 @@ def with_gradient_in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..
 
 
 def cast(x: tf.Tensor, dtype: str) -> tf.Tensor:
-    """x in another precision; its gradient comes back in x's own."""
+    """x in another precision; its gradient has the precision of x."""
     return tf.cast(x, dtype) if x.dtype == dtype else _cast(x, dtype)
 
 
@@ -77,8 +77,8 @@ _cast = with_gradient_in_one_pass(tf.cast)
 def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     """The product of two tensors of the compute dtype, in that dtype.
 
-    A CPU that has no instructions for bfloat16 takes more than twice as long for emulating them as for float32. There
-    the same rounded numbers are multiplied in float32, and their product is rounded: what those instructions do.
+    A CPU without instructions for bfloat16 emulates them, which takes more than twice as long as float32. On such a
+    CPU the rounded numbers are multiplied in float32 and the product is rounded, which is what the instructions do.
     """
     if a.dtype == tf.bfloat16 and distribution.emulates_bfloat16():
         product = tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=transpose_b)
@@ -87,7 +87,7 @@ def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
 
 
 def column_sums(rows: tf.Tensor) -> tf.Tensor:
-    """[n, H] -> [H], as a product: TensorFlow sums bfloat16 columns on one thread and slowly."""
+    """[n, H] -> [H], as a product: TensorFlow's own sum of bfloat16 columns is slow and runs on one thread."""
     return tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
 
 
@@ -106,18 +106,19 @@ def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 @_one_pass
 def random_words(count: int, seed: tf.Tensor) -> tf.Tensor:
-    """Random 32-bit words [count]: the numbers of their places, mixed twice with the seed.
+    """Random 32-bit words [count]: each is its own index, mixed twice with the seed.
 
-    Mixing is MurmurHash3's last step. TensorFlow's generator, which is made for harder uses, takes four times as long.
+    Mixing is the last step of MurmurHash3. TensorFlow's generator, which has stronger guarantees, takes four times as
+    long.
     """
     key = tf.cast(seed, tf.uint32)
     place = tf.cast(tf.range(count), tf.uint32)
-    # Seeds that were folded in side by side differ in a few bits of the second number: spread over all of them.
+    # Seeds of neighbouring fold_in numbers differ in a few bits of the second number; the product spreads them.
     return _mix(_mix(place + key[0]) + key[1] * tf.constant(0x9E3779B9, tf.uint32))
 
 
 def _mix(word: tf.Tensor) -> tf.Tensor:
-    """Each bit of the word changes half of the result's bits."""
+    """Changes half of the bits of the result for each bit of the word that changes."""
 
     def folded(word: tf.Tensor, distance: int) -> tf.Tensor:
         return tf.bitwise.bitwise_xor(word, tf.bitwise.right_shift(word, tf.constant(distance, tf.uint32)))
@@ -170,7 +171,7 @@ def _layer_norm(x, residual, gamma, beta, epsilon):  # noqa: ANN001
     total = _total(x, residual)
     width = x.shape[-1]
     ones = tf.ones([width, 1])
-    # Divided afterwards: a row of equal numbers must have exactly them as its mean.
+    # Divided afterwards, so that the mean of a row of equal numbers is exactly that number.
     mean = tf.matmul(total, ones) / width
     centered = total - mean
     inverse = tf.math.rsqrt(tf.matmul(tf.square(centered), ones) / width + epsilon)
@@ -210,7 +211,7 @@ def _softmax_gradient(upstream, probabilities):  # noqa: ANN001
 
 
 def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """See `heads.log_likelihood_loss`. TensorFlow's operation computes the gradient too, in a dozen passes."""
+    """See `heads.log_likelihood_loss`. TensorFlow's operation takes a dozen passes, as it computes the gradient too."""
 
     @tf.custom_gradient
     def loss(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

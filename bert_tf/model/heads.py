@@ -27,7 +27,7 @@ FINETUNING_INITIALIZER_RANGE = 0.02
 
 
 def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Minus the log-probability of each label: logits [..., C], labels [...] -> [...]."""
+    """The negative log-probability of each label: logits [..., C], labels [...] -> [...]."""
     if cpu_kernels.apply_to(logits):
         return cpu_kernels.log_likelihood_loss(logits, labels)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -156,7 +156,7 @@ class LinearHead(Head):
 
 
 def next_sentence_head(config: BertConfig, **kwargs) -> LinearHead:
-    """Is B the sentence after A? pooled_output [B, H] -> logits [B, 2]; label 0 is "next", 1 is "random"."""
+    """Whether sentence B follows A: pooled_output [B, H] -> logits [B, 2]; label 0 is "next", 1 is "random"."""
     return LinearHead(config, 2, "cls/seq_relationship", initializer_range=config.initializer_range, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""Layer normalisation and softmax: computed in float32 and rounded once, whatever the precision of their input."""
+"""Layer normalisation and softmax, computed in float32 and rounded once, whatever the precision of their input."""
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ def layer_norm(
       gamma: [H] scale, float32.
       beta: [H] offset, float32.
       epsilon: added to the variance.
-      residual: as x.
+      residual: of the shape and dtype of x; added to it.
 
     Returns:
       [..., H] of x's dtype.
@@ -33,13 +33,13 @@ def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
     Args:
       scores: [..., T].
-      bias: float32, of a shape that extends to the scores'; no gradient flows into it.
+      bias: float32, of a shape that broadcasts to the shape of the scores; no gradient flows into it.
 
     Returns:
       [..., T] of the scores' dtype.
     """
     bias = tf.stop_gradient(bias)
-    # In float32 TensorFlow's operations are as fast.
+    # In float32, TensorFlow's operations are as fast as the compiled form.
     if scores.dtype != tf.float32 and cpu_kernels.apply_to(scores):
         return cpu_kernels.softmax(scores, bias)
     return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), scores.dtype)
