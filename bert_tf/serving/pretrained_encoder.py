@@ -99,7 +99,7 @@ class ServedEncoder(tf.Module):
 
 
 class _MaskFiller(tf.Module):
-    """Guesses masked pieces, as `fill_mask.MaskFiller` does."""
+    """Guesses masked pieces, as `fill_mask.FillMask` does."""
 
     def __init__(
         self,
