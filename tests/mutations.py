@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PRODUCT = ("bert_tf", "data_prep")
-SECONDS_FOR_TESTS = 600  # a mutation may cause an endless loop
+SECONDS_FOR_TESTS = 240  # a mutation may cause an endless loop
 
 SWAPPED = {
     ast.Eq: ast.NotEq,
@@ -131,8 +131,14 @@ class Tree:
         if (ROOT.parent / "shared").exists():
             (self.root.parent / "shared").symlink_to(ROOT.parent / "shared")
 
-    def passes(self, tests: list[str]) -> bool:
-        """Runs tests in a fork of this process, which has imported the slow libraries already."""
+    def first_failure(self, tests: list[str]) -> str | None:
+        """Runs tests in a fork of this process, which has imported the slow libraries already.
+
+        Returns:
+          The test that failed first, or was still running when the time was over; None if all pass.
+        """
+        log = self.root.parent / "running"
+        log.write_text(tests[0])
         child = os.fork()
         if child == 0:
             os.setpgid(0, 0)
@@ -145,26 +151,38 @@ class Tree:
             os.dup2(quiet, 2)
             import pytest
 
-            os._exit(pytest.main(["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *tests]))
+            options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+            os._exit(pytest.main([*options, *tests], plugins=[_NamesTheRunningTest(log)]))
         end = time.monotonic() + SECONDS_FOR_TESTS
         while time.monotonic() < end:
             finished, status = os.waitpid(child, os.WNOHANG)
             if finished:
-                return os.waitstatus_to_exitcode(status) == 0
+                return log.read_text() if os.waitstatus_to_exitcode(status) else None
             time.sleep(0.1)
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        return False
+        return log.read_text()
 
-    def notices(self, module: str, source: str) -> bool:
-        """Whether some test fails with this source in the module's place."""
+    def noticing_test(self, module: str, source: str) -> str | None:
+        """The test that fails with this source in the module's place; None if all pass."""
         path = self.root / module
         original = path.read_text()
         path.write_text(source)
         try:
-            return not all(self.passes(tests) for tests in tests_of(module))
+            failures = (self.first_failure(tests) for tests in tests_of(module))
+            return next((failure for failure in failures if failure), None)
         finally:
             path.write_text(original)
+
+
+class _NamesTheRunningTest:
+    """A plugin of pytest: the last test in the file is the one that failed, since pytest stops there."""
+
+    def __init__(self, log: pathlib.Path) -> None:
+        self._log = log
+
+    def pytest_runtest_logstart(self, nodeid):
+        self._log.write_text(nodeid)
 
 
 def _work(mutations: "multiprocessing.Queue", results: "multiprocessing.Queue") -> None:
@@ -175,20 +193,15 @@ def _work(mutations: "multiprocessing.Queue", results: "multiprocessing.Queue") 
     import tensorflow as tf  # noqa: F401
 
     tree = Tree()
-    sound: dict[str, bool] = {}
+    passes_unchanged: dict[str, bool] = {}
     while (mutation := mutations.get()) is not None:
         module, number = mutation
-        original = (ROOT / module).read_text()
-        for tests in tests_of(module):
-            key = " ".join(tests)
-            if key not in sound:
-                sound[key] = tree.passes(tests)
-            if not sound[key]:
-                results.put((module, 0, "", f"the tests fail without a mutation: {key}"))
-                break
-        else:
-            source, line, change = mutated(original, number)
-            results.put((module, line, change, "noticed" if tree.notices(module, source) else "survived"))
+        source, line, change = mutated((tree.root / module).read_text(), number)
+        test = tree.noticing_test(module, source)
+        if test and test not in passes_unchanged:
+            passes_unchanged[test] = tree.first_failure([test]) is None
+        outcome = "survived" if test is None else "noticed" if passes_unchanged[test] else f"{test} fails anyway"
+        results.put((module, line, change, outcome))
     shutil.rmtree(tree.root.parent)
 
 
