@@ -19,7 +19,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tasks import glue_benchmark
 from bert_tf.tasks.custom import Columns
-from bert_tf.tasks.table import TASK_NAMES, DataConfig
+from bert_tf.tasks.registry import TASK_NAMES, DataConfig
 from bert_tf.tasks.tables import ON_BAD_ROW
 from bert_tf.tasks.tagging.by_features import FeatureBased
 from bert_tf.tasks.tagging.feature_tagger import COMBINATIONS

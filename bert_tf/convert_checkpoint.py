@@ -12,8 +12,8 @@ from absl import flags
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import foreign_names, run_directory, saver
+from bert_tf.checkpoints.formats import SAFETENSORS_FILE
 from bert_tf.checkpoints.pretrained import find_config
-from bert_tf.checkpoints.restoring import SAFETENSORS_FILE
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError

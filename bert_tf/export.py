@@ -19,7 +19,7 @@ from bert_tf.runtime.program import say
 from bert_tf.serving import portable_models, pretrained_encoder, saved_model
 from bert_tf.serving.finished_run import Exportable, FinishedRun
 from bert_tf.serving.saved_model import ExportConfig, ExportedModel, load
-from bert_tf.tasks import table
+from bert_tf.tasks import registry
 
 __all__ = ["ExportConfig", "ExportedModel", "build", "export_run", "load"]
 
@@ -54,7 +54,7 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
     if not files.exists(model_dir):
         raise InputError(f"--model_dir: there is no folder {model_dir!r}. Check the path.")
     if "task" in run_directory.recorded(run_directory.folder_of_model(model_dir)):
-        return table.exportable(FinishedRun.read(model_dir, config))
+        return registry.exportable(FinishedRun.read(model_dir, config))
     return pretrained_encoder.exportable(model_dir, config)
 
 

@@ -3,23 +3,16 @@
 Imports only from lower layers: `runtime`, `config`, `tokenization`, `sequences`, `model` and `encoder`. `features`,
 `training` and everything above may import it. It offers the functions listed in `__all__`, and:
 
-- `restoring`: opens a checkpoint of any known format and restores it into a model.
+- `formats`: opens a checkpoint of any known format.
+- `restoring`: restores a checkpoint into a model.
 - `foreign_names`: translates the variable names of Hugging Face and Model Garden.
 - `saver`: writes checkpoints in the release's format, and removes old ones.
 - `run_directory`: writes and reads the settings of a run, and finds the folder of its best checkpoint.
 - `pretrained`: `load`, which returns an encoder together with its tokenizer and its config.
 """
 
-from bert_tf.checkpoints.restoring import (
-    CheckpointSource,
-    RestoreSummary,
-    find_checkpoint,
-    matching_weights,
-    named_variables,
-    open_checkpoint,
-    restore,
-    without,
-)
+from bert_tf.checkpoints.formats import CheckpointSource, find_checkpoint, open_checkpoint
+from bert_tf.checkpoints.restoring import RestoreSummary, matching_weights, named_variables, restore, without
 from bert_tf.checkpoints.saver import latest_checkpoint, write_checkpoint
 
 __all__ = [

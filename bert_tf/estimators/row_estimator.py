@@ -21,7 +21,7 @@ from bert_tf.finetuning.workflow import ReportingTask, WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
-from bert_tf.tasks.table import DataConfig
+from bert_tf.tasks.registry import DataConfig
 from bert_tf.training.contract import TrainingConfig
 
 

@@ -10,7 +10,7 @@ from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.custom import Columns
-from bert_tf.tasks.table import CUSTOM, DataConfig
+from bert_tf.tasks.registry import CUSTOM, DataConfig
 
 
 class _TextEstimator(RowEstimator):

@@ -9,7 +9,7 @@ from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.table import TAGGING, DataConfig
+from bert_tf.tasks.registry import TAGGING, DataConfig
 
 
 class Tagger(RowEstimator):

@@ -1,6 +1,6 @@
 """The tasks: reading of data, features, scores, prediction files, and served models.
 
-    table                which name of --task_name is which task, and how each task is exported
+    registry             which name of --task_name is which task, and how each task is exported
     glue                 GLUE's nine tasks and XNLI
     glue_benchmark       several GLUE tasks in one run, the row of the paper's Table 1, the file for the GLUE server
     custom               classification or regression of your own data, from files with named columns

@@ -55,7 +55,7 @@ def describe_all() -> list[dict[str, Any]]:
     sys.path.insert(0, str(ROOT))
     import bert_tf.finetuning.run
     import bert_tf.pretraining.run
-    import bert_tf.tasks.table  # noqa: F401
+    import bert_tf.tasks.registry  # noqa: F401
 
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         return pool.map(describe, sorted(COMMANDS, key=lambda name: name.rpartition(".")[2]), chunksize=1)

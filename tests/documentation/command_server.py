@@ -96,7 +96,7 @@ def _import_what_takes_long() -> None:
     import bert_tf.finetuning.run
     import bert_tf.pretraining.run
     import bert_tf.serving.pretrained_encoder
-    import bert_tf.tasks.table  # noqa: F401
+    import bert_tf.tasks.registry  # noqa: F401
     from bert_tf.model import cpu_kernels
 
     # Compiling them takes longer than all the rest of a small run, and changes only how fast a long one is.

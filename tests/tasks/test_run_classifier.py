@@ -10,7 +10,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.table import DataConfig
+from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.tagging.task import TaggingTask
 from tests import programs
 

@@ -8,6 +8,6 @@
     served_by_features   the served model of a feature-based tagger
     export               the exportable model of a finished run
 
-`tasks.table` and the programs import this package. It imports `serving` and the layers below, and of the tasks only the
-common modules (`metrics`, `tables`).
+`tasks.registry` and the programs import this package. It imports `serving` and the layers below, and of the tasks only
+the common modules (`metrics`, `tables`).
 """

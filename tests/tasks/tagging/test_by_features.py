@@ -13,7 +13,7 @@ from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.table import DataConfig
+from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.contract import TrainingConfig

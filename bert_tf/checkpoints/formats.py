@@ -1,0 +1,188 @@
+"""Opens checkpoints in the formats of the release, of Hugging Face and of Model Garden.
+
+Training runs of this project write the release's format: a TensorFlow bundle with the released variable names,
+`global_step` and the optimizer's slots. So the original code can load them, and one function reads both kinds.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import safetensors
+import tensorflow as tf
+
+from bert_tf.checkpoints import foreign_names, run_directory
+from bert_tf.checkpoints.saver import latest_checkpoint
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+
+SAFETENSORS_FILE = "model.safetensors"
+# TensorFlow's reader has no error class of its own.
+_READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
+_PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointSource:
+    """A checkpoint in any format, with the released names for its tensors.
+
+    Attributes:
+      path: the file or the prefix that was opened.
+      kind: "tf1" (the release's format, which is also ours), "hf" or "garden".
+      shapes: released name -> shape, for every tensor that has a released name.
+      read: returns the tensor with a released name.
+      ignored: stored names of the tensors that are ignored on purpose.
+    """
+
+    path: str
+    kind: str
+    shapes: Mapping[str, tuple[int, ...]]
+    read: Callable[[str], np.ndarray]
+    ignored: tuple[str, ...] = ()
+
+
+def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> CheckpointSource:
+    """Opens a checkpoint and recognises its format.
+
+    Args:
+      path: the prefix of a TensorFlow checkpoint (the release's, Model Garden's or ours), a training folder, a folder
+        with `model.safetensors`, or that file.
+      flag_name: the flag that gave the path, for messages.
+
+    Raises:
+      InputError: if there is no checkpoint, if it can't be read, or if it is a pickled PyTorch file.
+    """
+    prefix = find_checkpoint(path, flag_name)
+    if prefix.endswith(".safetensors"):
+        return _open_hf(prefix, flag_name)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+    except _READ_ERRORS as error:
+        raise InputError(f"{flag_name}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
+    stored = reader.get_variable_to_shape_map()
+    if "_CHECKPOINTABLE_OBJECT_GRAPH" in stored:
+        return _open_garden(prefix, reader, flag_name)
+    shapes = {name: tuple(shape) for name, shape in stored.items()}
+    return CheckpointSource(prefix, "tf1", shapes, lambda name: _read_tensor(reader, name, prefix, flag_name))
+
+
+def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
+    """Finds the checkpoint prefix or the safetensors file for a path.
+
+    In a folder, this is the first of the following that exists:
+
+    1. The checkpoint with which a training run is evaluated: the best one on the dev set if the run kept it, otherwise
+       the newest one. If the folder contains several trials, those of the best trial are used.
+    2. `model.safetensors`.
+    3. The only TensorFlow checkpoint in the folder.
+
+    Raises:
+      InputError: if there is no checkpoint, more than one, or only a pickled one.
+    """
+    pickled = (
+        "is a pickled PyTorch file. It is never read, because loading it would run whatever code it holds. "
+        "Save the model as safetensors (in Hugging Face: model.save_pretrained(..., safe_serialization=True))."
+    )
+    if path.endswith(_PICKLE_SUFFIXES):
+        raise InputError(f"{flag_name}: {path} {pickled}")
+    if files.is_folder(path):
+        evaluated = latest_checkpoint(run_directory.evaluated_folder(run_directory.folder_of_model(path)))
+        if evaluated:
+            return evaluated
+        if files.exists(os.path.join(path, SAFETENSORS_FILE)):
+            return os.path.join(path, SAFETENSORS_FILE)
+        names = files.list_folder(path)
+        prefixes = [os.path.join(path, name.removesuffix(".index")) for name in names if name.endswith(".index")]
+        if len(prefixes) == 1:
+            return prefixes[0]
+        if prefixes:
+            raise InputError(
+                f"{flag_name}: {path} holds several checkpoints ({', '.join(prefixes)}). Name one of them."
+            )
+        for name in names:
+            if name.endswith(_PICKLE_SUFFIXES):
+                raise InputError(f"{flag_name}: {os.path.join(path, name)} {pickled}")
+        raise InputError(
+            f"{flag_name}: the folder {path} holds no checkpoint (a TensorFlow *.index file or {SAFETENSORS_FILE})."
+        )
+    prefix = path.removesuffix(".index").removesuffix(".data-00000-of-00001")
+    if files.exists(f"{prefix}.index") or (path.endswith(".safetensors") and files.exists(path)):
+        return prefix
+    raise InputError(
+        f"{flag_name}: there is no checkpoint {path!r}. Give the prefix (…/bert_model.ckpt, without .index or .data), "
+        f"a training folder, or a folder with {SAFETENSORS_FILE}."
+    )
+
+
+def _read_tensor(reader: Any, name: str, prefix: str, flag_name: str) -> np.ndarray:
+    try:
+        return reader.get_tensor(name)
+    except _READ_ERRORS as error:
+        raise InputError(f"{flag_name}: {prefix} is damaged: {name} can't be read ({error}).") from None
+
+
+def _open_hf(path: str, flag_name: str) -> CheckpointSource:
+    with files.open_file(path, "rb") as reader:
+        data = reader.read()
+    try:
+        tensors = dict(safetensors.deserialize(data))
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{flag_name}: {path} is not a whole safetensors file ({error}).") from None
+    stored: dict[str, str] = {}
+    ignored: list[str] = []
+    for name in tensors:
+        released = foreign_names.hf_to_released(name)
+        if re.fullmatch(foreign_names.HF_COPIES, name):
+            ignored.append(name)
+        elif released is None:
+            raise InputError(f"{flag_name}: {path} holds {name!r}, which is not the name of a tensor of BERT.")
+        else:
+            stored[released] = name
+
+    def read(released: str) -> np.ndarray:
+        tensor = tensors[stored[released]]
+        if tensor["dtype"] not in _SAFETENSORS_DTYPES:
+            raise InputError(f"{flag_name}: {path}: {stored[released]} is stored as {tensor['dtype']}, not as floats.")
+        dtype = _SAFETENSORS_DTYPES[tensor["dtype"]]
+        array = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"]).astype(np.float32)
+        return array.T if foreign_names.hf_is_transposed(released) else array
+
+    def shape(released: str) -> tuple[int, ...]:
+        stored_shape = tuple(tensors[stored[released]]["shape"])
+        return stored_shape[::-1] if foreign_names.hf_is_transposed(released) else stored_shape
+
+    return CheckpointSource(path, "hf", {name: shape(name) for name in stored}, read, tuple(ignored))
+
+
+_SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
+
+
+def _open_garden(prefix: str, reader: Any, flag_name: str) -> CheckpointSource:
+    stored_shapes = reader.get_variable_to_shape_map()
+    stored, ignored, unknown = foreign_names.garden_names(stored_shapes)
+    if unknown or "bert/embeddings/word_embeddings" not in stored:
+        raise InputError(
+            f"{flag_name}: {prefix} is an object-based TensorFlow 2 checkpoint, but not one of Model Garden's BERT "
+            "encoders" + (f": it holds {unknown[0]!r} and {len(unknown) - 1} more unknown tensors." if unknown else ".")
+        )
+
+    def shape(released: str) -> tuple[int, ...]:
+        # Model Garden has separate axes for N heads of size D: [H, N, D], [N, D, H] and [N, D], where the release has
+        # [H, H], [H, H] and [H].
+        dims = tuple(stored_shapes[stored[released]])
+        if re.search(r"attention/self/\w+/kernel$", released) and len(dims) == 3:
+            return dims[0], dims[1] * dims[2]
+        if re.search(r"attention/self/\w+/bias$", released) and len(dims) == 2:
+            return (dims[0] * dims[1],)
+        if released.endswith("attention/output/dense/kernel") and len(dims) == 3:
+            return dims[0] * dims[1], dims[2]
+        return dims
+
+    def read(released: str) -> np.ndarray:
+        return _read_tensor(reader, stored[released], prefix, flag_name).reshape(shape(released))
+
+    return CheckpointSource(prefix, "garden", {name: shape(name) for name in stored}, read, tuple(ignored))
