@@ -23,6 +23,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 
+# The modules that take longest. They come first, so that no process is still busy with them when all others have finished.
+_LONG = ("test_documentation.py", "test_multi_worker.py", "test_package.py", "test_run_pretraining.py")
+
+
+def pytest_collection_modifyitems(items):
+    """Sorts the tests; those of a module stay together."""
+    items.sort(key=lambda item: _LONG.index(item.path.name) if item.path.name in _LONG else len(_LONG))
+
+
 def _golden_folder() -> pathlib.Path:
     if "BERT_GOLDEN" in os.environ:
         return pathlib.Path(os.environ["BERT_GOLDEN"])
