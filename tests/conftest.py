@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 
 
-# The modules that take longest. They come first, so that no process is still busy with them when all others have finished.
+# The modules that take longest. They come first, so that no process is busy with them when the others have finished.
 _LONG = ("test_documentation.py", "test_multi_worker.py", "test_package.py", "test_run_pretraining.py")
 
 
