@@ -1,0 +1,59 @@
+"""Flags that several programs share, and the settings that they become."""
+
+import json
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from bert_tf import program_flags
+from bert_tf.runtime.files import InputError
+from tests.conftest import tiny_config
+
+
+@pytest.fixture(scope="module")
+def sizes():
+    known = set(flags.FLAGS)
+    yield program_flags.ModelSizeFlags()
+    for name in set(flags.FLAGS) - known:
+        delattr(flags.FLAGS, name)
+
+
+def test_a_released_size_and_its_changes_become_a_config(sizes, write):
+    flags.FLAGS.mark_as_parsed()
+    vocab = write("vocab.txt", "[PAD]\n[UNK]\na\n")
+    with flagsaver.as_parsed(model_size="mini", num_hidden_layers="3"):
+        config = sizes.config(None, vocab)
+        assert (config.num_hidden_layers, config.hidden_size, config.intermediate_size) == (3, 256, 1024)
+        assert config.vocab_size == 3
+    with flagsaver.as_parsed(model_size="mini", hidden_size="128", num_attention_heads="2"):
+        config = sizes.config(None, vocab)
+        assert (config.hidden_size, config.intermediate_size, config.num_attention_heads) == (128, 512, 2)
+
+
+def test_a_config_file_takes_the_place_of_a_size(sizes, write):
+    flags.FLAGS.mark_as_parsed()
+    path = write("bert_config.json", json.dumps(tiny_config().to_dict()))
+    assert sizes.config(path, None) == tiny_config()
+    with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Either --bert_config_file or"):
+        sizes.config(path, None)
+    with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="--model_size needs --vocab_file"):
+        sizes.config(None, None)
+    with pytest.raises(InputError, match="Either --bert_config_file or"):
+        sizes.config(None, "vocab.txt")
+
+
+def test_numbers_of_a_list_flag():
+    holder = flags.DEFINE_list("numbers_of_a_test", [], "Numbers.")
+    flags.FLAGS.mark_as_parsed()
+    try:
+        with flagsaver.as_parsed(numbers_of_a_test="16,32"):
+            assert program_flags.numbers(holder, int) == [16, 32]
+        for wrong in ("", "16,x", "1.5"):
+            with (
+                flagsaver.as_parsed(numbers_of_a_test=wrong),
+                pytest.raises(InputError, match="--numbers_of_a_test is"),
+            ):
+                program_flags.numbers(holder, int)
+    finally:
+        delattr(flags.FLAGS, "numbers_of_a_test")
