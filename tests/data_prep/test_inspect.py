@@ -76,6 +76,11 @@ def test_what_can_not_be_shown_is_named(folder, tmp_path):
         inspect.show(paths, str(other), 1)
     with pytest.raises(InputError, match=r"--vocab_file has 20 pieces, but .* holds the id"):
         list(inspect.read_batches(paths[0], 20))
+    shown = [features(record) for record in records(paths[0])]
+    largest = max(max(*example["input_ids"], *example["masked_lm_ids"]) for example in shown)
+    assert sum(len(batch["input_ids"]) for batch in inspect.read_batches(paths[0], largest + 1)) == len(shown)
+    with pytest.raises(InputError, match=f"--vocab_file has {largest} pieces, but .* holds the id {largest}"):
+        list(inspect.read_batches(paths[0], largest))
     with pytest.raises(InputError, match="not a TFRecord file"):
         list(inspect.read_batches(str(folder / "text.txt"), 20))
     with open(paths[0], "ab") as writer:
