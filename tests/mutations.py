@@ -47,6 +47,7 @@ SWAPPED = {
 }
 # Where the tests of a module lie, if not in a file or folder of the same name.
 ELSEWHERE = {
+    "bert_tf/finetuning/models.py": "tests/model/test_heads.py tests/finetuning tests/tasks/squad/test_run.py",
     "bert_tf/finetuning/selection.py": "tests/tasks/test_metrics.py tests/finetuning tests/tasks/test_custom.py",
     "bert_tf/model/gathering.py": "tests/model tests/test_encoder.py",
     "bert_tf/export.py": "tests/test_export.py tests/serving",
