@@ -18,6 +18,7 @@ def test_scores_where_only_one_class_is_predicted():
     predictions, labels = np.zeros(4, np.int32), np.array([0, 1, 1, 0])
     assert metrics.matthews_correlation(predictions, labels)["matthews_correlation"] == 0.0
     assert metrics.accuracy_and_f1(predictions, labels) == {"accuracy": 0.5, "f1": 0.0}
+    assert metrics.accuracy_and_f1(predictions, predictions) == {"accuracy": 1.0, "f1": 0.0}  # class 1 does not occur
 
 
 def test_correlations():

@@ -1,4 +1,5 @@
 import itertools
+import pickle
 import random
 
 import numpy as np
@@ -56,6 +57,11 @@ def test_store_gives_back_the_corpus(corpus):
     found = store.read_tokens(starts, lengths)
     assert found.tolist() == [t for s, n in zip(starts, lengths, strict=True) for t in expected[s : s + n]]
     assert store.documents == 60 and len(expected) == store.tokens
+    sent = pickle.loads(pickle.dumps(store))  # as to another process, where this one's open files mean nothing
+    store.close()
+    assert sent.read_tokens(starts, lengths).tolist() == found.tolist() == store.read_tokens(starts, lengths).tolist()
+    assert sent.document_offsets(1).tolist() == store.document_offsets(1).tolist()
+    sent.close()
 
 
 def statistics(examples):

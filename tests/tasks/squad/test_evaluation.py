@@ -84,11 +84,11 @@ def test_the_threshold_is_tuned_on_answers_that_it_may_replace(tmp_path):
 
 
 def test_the_threshold_may_be_to_give_no_answer():
-    articles = many_questions({"a": "", "b": "y"})
-    predictions = predictions_of({"a": -4.0, "b": -3.0}, {"a": "x", "b": "wrong"})
+    articles = many_questions({"a": "", "b": "y", "c": ""})
+    predictions = predictions_of({"a": -4.0, "b": -3.0, "c": -2.0}, {"a": "x", "b": "wrong", "c": "v"})
     results = squad.tune_null_threshold(articles, predictions)
-    assert (results["best_f1"], results["best_exact"]) == (50.0, 50.0)
-    assert predictions.with_threshold(results["best_f1_thresh"]) == {"a": "", "b": ""}
+    assert (results["best_f1"], results["best_exact"]) == pytest.approx((200 / 3, 200 / 3))
+    assert predictions.with_threshold(results["best_f1_thresh"]) == {"a": "", "b": "", "c": ""}
 
 
 def test_answers_to_other_questions_are_left_out():
