@@ -51,6 +51,8 @@ ELSEWHERE = {
     "bert_tf/finetuning/selection.py": "tests/tasks/test_metrics.py tests/finetuning tests/tasks/test_custom.py",
     "bert_tf/model/gathering.py": "tests/model tests/test_encoder.py",
     "bert_tf/sequences/graph_packing.py": "tests/sequences tests/serving",
+    "bert_tf/features.py": "tests/test_features.py tests/tasks/tagging",
+    "bert_tf/pretraining/model.py": "tests/model/test_heads.py tests/pretraining",
     "bert_tf/export.py": "tests/test_export.py tests/serving",
     "bert_tf/predict.py": "tests/test_export.py",
     "bert_tf/convert_checkpoint.py": "tests/checkpoints",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -282,6 +283,38 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
 def test_invalid_selection_settings_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         SelectionConfig(**options)
+
+
+@pytest.mark.parametrize(
+    ("patience", "scores", "stops"),
+    [
+        (0, [0.5, 0.4, 0.3, 0.2], False),
+        (1, [0.5], False),
+        (1, [0.5, 0.5], True),  # an equal score is no better one
+        (2, [0.5, 0.4], False),
+        (2, [0.4, 0.5, 0.3, 0.5], True),
+        (2, [0.4, 0.5, 0.3, 0.6], False),
+    ],
+)
+def test_training_stops_early_after_evaluations_that_bring_nothing(monkeypatch, patience, scores, stops):
+    run = types.SimpleNamespace(task=types.SimpleNamespace(selection_metric="f1"))
+    selection = DevSelection(run, "dev", SelectionConfig(early_stopping_patience=patience))
+    monkeypatch.setattr(selection, "history", lambda: [{"kind": "eval", "f1": score} for score in scores])
+    assert selection.should_stop() == stops
+
+
+def test_the_loss_and_accuracy_of_tags_count_tokens_with_a_tag_only():
+    model = TokenModel(tiny_config(), 3)
+    ids = np.array([[5, 6, 7, 8], [9, 10, 11, 12]], np.int32)
+    batch = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    logits = model.logits(batch).numpy()
+    best = logits.argmax(axis=-1)
+    tags = np.array([[best[0, 0], (best[0, 1] + 1) % 3, NO_TAG, best[0, 3]], [NO_TAG] * 4], np.int32)
+    batch["tag_ids"] = tags
+    loss, sums = model.loss(batch, model.totals(batch), None)
+    assert [float(value) for value in sums["accuracy"]] == [2, 3]
+    log_p = logits[0] - np.log(np.exp(logits[0]).sum(axis=-1, keepdims=True))
+    assert_close(loss, -np.mean([log_p[i, tags[0, i]] for i in (0, 1, 3)]), 1e-5)
 
 
 def test_a_workflow_without_any_step_is_refused():

@@ -215,3 +215,16 @@ def test_dropout_before_the_classifier_is_fixed_at_a_tenth():
     assert np.mean(kept == 0) == pytest.approx(0.1, abs=0.006)  # five standard deviations
     assert_close(kept[kept != 0], 1 / 0.9, 1e-4)
     assert_close(head(tf.ones([2, width])), 1, 0)
+
+
+def test_operations_of_a_training_step_are_counted():
+    config = tiny_config()
+    model = PretrainingModel(config)
+    batch = {"input_ids": np.ones((4, 10), np.int32), "masked_lm_positions": np.zeros((4, 3), np.int32)}
+    batch |= {"masked_lm_ids": np.zeros((4, 3), np.int32), "masked_lm_weights": np.ones((4, 3), np.float32)}
+    width, inner, pieces, layers = 12, 20, 41, 2
+    # Query, key, value and output; the two feed-forward layers; scores of attention and their use.
+    encoder = layers * 2 * 4 * 10 * (4 * width * width + 2 * width * inner + 2 * 10 * width)
+    head = 2 * 4 * 3 * (width * width + width * pieces)
+    assert_close(model.encoder.flops(batch["input_ids"]), encoder, 1)
+    assert_close(model.flops(batch), 3 * (encoder + head), 1)
