@@ -26,6 +26,7 @@ def test_correlations():
     assert scores["spearman"] == pytest.approx(1.0)
     assert scores["pearson"] == pytest.approx(np.corrcoef([1, 2, 4], [0, 5, 10])[0, 1])
     assert metrics.pearson_and_spearman(np.ones(3), np.arange(3)) == {"pearson": 0.0, "spearman": 0.0}
+    assert metrics.pearson_and_spearman(np.arange(3), np.ones(3)) == {"pearson": 0.0, "spearman": 0.0}
 
 
 def test_several_labels_a_row():
@@ -42,3 +43,7 @@ def test_entities_count_as_a_whole_and_by_type():
     assert (scores["precision"], scores["recall"], scores["f1"]) == pytest.approx((2 / 3, 2 / 3, 2 / 3))
     assert (scores["f1_A"], scores["f1_B"]) == (0.5, 1.0)
     assert metrics.entity_scores([["O"]], [["O"]])["f1"] == 0.0
+
+
+def test_scores_without_any_entity_are_zero():
+    assert metrics.entity_scores([["O", "O"]], [["O", "O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
