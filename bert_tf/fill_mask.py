@@ -14,16 +14,6 @@ from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
 
-_MODEL = flags.DEFINE_string(
-    "model", None, "A pre-training run, or another folder or checkpoint with a masked-LM head."
-)
-_TEXT = flags.DEFINE_multi_string(
-    "text",
-    None,
-    "A text with one [MASK] or more. May be given several times. By default, each line of standard input is a text.",
-)
-_TOP = flags.DEFINE_integer("top", 5, "Number of tokens to print for each [MASK].", lower_bound=1)
-
 MASK = "[MASK]"
 
 
@@ -97,17 +87,26 @@ class FillMask:
         return packing.join_segments(ids, [], vocab["[CLS]"], vocab["[SEP]"])[0]
 
 
-def main() -> None:
-    """Prints the predictions for each text."""
-    filler = FillMask(_MODEL.value)
-    for text in _TEXT.value or program.typed_lines():
-        print(text)
-        for guesses in filler(text, _TOP.value):
-            print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))
-
-
 def cli() -> None:
-    """Runs this module as a command."""
+    """Runs the program. Its flags are defined here because a program that uses `FillMask` may have the same flags."""
+    model = flags.DEFINE_string(
+        "model", None, "A pre-training run, or another folder or checkpoint with a masked-LM head."
+    )
+    texts = flags.DEFINE_multi_string(
+        "text",
+        None,
+        "A text with one [MASK] or more. May be given several times. By default, each line of standard input is a "
+        "text.",
+    )
+    top = flags.DEFINE_integer("top", 5, "Number of tokens to print for each [MASK].", lower_bound=1)
+
+    def main() -> None:
+        filler = FillMask(model.value)
+        for text in texts.value or program.typed_lines():
+            print(text)
+            for guesses in filler(text, top.value):
+                print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))
+
     program.run(main, required=["model"])
 
 

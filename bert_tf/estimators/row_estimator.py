@@ -1,12 +1,11 @@
 """Training, evaluation and prediction of the estimators that learn from rows."""
 
 import abc
-import contextlib
 import math
 import os
 import random
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.estimators import rows
@@ -134,18 +133,13 @@ class RowEstimator(Estimator):
     def _task(self, folder: str, do_train: bool) -> ReportingTask:
         return self._data_config(folder).build_task(self.output_dir, do_train)
 
-    @contextlib.contextmanager
-    def _written(self, split: str, table: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        with tempfile.TemporaryDirectory() as folder:
-            self._write(os.path.join(folder, split + self._SUFFIX), table)
-            yield folder
-
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
         """The task of a finished run, and the examples that it makes of a table."""
         self._check_trained()
         if not table:
             raise InputError("x has no examples.")
-        with self._written(split, table) as folder:
+        with tempfile.TemporaryDirectory() as folder:
+            self._write(os.path.join(folder, split + self._SUFFIX), table)
             task = self._task(folder, do_train=False)
             return task, task.examples(split)
 
