@@ -35,8 +35,8 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import ENSEMBLE_METHODS, AnswerConfig, Answerer
-from bert_tf.tasks.squad.examples import ANSWER_TEXTS
-from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
+from bert_tf.tasks.squad.rules import ANSWER_TEXTS, SquadConfig
+from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.

@@ -28,7 +28,8 @@ from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import reporting
 from bert_tf.runtime.distribution import DistributionConfig
-from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
+from bert_tf.tasks.squad.rules import SquadConfig
+from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.contract import TrainingConfig

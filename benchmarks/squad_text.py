@@ -89,9 +89,8 @@ def features_one_by_one(examples, tokenizer):
 
 def windows_of_file(examples, tokenizer):
     """Computes the features with the program's function."""
-    return squad.featurize(
-        examples, tokenizer, _MAX_SEQ_LENGTH.value, _DOC_STRIDE.value, MAX_QUERY_LENGTH, is_training=False
-    )
+    config = squad.SquadConfig(_MAX_SEQ_LENGTH.value, _DOC_STRIDE.value, MAX_QUERY_LENGTH)
+    return squad.featurize(examples, tokenizer, config, is_training=False)
 
 
 def synthetic_logits(windows, peaks):
@@ -180,7 +179,8 @@ def measure_decoding(examples, windows, features, peaks, folder):
             )
 
     def whole_file():
-        predictions = squad.decode(examples, windows, start_logits, end_logits, tokenizer, rank_padding=True)
+        released = squad.SquadConfig(pad_to_max_seq_length=True)
+        predictions = squad.decode(examples, windows, start_logits, end_logits, tokenizer=tokenizer, config=released)
         predictions.write(*files["files"])
 
     seconds, _ = measure(

@@ -17,7 +17,8 @@ from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import SquadPredictions
-from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
+from bert_tf.tasks.squad.rules import SquadConfig
+from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.training.contract import TrainingConfig
 
 
@@ -32,7 +33,7 @@ class QuestionAnswerer(Estimator):
         answerer.fit([("Who sat?", "He sat down.")], ["He"])
         answerer.predict([("What did he do?", "He sat down.")])
 
-    Settings of `from_pretrained`: the fields of `bert_tf.tasks.squad.task.SquadConfig`.
+    Settings of `from_pretrained`: the fields of `bert_tf.tasks.squad.rules.SquadConfig`.
     """
 
     _TASK = SquadTask.name

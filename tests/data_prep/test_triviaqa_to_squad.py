@@ -72,7 +72,7 @@ def test_documents_that_contain_an_answer_become_paragraphs(triviaqa):
         "3 questions about 2 paragraphs, from 4 questions about 2 documents",
         "no paragraph answers 1 of them: tc_4",
     ]
-    data = squad.read_squad(output, is_training=True, answer_text="offsets")
+    data = squad.read_squad(output, is_training=True, config=squad.SquadConfig(answer_text="offsets"))
     assert (len(data.examples), data.dropped) == (3, {})
 
 

@@ -27,7 +27,7 @@ from bert_tf.serving.reader import TextReader
 from bert_tf.tasks import squad
 from bert_tf.tasks.sentence_features import InputExample, pack_example
 from bert_tf.tasks.served import ServedChooser, ServedClassifier
-from bert_tf.tasks.squad.served import AnswerRules, ServedAnswerer
+from bert_tf.tasks.squad.served import ServedAnswerer
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.feature_tagger import COMBINATIONS, FeatureTagger
@@ -175,35 +175,28 @@ def test_choices(tokenizer, pairs):
 
 
 @pytest.mark.parametrize(
-    ("rules", "bilstm"),
-    [
-        (AnswerRules(LENGTH, 3, 4, 6, 5), None),
-        (AnswerRules(12, 99, 5, 1, 2, null_score_diff_threshold=0.3), None),
-        (AnswerRules(LENGTH, 3, 4, 6, 5), BILSTM),
-    ],
+    ("sizes", "threshold", "bilstm"),
+    [((LENGTH, 3, 4, 6, 5), None, None), ((12, 99, 5, 1, 2), 0.3, None), ((LENGTH, 3, 4, 6, 5), None, BILSTM)],
 )
-def test_answers(tokenizer, rules, bilstm):
+def test_answers(tokenizer, sizes, threshold, bilstm):
+    is_version_2 = threshold is not None
+    config = squad.SquadConfig(*sizes, version_2_with_negative=is_version_2, answer_text="offsets")
     model = tiny_model(SpanModel, tokenizer, bilstm=bilstm)
-    served = ServedAnswerer(served_encoder(model), model.head, tokenizer, rules)
+    served = ServedAnswerer(served_encoder(model), model.head, tokenizer, config, threshold or 0.0)
     rng = random.Random(3)
     texts = [(random_text(rng, rng.randint(0, 5)), random_text(rng, rng.randint(1, 30))) for _ in range(40)]
     texts += [("a", ""), ("", "a"), ("a", " \n\u200b")]
     examples = [squad.make_example(str(i), *text) for i, text in enumerate(texts)]
-    lengths = (rules.max_seq_length, rules.doc_stride, rules.max_query_length)
-    windows = squad.featurize(examples, tokenizer, *lengths, is_training=False, answer_text="offsets")
+    windows = squad.featurize(examples, tokenizer, config, is_training=False)
     outputs = model.predict(windows.batch(np.arange(len(windows)), 20))
-    is_version_2 = rules.null_score_diff_threshold is not None
     predictions = squad.decode(
         examples,
         windows,
         outputs["start_logits"].numpy(),
         outputs["end_logits"].numpy(),
-        tokenizer,
-        n_best_size=rules.n_best_size,
-        max_answer_length=rules.max_answer_length,
-        version_2_with_negative=is_version_2,
-        null_score_diff_threshold=rules.null_score_diff_threshold or 0.0,
-        answer_text="offsets",
+        tokenizer=tokenizer,
+        config=config,
+        null_score_diff_threshold=threshold or 0.0,
     )
     expected = ["" if answer == "empty" else answer for answer in predictions.answers.values()]
     inputs = {"question": tf.constant([q for q, _ in texts]), "context": tf.constant([c for _, c in texts])}
@@ -226,7 +219,7 @@ def test_answers(tokenizer, rules, bilstm):
 
 def test_answers_of_empty_and_invalid_inputs(tokenizer):
     model = tiny_model(SpanModel, tokenizer)
-    served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, AnswerRules(LENGTH, 3, 4))
+    served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, squad.SquadConfig(LENGTH, 3, 4))
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
     assert texts(question=empty, context=empty)["answer"].shape == [0]

@@ -4,7 +4,7 @@ From questions to scores: `read_squad` -> examples -> `featurize` -> windows -> 
 answers -> `evaluate`.
 
     examples       questions and paragraphs from SQuAD files
-    rules          the rules of windows and answers that arrays and the served graph share
+    rules          the settings, and the rules of windows and answers that arrays and the served graph share
     windows        questions and paragraphs -> windows, as arrays
     decoding       logits -> ranked answers, as arrays
     realignment    predicted pieces -> the text as written
@@ -45,20 +45,19 @@ from bert_tf.tasks.squad.released import (
     convert_examples_to_features,
     write_predictions,
 )
-from bert_tf.tasks.squad.rules import check_decoding, check_window_lengths
+from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 
 __all__ = [
     "FeatureWriter",
     "InputFeatures",
     "RawResult",
+    "SquadConfig",
     "SquadData",
     "SquadExample",
     "SquadPredictions",
     "SquadWindows",
     "average_distributions",
-    "check_decoding",
-    "check_window_lengths",
     "convert_examples_to_features",
     "decode",
     "evaluate",

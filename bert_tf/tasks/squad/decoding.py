@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tasks.squad.examples import SquadExample, check_answer_text
+from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import ScoredText, SquadPredictions
 from bert_tf.tasks.squad.realignment import ContextTexts, RealignedTexts, document_begins
-from bert_tf.tasks.squad.rules import check_decoding, pairs_fit
+from bert_tf.tasks.squad.rules import SquadConfig, pairs_fit
 from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
 
@@ -37,41 +37,28 @@ def decode(
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     tokenizer: FullTokenizer,
-    n_best_size: int = 20,
-    max_answer_length: int = 30,
-    version_2_with_negative: bool = False,
+    config: SquadConfig = SquadConfig(),
     null_score_diff_threshold: float = 0.0,
-    answer_text: str = "release",
-    rank_padding: bool = False,
-    verbose_logging: bool = False,
 ) -> SquadPredictions:
     """Answers every question.
 
     Args:
       examples: the questions.
-      windows: made from them, with the same `answer_text`.
+      windows: made from them, with the same config.
       start_logits: [W, T].
       end_logits: [W, T].
       tokenizer: the one that made the windows.
-      n_best_size: how many start and end positions of a window are paired, and how many answers are listed.
-      max_answer_length: the longest answer, in pieces.
-      version_2_with_negative: whether a question may have no answer.
-      null_score_diff_threshold: odds above it mean that there is no answer.
-      answer_text: "offsets" takes the context's characters from the beginning of the first piece to the end of the
-        last; "release" takes the text that `get_final_text` finds.
-      rank_padding: whether positions after a window's end take places among the n best, as they do in the release,
-        where every window is padded to the same length. Otherwise answers don't depend on the padding.
-      verbose_logging: whether the log names answers that "release" can't align with the text.
+      config: the rules; those of windows are not used.
+      null_score_diff_threshold: odds above it mean that there is no answer (2.0).
 
     Raises:
-      InputError: if a size is below 1.
       ValueError: if the logits don't fit the windows, or aren't finite (names the question).
     """
-    check_answer_text(answer_text)
     _check_shapes(examples, windows, start_logits, end_logits)
     documents = windows.documents
-    by_offsets = answer_text == "offsets"
-    texts = ContextTexts(documents) if by_offsets else RealignedTexts(documents, tokenizer, verbose_logging)
+    texts = (
+        ContextTexts(documents) if config.by_offsets else RealignedTexts(documents, tokenizer, config.verbose_logging)
+    )
     # Pieces are numbered through all documents; [W] the number of the piece that a window's text begins with.
     first_piece = document_begins(documents)[windows.document_of_example[windows.example_index]] + windows.text_start
     return answer_questions(
@@ -81,11 +68,8 @@ def decode(
         end_logits,
         window_begins=first_piece - windows.first_lengths,
         text=texts.text,
-        n_best_size=n_best_size,
-        max_answer_length=max_answer_length,
-        version_2_with_negative=version_2_with_negative,
+        config=config,
         null_score_diff_threshold=null_score_diff_threshold,
-        rank_padding=rank_padding,
     )
 
 
@@ -96,27 +80,15 @@ def answer_questions(
     end_logits: np.ndarray,
     window_begins: np.ndarray,
     text: TextOfSpan,
-    n_best_size: int,
-    max_answer_length: int,
-    version_2_with_negative: bool,
+    config: SquadConfig,
     null_score_diff_threshold: float,
-    rank_padding: bool,
 ) -> SquadPredictions:
     """Answers every question, with any source of texts.
 
     `window_begins` [W] has the number of each window's first token; the tokens after it have the next numbers. `text`
     gives the text between two tokens by their numbers. The other arguments are those of `decode`.
     """
-    check_decoding(n_best_size, max_answer_length)
-    candidates = _find_candidates(
-        qas_ids,
-        windows,
-        start_logits,
-        end_logits,
-        n_best_size=n_best_size,
-        max_answer_length=max_answer_length,
-        rank_padding=rank_padding,
-    )
+    candidates = _find_candidates(qas_ids, windows, start_logits, end_logits, config)
     first_token = candidates.start + window_begins[candidates.window]
     last_token = candidates.end + window_begins[candidates.window]
     null_logits = np.stack([start_logits[:, 0], end_logits[:, 0]], axis=1).astype(np.float64)  # [W, 2]
@@ -128,11 +100,11 @@ def answer_questions(
     for i, qas_id in enumerate(qas_ids):
         ranked = _rank(*(column[candidate_bounds[i] : candidate_bounds[i + 1]] for column in columns), text)
         null = None
-        if version_2_with_negative:
+        if config.version_2_with_negative:
             null = _null_answer(null_logits[window_bounds[i] : window_bounds[i + 1]])
             # The null answer comes after all candidates that score as much or more.
             ranked = heapq.merge(ranked, [null], key=lambda answer: -(answer[1] + answer[2]))
-        predictions.add(qas_id, ranked, n_best_size, null, null_score_diff_threshold)
+        predictions.add(qas_id, ranked, config.n_best_size, null, null_score_diff_threshold)
     return predictions
 
 
@@ -151,11 +123,10 @@ def _find_candidates(
     windows: SquadWindows,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
-    n_best_size: int,
-    max_answer_length: int,
-    rank_padding: bool,
+    config: SquadConfig,
 ) -> _Candidates:
     """The candidates of all windows, window after window, in each by the rank of the start, then of the end."""
+    n_best_size, rank_padding = config.n_best_size, config.pad_to_max_seq_length
     chunk_windows = max(1, _CHUNK_PAIRS // min(n_best_size, start_logits.shape[1]) ** 2)
     chunks = []
     for begin in range(0, max(1, len(windows)), chunk_windows):
@@ -174,7 +145,7 @@ def _find_candidates(
         start_fits = np.take_along_axis(is_max_context, starts, axis=1)
         end_fits = (ends >= windows.first_lengths[chunk, None]) & (ends < windows.lengths[chunk, None] - 1)
         window, start_rank, end_rank = np.nonzero(
-            pairs_fit(starts, ends, start_fits, end_fits, max_answer_length=max_answer_length, ops=np)
+            pairs_fit(starts, ends, start_fits, end_fits, max_answer_length=config.max_answer_length, ops=np)
         )
         chunks.append(
             _Candidates(

@@ -13,8 +13,7 @@ from absl import logging
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-
-ANSWER_TEXTS = ("release", "offsets")
+from bert_tf.tasks.squad.rules import SquadConfig
 
 # The release's white space in a context; the no-break space and the ideographic space don't belong to it.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -84,12 +83,6 @@ class SquadData:
         return [f"{len(ids)} of {total} questions {what}: {name_ids(ids)}" for what, ids in groups if ids]
 
 
-def check_answer_text(answer_text: str) -> None:
-    """Raises an InputError for an unknown mode of taking an answer's text."""
-    if answer_text not in ANSWER_TEXTS:
-        raise InputError(f"--answer_text is {answer_text!r}, but {' or '.join(ANSWER_TEXTS)} is expected.")
-
-
 def name_ids(ids: list[str]) -> str:
     """The first few ids, for a message."""
     more = f" and {len(ids) - _NAMED_IDS} more" if len(ids) > _NAMED_IDS else ""
@@ -124,37 +117,29 @@ def read_squad_examples(
     articles = load_articles(input_file, _file_flag(is_training))
     if is_training:
         _check_versions(articles, version_2_with_negative, _file_flag(is_training))
-    data = _read(articles, is_training, version_2_with_negative)
+    data = _read(articles, is_training, SquadConfig(version_2_with_negative=version_2_with_negative))
     for line in data.report():
         logging.warning("%s", line)
     return data.examples
 
 
-def read_squad(
-    input_file: str,
-    is_training: bool,
-    version_2_with_negative: bool = False,
-    answer_text: str = "release",
-    fix_answer_offsets: bool = False,
-) -> SquadData:
+def read_squad(input_file: str, is_training: bool, config: SquadConfig = SquadConfig()) -> SquadData:
     """Reads a file, and keeps a record of the questions that are dropped or corrected.
 
     Args:
       input_file: the JSON file.
       is_training: whether the answers are read; each question must then have exactly one.
-      version_2_with_negative: whether some questions may be marked as impossible.
-      answer_text: "release" keeps the same training questions as the release; "offsets" keeps those with an answer
-        that is in the context, character by character, at the place given in the file.
-      fix_answer_offsets: whether an answer at another place is used; if there are several places, the nearest one.
+      config: with `answer_text="release"` the same training questions are kept as in the release, with "offsets" those
+        with an answer that is in the context, character by character, at the place given in the file. With
+        `fix_answer_offsets` an answer at another place is used; if there are several places, the nearest one.
 
     Raises:
       InputError: if the file isn't JSON in SQuAD's format, is of the other version, an id is a number or a duplicate, a
         training question doesn't have exactly one answer, or no question can be used.
     """
-    check_answer_text(answer_text)
     articles = load_articles(input_file, _file_flag(is_training))
-    _check_versions(articles, version_2_with_negative, _file_flag(is_training))
-    data = _read(articles, is_training, version_2_with_negative, answer_text, fix_answer_offsets)
+    _check_versions(articles, config.version_2_with_negative, _file_flag(is_training))
+    data = _read(articles, is_training, config)
     if not data.examples:
         found = "\n".join(data.report()) or "The file has no questions."
         raise InputError(f"{_file_flag(is_training)}: {input_file} has no question that can be used. {found}")
@@ -241,15 +226,9 @@ def _check_versions(articles: list[dict[str, Any]], version_2_with_negative: boo
                 )
 
 
-def _read(
-    articles: list[dict[str, Any]],
-    is_training: bool,
-    version_2_with_negative: bool,
-    answer_text: str = "release",
-    fix_answer_offsets: bool = False,
-) -> SquadData:
+def _read(articles: list[dict[str, Any]], is_training: bool, config: SquadConfig) -> SquadData:
     data = SquadData(examples=[], articles=articles)
-    answers = _AnswerReader(data, version_2_with_negative, answer_text, fix_answer_offsets) if is_training else None
+    answers = _AnswerReader(data, config) if is_training else None
     for context, questions in paragraphs(articles):
         doc_tokens = split_context(context)
         word_of_character = _word_of_character(context) if is_training else []
@@ -277,14 +256,12 @@ class _AnswerReader:
     """Puts the answers of training questions into their examples, and records the dropped questions."""
 
     data: SquadData
-    version_2_with_negative: bool
-    answer_text: str
-    fix_answer_offsets: bool
+    config: SquadConfig
 
     def read_into(self, example: SquadExample, question: Mapping[str, Any], word_of_character: list[int]) -> bool:
         """Fills in the answer; False if the example must be dropped."""
         where = question_name(_file_flag(is_training=True), example.qas_id)
-        if self.version_2_with_negative and _entry(question, "is_impossible", bool, where):
+        if self.config.version_2_with_negative and _entry(question, "is_impossible", bool, where):
             example.is_impossible = True
             example.orig_answer_text = ""
             example.start_position = example.end_position = -1
@@ -300,7 +277,9 @@ class _AnswerReader:
             raise InputError(f"{where}: the answer's text is empty. Mark questions without answers as impossible.")
         example.orig_answer_text = text
         offset = _entry(answers[0], "answer_start", int, f"{where}, its answer")
-        example.answer_offset = _nearest_offset(example.context, text, offset) if self.fix_answer_offsets else offset
+        example.answer_offset = (
+            _nearest_offset(example.context, text, offset) if self.config.fix_answer_offsets else offset
+        )
         is_used = self._locate(example, word_of_character)
         if is_used and example.answer_offset != offset:
             self.data.realigned.append(example.qas_id)
@@ -320,13 +299,13 @@ class _AnswerReader:
             return False
         words_found = " ".join(example.doc_tokens[example.start_position : example.end_position + 1])
         kept_by_release = " ".join(text.split()) in words_found
-        hint = "" if self.fix_answer_offsets else " (--fix_answer_offsets searches for it)"
-        if self.answer_text == "release":
+        hint = "" if self.config.fix_answer_offsets else " (--fix_answer_offsets searches for it)"
+        if not self.config.by_offsets:
             if not kept_by_release:
                 self.data.dropped[example.qas_id] = f"the words at the answer's place don't include it{hint}"
             return kept_by_release
         if offset < 0 or not example.context.startswith(text, offset):
-            where = "in the context" if self.fix_answer_offsets else f"at its place{hint}"
+            where = "in the context" if self.config.fix_answer_offsets else f"at its place{hint}"
             self.data.dropped[example.qas_id] = f"the answer isn't {where}"
             return False
         if not kept_by_release:

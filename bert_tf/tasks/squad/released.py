@@ -18,6 +18,7 @@ from bert_tf.sequences.example_format import serialize, squad_features
 from bert_tf.tasks.squad.decoding import answer_questions
 from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.realignment import get_final_text, join_pieces
+from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.tokenization import FullTokenizer
 
@@ -87,9 +88,7 @@ def convert_examples_to_features(
       InputError: if a question leaves no room for text, or the windows don't advance (names the question).
     """
     examples = list(examples)
-    windows = featurize(
-        examples, tokenizer, max_seq_length, doc_stride, max_query_length=max_query_length, is_training=is_training
-    )
+    windows = featurize(examples, tokenizer, SquadConfig(max_seq_length, doc_stride, max_query_length), is_training)
     ends = np.cumsum(windows.lengths)
     columns = windows.example_index, windows.first_lengths, windows.text_start, ends - windows.lengths, ends
     first_windows = np.searchsorted(windows.example_index, windows.example_index).tolist()
@@ -172,11 +171,13 @@ def write_predictions(
         end_logits,
         window_begins=np.arange(len(features)) * length,
         text=text,
-        n_best_size=n_best_size,
-        max_answer_length=max_answer_length,
-        version_2_with_negative=version_2_with_negative,
+        config=SquadConfig(
+            n_best_size=n_best_size,
+            max_answer_length=max_answer_length,
+            version_2_with_negative=version_2_with_negative,
+            pad_to_max_seq_length=True,
+        ),
         null_score_diff_threshold=null_score_diff_threshold,
-        rank_padding=True,
     )
     for line in predictions.report():
         logging.warning("%s", line)

@@ -6,6 +6,7 @@ A function that takes `ops` works on NumPy arrays with the module `numpy`, and o
 Axis letters: Q questions, W windows, E pieces of all windows' texts, K positions that are paired.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from types import ModuleType
@@ -15,6 +16,7 @@ from bert_tf.runtime.files import InputError
 
 # [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
+ANSWER_TEXTS = ("release", "offsets")
 # No position and no answer's length comes near to it.
 _FAR = 1 << 29
 
@@ -22,26 +24,67 @@ _FAR = 1 << 29
 Array = Any
 
 
-def check_window_lengths(max_seq_length: int, max_query_length: int) -> None:
-    """Checks the flags before anything is read.
+@dataclasses.dataclass(frozen=True)
+class SquadConfig:
+    """How questions are read, cut into windows and answered; the names are those of run_squad.py's flags.
+
+    Attributes:
+      max_seq_length: the longest window, in tokens.
+      doc_stride: pieces between the begins of two windows.
+      max_query_length: the longest question, in pieces; longer ones are cut at the end.
+      n_best_size: how many start and end positions of a window are paired, and how many answers are listed.
+      max_answer_length: the longest answer, in pieces.
+      version_2_with_negative: whether a question may have no answer.
+      answer_text: where the text of an answer comes from. "release": training looks for an answer's pieces within its
+        words, and predicting takes the text that `get_final_text` finds. "offsets": training takes the pieces that
+        share a character with the answer, and predicting takes the context's characters from the beginning of the
+        first piece to the end of the last.
+      fix_answer_offsets: whether a training answer is used if it isn't at the place that its file gives.
+      pad_to_max_seq_length: whether every window is padded to `max_seq_length`, so that positions after a window's end
+        take places among the n best, as they do in the release. Otherwise answers don't depend on the padding.
+      verbose_logging: whether the log names answers that can't be aligned with the text.
 
     Raises:
-      InputError: if a question of `max_query_length` leaves no room for text.
+      InputError: if there is no such `answer_text`, or no answer could ever be found.
     """
-    if max_query_length < 0:
-        raise InputError(f"--max_query_length is {max_query_length}, but it can't be negative.")
-    if text_room(max_query_length, max_seq_length) < 1:
-        raise InputError(
-            f"--max_seq_length is {max_seq_length}, but a question of --max_query_length={max_query_length} takes "
-            f"{max_query_length + SPECIAL_TOKENS} with its special tokens, and the text needs room too."
-        )
 
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    version_2_with_negative: bool = False
+    answer_text: str = "release"
+    fix_answer_offsets: bool = False
+    pad_to_max_seq_length: bool = False
+    verbose_logging: bool = False
 
-def check_decoding(n_best_size: int, max_answer_length: int) -> None:
-    """Raises an InputError if no answer could ever be found."""
-    for name, value in (("n_best_size", n_best_size), ("max_answer_length", max_answer_length)):
-        if value < 1:
-            raise InputError(f"--{name} is {value}, but at least 1 is needed.")
+    def __post_init__(self) -> None:
+        if self.answer_text not in ANSWER_TEXTS:
+            raise InputError(f"--answer_text is {self.answer_text!r}, but {' or '.join(ANSWER_TEXTS)} is expected.")
+        for name in ("n_best_size", "max_answer_length"):
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name} is {getattr(self, name)}, but at least 1 is needed.")
+
+    @property
+    def by_offsets(self) -> bool:
+        """Whether answers are found by the characters of their pieces."""
+        return self.answer_text == "offsets"
+
+    def check_lengths(self) -> None:
+        """Checks that the longest question has room, before anything is read.
+
+        Raises:
+          InputError: if a question of `max_query_length` leaves no room for text.
+        """
+        if self.max_query_length < 0:
+            raise InputError(f"--max_query_length is {self.max_query_length}, but it can't be negative.")
+        if text_room(self.max_query_length, self.max_seq_length) < 1:
+            raise InputError(
+                f"--max_seq_length is {self.max_seq_length}, but a question of --max_query_length="
+                f"{self.max_query_length} takes {self.max_query_length + SPECIAL_TOKENS} with its special tokens, and "
+                "the text needs room too."
+            )
 
 
 def text_room(query_length: Array, max_seq_length: int) -> Array:

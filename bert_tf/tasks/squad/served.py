@@ -6,7 +6,6 @@ Axis letters: B questions, W windows of all questions, S windows of a question, 
 n tokens of all windows, E pieces of all windows' texts, K positions that are paired.
 """
 
-import dataclasses
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -21,6 +20,7 @@ from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import TEXTS, Signature, check_equally_many, ids_signature, in_parts, read_ids, signature
 from bert_tf.tasks.squad.answerer import AnswerConfig, choose_null_threshold, describe_model
 from bert_tf.tasks.squad.rules import (
+    SquadConfig,
     cut_texts,
     first_text_position,
     means_no_answer,
@@ -34,28 +34,6 @@ from bert_tf.tokenization.graph_tokenization import GraphTokenizer, TokenizedTex
 # The odds are summed in another order than in Python, so odds that equal the threshold may seem to be above it.
 _ROUNDING = 1e-5
 _NOWHERE = -1
-
-
-@dataclasses.dataclass(frozen=True)
-class AnswerRules:
-    """How answers are found; the names are those of run_squad.py's flags.
-
-    Attributes:
-      max_seq_length: the longest window, in tokens.
-      doc_stride: pieces between the begins of two windows.
-      max_query_length: the longest question, in pieces; longer ones are cut at the end.
-      n_best_size: how many start and end positions of a window are paired.
-      max_answer_length: the longest answer, in pieces.
-      null_score_diff_threshold: odds above it mean that there is no answer; None for SQuAD 1.1, where every question
-        has an answer.
-    """
-
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    null_score_diff_threshold: float | None = None
 
 
 class GraphWindows(NamedTuple):
@@ -93,16 +71,25 @@ class ServedAnswerer(tf.Module):
       encoder: the model.
       head: its output layer.
       tokenizer: the model's.
-      rules: how answers are found.
+      config: how windows are cut and answers are found.
+      null_score_diff_threshold: odds above it mean that there is no answer (2.0).
     """
 
-    def __init__(self, encoder: TextEncoder, head: SpanHead, tokenizer: FullTokenizer, rules: AnswerRules) -> None:
+    def __init__(
+        self,
+        encoder: TextEncoder,
+        head: SpanHead,
+        tokenizer: FullTokenizer,
+        config: SquadConfig,
+        null_score_diff_threshold: float = 0.0,
+    ) -> None:
         super().__init__(name="answerer")
         self._encoder = encoder
         self._output = OutputLayer(head)
         self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
         self._cls, self._sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
-        self.rules = rules
+        self._config = config
+        self._null_score_diff_threshold = null_score_diff_threshold
 
     def signatures(self) -> dict[str, Signature]:
         """`serving_default`: question and context [B]; `ids`: input_ids, input_mask, segment_ids [B, T].
@@ -125,10 +112,12 @@ class ServedAnswerer(tf.Module):
     def _from_texts(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         check_equally_many(question=question, context=context)
         pieces = self._tokenizer.tokenize_with_offsets(context)
-        windows = cut_windows(self._tokenizer.tokenize(question), pieces.ids, self._cls, self._sep, self.rules)
+        windows = cut_windows(self._tokenizer.tokenize(question), pieces.ids, self._cls, self._sep, self._config)
         logits = in_parts(self._logits, windows.tokens, width=2)
-        spans = best_spans(windows, logits, self.rules)
-        return place_answers(context, pieces, spans, null_scores(windows, logits), self.rules)
+        spans = best_spans(windows, logits, self._config)
+        null_score = null_scores(windows, logits)
+        has_answer = is_answer(spans, null_score, self._config, self._null_score_diff_threshold)
+        return place_answers(context, pieces, spans, null_score, has_answer)
 
     def _logits(self, batch: TokenBatch) -> tf.Tensor:
         """Sequences -> [n, 2], for start and end."""
@@ -136,12 +125,12 @@ class ServedAnswerer(tf.Module):
 
 
 def cut_windows(
-    query: tf.RaggedTensor, context: tf.RaggedTensor, cls: int, sep: int, rules: AnswerRules
+    query: tf.RaggedTensor, context: tf.RaggedTensor, cls: int, sep: int, config: SquadConfig
 ) -> GraphWindows:
     """Ids [B, (pieces)] of questions and contexts -> windows; see `windows.featurize`."""
-    query = query[:, : rules.max_query_length]
+    query = query[:, : config.max_query_length]
     query_lengths = query.row_lengths()
-    spans = cut_texts(context.row_lengths(), text_room(query_lengths, rules.max_seq_length), rules.doc_stride, tf)
+    spans = cut_texts(context.row_lengths(), text_room(query_lengths, config.max_seq_length), config.doc_stride, tf)
     first = tf.repeat(context.row_starts(), spans.counts) + spans.begins
     places = tf.ragged.range(first, first + spans.lengths)  # [W, (pieces)] in all contexts' pieces
     is_max_context = _is_max_context(places, tf.size(context.flat_values))
@@ -175,17 +164,17 @@ def _is_max_context(places: tf.RaggedTensor, num_pieces: tf.Tensor) -> tf.Tensor
     return shows_most_context(*(tf.cast(values, tf.float64) for values in of_pieces), highest_of_piece, tf)
 
 
-def best_spans(windows: GraphWindows, logits: tf.Tensor, rules: AnswerRules) -> BestSpans:
+def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) -> BestSpans:
     """Windows with their logits [n, 2] -> each question's best span; see `decoding.decode`."""
     tokens = windows.tokens
     longest = tf.reduce_max(tf.concat([tokens.lengths, [1]], axis=0))
     padded = tokens.padded(tf.cast(logits, tf.float64), -float("inf"), longest)  # [W, T, 2]
-    count = tf.minimum(rules.n_best_size, longest)
+    count = tf.minimum(config.n_best_size, longest)
     start_logits, starts = tf.math.top_k(padded[..., 0], count)  # [W, K], of equal ones the first
     end_logits, ends = tf.math.top_k(padded[..., 1], count)
     start_fits = tf.gather(tokens.padded(windows.is_max_context, False, longest), starts, batch_dims=1)
     end_fits = tf.gather(tokens.padded(windows.is_text, False, longest), ends, batch_dims=1)
-    fits = pairs_fit(starts, ends, start_fits, end_fits, max_answer_length=rules.max_answer_length, ops=tf)
+    fits = pairs_fit(starts, ends, start_fits, end_fits, max_answer_length=config.max_answer_length, ops=tf)
     scores = start_logits[:, :, tf.newaxis] + end_logits[:, tf.newaxis, :]
     scores = tf.reshape(tf.where(fits, scores, -float("inf")), [tf.shape(scores)[0], count * count])
     best_score, best = _highest(scores)
@@ -207,26 +196,33 @@ def null_scores(windows: GraphWindows, logits: tf.Tensor) -> tf.Tensor:
     return tf.where(windows.counts > 0, lowest, 0.0)
 
 
+def is_answer(
+    spans: BestSpans, null_score: tf.Tensor, config: SquadConfig, null_score_diff_threshold: float
+) -> tf.Tensor:
+    """[B] whether a question has an answer; see `decoding.answer_questions`."""
+    found = spans.score > -float("inf")
+    if config.version_2_with_negative:
+        found &= ~means_no_answer(null_score - spans.score, null_score_diff_threshold + _ROUNDING)
+        if config.n_best_size == 1:  # an n-best list of one has no answer beside the null answer
+            found &= spans.score >= null_score
+    return found
+
+
 def place_answers(
-    context: tf.Tensor, pieces: TokenizedText, spans: BestSpans, null_score: tf.Tensor, rules: AnswerRules
+    context: tf.Tensor, pieces: TokenizedText, spans: BestSpans, null_score: tf.Tensor, has_answer: tf.Tensor
 ) -> dict[str, tf.Tensor]:
     """The outputs of `serving_default`; see `ServedAnswerer.signatures`."""
-    is_answer = spans.score > -float("inf")
-    if rules.null_score_diff_threshold is not None:
-        is_answer &= ~means_no_answer(null_score - spans.score, rules.null_score_diff_threshold + _ROUNDING)
-        if rules.n_best_size == 1:  # an n-best list of one has no answer beside the null answer
-            is_answer &= spans.score >= null_score
 
     def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
         """[B, (pieces)], [B] -> [B]; 0 where there is no answer, and therefore `piece` may lie outside the context."""
         values = tf.pad(places.flat_values, [[1, 0]])
-        return tf.gather(values, tf.where(is_answer, places.row_starts() + piece + 1, 0))
+        return tf.gather(values, tf.where(has_answer, places.row_starts() + piece + 1, 0))
 
     first_byte, end_byte = at(pieces.byte_starts, spans.first_piece), at(pieces.byte_ends, spans.last_piece)
     return {
         "answer": valid_utf8(tf.strings.substr(context, first_byte, end_byte - first_byte)),
-        "start": tf.where(is_answer, tf.cast(at(pieces.starts, spans.first_piece), tf.int32), _NOWHERE),
-        "end": tf.where(is_answer, tf.cast(at(pieces.ends, spans.last_piece), tf.int32), _NOWHERE),
+        "start": tf.where(has_answer, tf.cast(at(pieces.starts, spans.first_piece), tf.int32), _NOWHERE),
+        "end": tf.where(has_answer, tf.cast(at(pieces.ends, spans.last_piece), tf.int32), _NOWHERE),
         "score": tf.maximum(tf.cast(spans.score, tf.float32), tf.float32.min),
         "null_score": tf.cast(null_score, tf.float32),
     }
@@ -249,12 +245,19 @@ def exportable(run: FinishedRun) -> Exportable:
     model = SpanModel(run.config, **run.encoder_options)
     step = run.restore(model)
     given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}
-    for name in ("doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
+    for name in ("version_2_with_negative", "doc_stride", "max_query_length", "n_best_size", "max_answer_length"):
         value = run.settings.get(name, run.flags.get(name))
         if value is not None:
             given.setdefault(name, value)
+    threshold = run.export_config.null_score_diff_threshold
     if run.settings["version_2_with_negative"]:
-        config = AnswerConfig(null_score_diff_threshold=run.export_config.null_score_diff_threshold)
-        given["null_score_diff_threshold"] = choose_null_threshold(config, [run.folder], describe_model(step, model))
-    served = ServedAnswerer(run.encoder(model), model.head, run.tokenizer, AnswerRules(**given))
+        config = AnswerConfig(null_score_diff_threshold=threshold)
+        threshold = choose_null_threshold(config, [run.folder], describe_model(step, model))
+    served = ServedAnswerer(
+        run.encoder(model),
+        model.head,
+        run.tokenizer,
+        SquadConfig(**given, answer_text="offsets"),
+        null_score_diff_threshold=threshold or 0.0,
+    )
     return Exportable(served, plain_logits(model))

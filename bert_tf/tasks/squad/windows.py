@@ -20,9 +20,10 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
-from bert_tf.tasks.squad.examples import SquadExample, check_answer_text, name_ids
+from bert_tf.tasks.squad.examples import SquadExample, name_ids
 from bert_tf.tasks.squad.rules import (
     SPECIAL_TOKENS,
+    SquadConfig,
     TextSpans,
     cut_texts,
     first_text_position,
@@ -107,11 +108,8 @@ class SquadWindows(FeatureSet):
 def featurize(
     examples: Sequence[SquadExample],
     tokenizer: FullTokenizer,
-    max_seq_length: int,
-    doc_stride: int,
-    max_query_length: int,
+    config: SquadConfig,
     is_training: bool,
-    answer_text: str = "release",
     num_workers: int = 1,
 ) -> SquadWindows:
     """Cuts all examples into windows.
@@ -119,26 +117,14 @@ def featurize(
     Args:
       examples: see `read_squad`.
       tokenizer: the model's.
-      max_seq_length: the longest window, in tokens.
-      doc_stride: pieces between the begins of two windows.
-      max_query_length: the longest question, in pieces; longer ones are cut at the end.
+      config: the lengths; with `answer_text="offsets"`, each piece's characters are kept for decoding.
       is_training: whether the examples' answers are needed.
-      answer_text: "release" looks for an answer's pieces within its words; "offsets" takes the pieces that share a
-        character with the answer, and keeps each piece's characters for decoding.
       num_workers: processes that share the work; see `parallel.map_chunks`.
 
     Raises:
       InputError: if a question leaves no room for text, or the windows don't advance (names the question).
     """
-    check_answer_text(answer_text)
-    maker = _WindowMaker(
-        tokenizer=tokenizer,
-        max_seq_length=max_seq_length,
-        doc_stride=doc_stride,
-        max_query_length=max_query_length,
-        is_training=is_training,
-        by_offsets=answer_text == "offsets",
-    )
+    maker = _WindowMaker(tokenizer, config, is_training)
     paragraphs = [list(same) for _, same in itertools.groupby(examples, key=lambda example: id(example.doc_tokens))]
 
     def make(some: Sequence[list[SquadExample]]) -> SquadWindows:
@@ -174,11 +160,8 @@ class _WindowMaker:
     """Cuts examples into windows; see `featurize`."""
 
     tokenizer: FullTokenizer
-    max_seq_length: int
-    doc_stride: int
-    max_query_length: int
+    config: SquadConfig
     is_training: bool
-    by_offsets: bool
 
     def make(self, examples: Sequence[SquadExample]) -> SquadWindows:
         """The windows of some examples, which are numbered from 0."""
@@ -201,7 +184,9 @@ class _WindowMaker:
             [len(documents[i].ids) if answer else 0 for i, answer in zip(document_of_example, answers, strict=True)],
             dtype=np.int64,
         )
-        spans = cut_texts(text_lengths, text_room(query_lengths, self.max_seq_length), self.doc_stride, np)
+        spans = cut_texts(
+            text_lengths, text_room(query_lengths, self.config.max_seq_length), self.config.doc_stride, np
+        )
         example_index = np.repeat(np.arange(len(examples)), spans.counts)
         first_lengths = first_text_position(query_lengths)[example_index]
         lengths = first_lengths + spans.lengths + 1
@@ -233,16 +218,16 @@ class _WindowMaker:
         )
 
     def _query(self, example: SquadExample) -> list[int]:
-        query = self.tokenizer.encode(example.question_text)[: self.max_query_length]
-        if text_room(len(query), self.max_seq_length) < 1:
+        query = self.tokenizer.encode(example.question_text)[: self.config.max_query_length]
+        if text_room(len(query), self.config.max_seq_length) < 1:
             raise InputError(
                 f"question {example.qas_id!r} takes {len(query)} tokens, and with its {SPECIAL_TOKENS} special tokens "
-                f"leaves no room for text in --max_seq_length={self.max_seq_length}. Lower --max_query_length."
+                f"leaves no room for text in --max_seq_length={self.config.max_seq_length}. Lower --max_query_length."
             )
-        if self.doc_stride < 1:
+        if self.config.doc_stride < 1:
             raise InputError(
-                f"question {example.qas_id!r}: --doc_stride is {self.doc_stride}, but windows that never advance can't "
-                "cover a text."
+                f"question {example.qas_id!r}: --doc_stride is {self.config.doc_stride}, but windows that never "
+                "advance can't cover a text."
             )
         return query
 
@@ -255,7 +240,7 @@ class _WindowMaker:
                 ids_of_word[word] = self.tokenizer.encode(word)
             ids += ids_of_word[word]
         spans = None
-        if self.by_offsets:
+        if self.config.by_offsets:
             if example.context is None:
                 raise ValueError(f"question {example.qas_id!r} has no context to take the answer's characters from")
             # These are the same pieces: the release's words end at white space, where the tokenizer starts anew too.
@@ -266,7 +251,7 @@ class _WindowMaker:
         """The answer's first and last piece; None if it has no pieces."""
         if not self.is_training or example.is_impossible:
             return _NO_ANSWER
-        if self.by_offsets:
+        if self.config.by_offsets:
             begin, end = example.answer_offset, example.answer_offset + len(example.orig_answer_text)
             pieces = [i for i, span in enumerate(document.spans) if span[0] < end and begin < span[1]]
             return (pieces[0], pieces[-1]) if pieces else None

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -10,7 +11,7 @@ from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, ScoredText
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import data_path, golden_path
 
-LENGTHS = (64, 16, 8, False)
+LENGTHS = (64, 16, 8)
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +25,18 @@ class Case:
     def __init__(self, tokenizer, *examples, lengths=LENGTHS, answer_text="release"):
         self.tokenizer = tokenizer
         self.examples = list(examples)
-        self.windows = squad.featurize(self.examples, tokenizer, *lengths, answer_text=answer_text)
+        self.config = squad.SquadConfig(*lengths, answer_text=answer_text)
+        self.windows = squad.featurize(self.examples, tokenizer, self.config, is_training=False)
         self.features = []
-        squad.convert_examples_to_features(self.examples, tokenizer, *lengths, self.features.append)
+        squad.convert_examples_to_features(
+            self.examples, tokenizer, *lengths, is_training=False, output_fn=self.features.append
+        )
         self.start = np.full([len(self.windows), lengths[0]], -10.0, np.float32)
         self.end = self.start.copy()
 
     def decode(self, **options):
-        return squad.decode(self.examples, self.windows, self.start, self.end, self.tokenizer, **options)
+        config = dataclasses.replace(self.config, **options)
+        return squad.decode(self.examples, self.windows, self.start, self.end, self.tokenizer, config)
 
     def place(self, piece, window=0):
         """Where a piece stands in a window."""
@@ -56,16 +61,19 @@ class Case:
 
 
 def test_right_spans_give_the_right_answers_in_chinese(tokenizer):
-    data = squad.read_squad(str(data_path("xquad/xquad.zh.json")), is_training=True, answer_text="offsets")
+    data = squad.read_squad(
+        str(data_path("xquad/xquad.zh.json")), is_training=True, config=squad.SquadConfig(answer_text="offsets")
+    )
     examples = data.examples[:300]
-    windows = squad.featurize(examples, tokenizer, 384, 128, 64, is_training=True, answer_text="offsets")
+    config = squad.SquadConfig(n_best_size=3, max_answer_length=99, answer_text="offsets")
+    windows = squad.featurize(examples, tokenizer, config, is_training=True)
     logits = np.full([2, len(windows), 384], -50.0, np.float32)
     for x, name in zip(logits, ("start_positions", "end_positions"), strict=True):
         positions = windows.per_example[name]
         x[np.arange(len(windows)), positions] = np.where(positions, 5.0, -50.0)
     answers = {
         answer_text: squad.decode(
-            examples, windows, *logits, tokenizer, n_best_size=3, max_answer_length=99, answer_text=answer_text
+            examples, windows, *logits, tokenizer, dataclasses.replace(config, answer_text=answer_text)
         ).answers
         for answer_text in ("release", "offsets")
     }
@@ -119,7 +127,7 @@ def test_n_best_of_version_2_may_have_one_entry_more(tokenizer):
 
 
 def test_null_score_is_the_lowest_of_all_windows(tokenizer):
-    case = Case(tokenizer, squad.make_example("q", "?", "one two three four five"), lengths=(6, 2, 1, False))
+    case = Case(tokenizer, squad.make_example("q", "?", "one two three four five"), lengths=(6, 2, 1))
     assert len(case.windows) > 2
     case.start[:, 0] = [3.0, -1.0, *[2.0] * (len(case.windows) - 2)]
     case.end[:, 0] = 1.0
@@ -185,7 +193,7 @@ def test_answers_do_not_depend_on_padding(tokenizer):
                 row[length:] = padding
         assert case.decode() == expected
     with pytest.raises(ValueError, match="'q0' has a logit that isn't a finite number"):
-        case.decode(rank_padding=True)
+        case.decode(pad_to_max_seq_length=True)
     longest = int(case.windows.lengths.max())
     case.start, case.end = case.start[:, :longest], case.end[:, :longest]
     assert case.decode() == expected
@@ -194,7 +202,7 @@ def test_answers_do_not_depend_on_padding(tokenizer):
 @pytest.mark.parametrize("chunk_pairs", [1, 70])
 def test_a_file_may_be_decoded_a_few_windows_at_a_time(tokenizer, monkeypatch, chunk_pairs):
     examples = [squad.make_example(f"q{i}", "?", " ".join(["one", "two", "three"] * (i % 4))) for i in range(12)]
-    case = Case(tokenizer, *examples, lengths=(12, 4, 4, False))
+    case = Case(tokenizer, *examples, lengths=(12, 4, 4))
     case.start, case.end = np.random.default_rng(0).normal(0, 3, [2, *case.start.shape])
     expected = case.decode(n_best_size=5, version_2_with_negative=True)
     monkeypatch.setattr(decoding, "_CHUNK_PAIRS", chunk_pairs)
@@ -210,7 +218,7 @@ def test_padding_takes_places_as_in_the_release(tokenizer):
     case.start[0, case.place("two")] = case.end[0, case.place("two")] = 1.0
     case.start[0, 60] = case.end[0, 61] = 9.0
     assert case.decode(n_best_size=1).answers == {"q": "two"}
-    assert case.decode(n_best_size=1, rank_padding=True).answers == {"q": "empty"}
+    assert case.decode(n_best_size=1, pad_to_max_seq_length=True).answers == {"q": "empty"}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

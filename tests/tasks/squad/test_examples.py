@@ -49,7 +49,7 @@ def test_answers_are_not_read_for_predicting(squad_file):
 
 def test_impossible_questions(squad_file):
     path = squad_file(question("a", is_impossible=False), {**question("b", answer=None), "is_impossible": True})
-    data = squad.read_squad(path, is_training=True, version_2_with_negative=True)
+    data = squad.read_squad(path, is_training=True, config=squad.SquadConfig(version_2_with_negative=True))
     assert [example.is_impossible for example in data.examples] == [False, True]
     assert data.examples[1].orig_answer_text == ""
     assert data.examples[1].start_position == data.examples[1].end_position == -1
@@ -80,18 +80,20 @@ def test_offsets_are_mended_only_on_demand(squad_file):
         question("fine"),
     )
     for answer_text in ("release", "offsets"):
-        data = squad.read_squad(path, is_training=True, answer_text=answer_text, fix_answer_offsets=True)
+        data = squad.read_squad(
+            path, is_training=True, config=squad.SquadConfig(answer_text=answer_text, fix_answer_offsets=True)
+        )
         assert [example.answer_offset for example in data.examples] == [32, 32, CONTEXT.find("Rollo"), 32]
         assert data.realigned == ["left", "right", "far"]
         assert list(data.dropped) == ["absent"]
         assert "3 of 5 questions used with a corrected answer offset: left, right, far" in data.report()
-    strict = squad.read_squad(path, is_training=True, answer_text="offsets")
+    strict = squad.read_squad(path, is_training=True, config=squad.SquadConfig(answer_text="offsets"))
     assert [example.qas_id for example in strict.examples] == ["fine"]
 
 
 def test_the_nearest_place_is_taken(squad_file):
     path = squad_file(question(answer="and", start=19), context="and sand sandy and")
-    (example,) = squad.read_squad(path, is_training=True, fix_answer_offsets=True).examples
+    (example,) = squad.read_squad(path, is_training=True, config=squad.SquadConfig(fix_answer_offsets=True)).examples
     assert example.answer_offset == 15
 
 
@@ -101,7 +103,7 @@ def test_answers_with_white_space_that_the_release_drops_are_kept_by_offsets(squ
     path = squad_file(question(answer=answer, start=context.find(answer)), context=context)
     with pytest.raises(InputError, match=r"no question that can be used.*\n?.*q1"):
         squad.read_squad(path, is_training=True)
-    data = squad.read_squad(path, is_training=True, answer_text="offsets")
+    data = squad.read_squad(path, is_training=True, config=squad.SquadConfig(answer_text="offsets"))
     assert (data.examples[0].orig_answer_text, data.recovered) == (answer, ["q1"])
 
 
@@ -172,7 +174,7 @@ def test_the_other_version_is_refused(squad_file, is_training):
     with pytest.raises(InputError, match=r"question 'x' is marked as impossible.*Set --version_2_with_negative=True"):
         squad.read_squad(impossible, is_training)
     with pytest.raises(InputError, match=r"question 'q1' has no 'is_impossible'.*--version_2_with_negative=False"):
-        squad.read_squad(squad_file(question()), is_training, version_2_with_negative=True)
+        squad.read_squad(squad_file(question()), is_training, squad.SquadConfig(version_2_with_negative=True))
 
 
 def test_the_release_predicts_either_version(squad_file):
@@ -188,12 +190,6 @@ def test_ids_may_stand_once(squad_file):
         squad.read_squad(squad_file(question(), question()), is_training=False)
 
 
-def test_unknown_answer_texts_are_refused(squad_file):
-    calls = [
-        lambda: squad.read_squad(squad_file(question()), is_training=False, answer_text="exact"),
-        lambda: squad.featurize([], None, 12, 4, 4, is_training=False, answer_text="exact"),
-        lambda: squad.decode([], None, None, None, None, answer_text="exact"),
-    ]
-    for call in calls:
-        with pytest.raises(InputError, match="--answer_text is 'exact', but release or offsets"):
-            call()
+def test_unknown_answer_texts_are_refused():
+    with pytest.raises(InputError, match="--answer_text is 'exact', but release or offsets"):
+        squad.SquadConfig(answer_text="exact")

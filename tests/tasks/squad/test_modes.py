@@ -124,14 +124,16 @@ class Modes:
         self.lengths = lengths
         self.examples = [squad.make_example(f"q{i}", *text) for i, text in enumerate(texts)]
         self.features = []
-        options = (self.tokenizer, *lengths, False)
-        squad.convert_examples_to_features(self.examples, *options, self.features.append)
-        self.windows = squad.featurize(self.examples, *options, answer_text="offsets")
+        squad.convert_examples_to_features(
+            self.examples, self.tokenizer, *lengths, is_training=False, output_fn=self.features.append
+        )
+        config = squad.SquadConfig(*lengths, answer_text="offsets")
+        self.windows = squad.featurize(self.examples, self.tokenizer, config, is_training=False)
         question, self.context = (tf.constant(column, tf.string) for column in zip(*texts, strict=True))
         self.pieces = graph_tokenizer(*arguments).tokenize_with_offsets(self.context)
         cls, sep = self.tokenizer.vocab["[CLS]"], self.tokenizer.vocab["[SEP]"]
         query = graph_tokenizer(*arguments).tokenize(question)
-        self.graph_windows = served.cut_windows(query, self.pieces.ids, cls, sep, served.AnswerRules(*lengths))
+        self.graph_windows = served.cut_windows(query, self.pieces.ids, cls, sep, config)
 
     def check_windows(self):
         """Checks that the modes agree on windows, maximal context, and places of pieces; gives the first two.
@@ -169,7 +171,16 @@ class Modes:
     def check_answers(self, start_logits, end_logits, n_best_size, max_answer_length, threshold, folder):
         """Checks that the modes agree on the answers to logits [W, T]; gives them as released, and exactly."""
         is_version_2 = threshold is not None
-        rules = served.AnswerRules(*self.lengths, n_best_size, max_answer_length, threshold)
+        configs = {
+            answer_text: squad.SquadConfig(
+                n_best_size=n_best_size,
+                max_answer_length=max_answer_length,
+                version_2_with_negative=is_version_2,
+                answer_text=answer_text,
+                pad_to_max_seq_length=answer_text == "release",
+            )
+            for answer_text in ("release", "offsets")
+        }
         files = [str(folder / name) for name in ("predictions", "nbest", "null_odds")]
         unique_ids = self.windows.unique_ids.tolist()
         squad.write_predictions(
@@ -189,15 +200,11 @@ class Modes:
                 self.windows,
                 start_logits,
                 end_logits,
-                self.tokenizer,
-                n_best_size=n_best_size,
-                max_answer_length=max_answer_length,
-                version_2_with_negative=is_version_2,
+                tokenizer=self.tokenizer,
+                config=config,
                 null_score_diff_threshold=threshold or 0.0,
-                answer_text=answer_text,
-                rank_padding=answer_text == "release",
             )
-            for answer_text in ("release", "offsets")
+            for answer_text, config in configs.items()
         }
         again = [str(folder / f"{name}_again") for name in ("predictions", "nbest", "null_odds")]
         predictions["release"].write(*again[: 2 + is_version_2])
@@ -209,8 +216,10 @@ class Modes:
         windows = self.graph_windows
         is_token = np.arange(start_logits.shape[1]) < self.windows.lengths[:, None]
         logits = tf.constant(np.stack([start_logits[is_token], end_logits[is_token]], axis=1).reshape(-1, 2))
-        spans, null_score = served.best_spans(windows, logits, rules), served.null_scores(windows, logits)
-        found = served.place_answers(self.context, self.pieces, spans, null_score, rules)
+        config = configs["offsets"]
+        spans, null_score = served.best_spans(windows, logits, config), served.null_scores(windows, logits)
+        has_answer = served.is_answer(spans, null_score, config, threshold or 0.0)
+        found = served.place_answers(self.context, self.pieces, spans, null_score, has_answer)
         found = {name: values.numpy().tolist() for name, values in found.items()}
         assert [text.decode() for text in found["answer"]] == [
             text if text != PLACEHOLDER else "" for text in exact.answers.values()

@@ -19,7 +19,8 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
 from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
-from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadConfig, SquadTask
+from bert_tf.tasks.squad.rules import SquadConfig
+from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.contract import TrainingConfig
 from tests import programs
@@ -84,7 +85,7 @@ def train(run, seed=1, epochs=16.0):
 
 
 def run_on(folder, output_dir, predict_file, version_2=False, **changes):
-    config = SquadConfig(version_2, max_seq_length=LENGTH, max_query_length=4)
+    config = SquadConfig(version_2_with_negative=version_2, max_seq_length=LENGTH, max_query_length=4)
     options = {name: changes.pop(name) for name in ("init_checkpoint", "pad_to_max_seq_length") if name in changes}
     config = dataclasses.replace(config, pad_to_max_seq_length=options.get("pad_to_max_seq_length", False), **changes)
     return make_run(folder, output_dir, config, predict_file=predict_file, **options)
@@ -239,7 +240,9 @@ def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
 def test_answers_of_any_system_are_evaluated(folder, tmp_path):
     path = write_file(tmp_path, "answers.json", {"q100": "X!"} | {f"q{n}": "y" for n in range(101, 109)})
     for version in (1, 2):
-        task = SquadTask(SquadConfig(version == 2), predict_file=str(folder / f"dev{version}.json"))
+        task = SquadTask(
+            SquadConfig(version_2_with_negative=version == 2), predict_file=str(folder / f"dev{version}.json")
+        )
         results = squad_run.evaluate_file(task, path, str(tmp_path))
         assert results["f1"] == pytest.approx(100 / 9)
         assert json.loads((tmp_path / "eval_results.json").read_text()) == results
@@ -276,7 +279,7 @@ def test_what_can_not_be_done_is_refused(folder, tmp_path):
         run_on(folder, tmp_path, folder / "dev1.json", max_seq_length=40)
     for changes in ({"max_query_length": 30}, {"n_best_size": 0}, {"answer_text": "exact"}):
         with pytest.raises(InputError, match=f"--{next(iter(changes))}(=| is)"):
-            SquadConfig(**({"max_seq_length": LENGTH, "max_query_length": 4} | changes))
+            SquadTask(SquadConfig(**({"max_seq_length": LENGTH, "max_query_length": 4} | changes)))
 
 
 def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(folder, tmp_path):
@@ -308,7 +311,7 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     assert (tmp_path / "exported" / "saved_model.pb").exists()
 
     shutil.rmtree(out / "stage_1")  # no longer needed
-    config = SquadConfig(True, LENGTH, max_query_length=4)
+    config = SquadConfig(version_2_with_negative=True, max_seq_length=LENGTH, max_query_length=4)
     run = make_run(folder, out, config, [str(folder / "train2.json")] * 2)
     with pytest.raises(InputError, match="began with other settings"):
         train(run)

@@ -49,9 +49,10 @@ def features_of(name: str) -> list[squad.InputFeatures]:
 @functools.cache
 def windows_of(name: str, answer_text: str = "release") -> squad.SquadWindows:
     case = golden_json("squad/index.json")["cases"][name]
-    return squad.featurize(
-        examples_of(name), tokenizer(case["do_lower_case"]), answer_text=answer_text, **lengths(case)
-    )
+    sizes = lengths(case)
+    is_training = sizes.pop("is_training")
+    config = squad.SquadConfig(**sizes, answer_text=answer_text)
+    return squad.featurize(examples_of(name), tokenizer(case["do_lower_case"]), config, is_training)
 
 
 def as_json(feature: squad.InputFeatures) -> dict:
@@ -152,12 +153,14 @@ def test_decoding_a_file_writes_the_same_bytes(name, tmp_path):
         windows_of(case),
         logits["start_logits"],
         logits["end_logits"],
-        tokenizer(settings["do_lower_case"]),
-        n_best_size=settings["n_best_size"],
-        max_answer_length=settings["max_answer_length"],
-        version_2_with_negative=settings["version_2_with_negative"],
+        tokenizer=tokenizer(settings["do_lower_case"]),
+        config=squad.SquadConfig(
+            n_best_size=settings["n_best_size"],
+            max_answer_length=settings["max_answer_length"],
+            version_2_with_negative=settings["version_2_with_negative"],
+            pad_to_max_seq_length=True,
+        ),
         null_score_diff_threshold=settings["runs"][0]["null_score_diff_threshold"] or 0.0,
-        rank_padding=True,
     )
     files = [str(tmp_path / file) for file in ("predictions.json", "nbest.json", "null_odds.json")]
     predictions.write(*files[: 2 + settings["version_2_with_negative"]])

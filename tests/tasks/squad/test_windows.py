@@ -35,6 +35,11 @@ def features_of(examples, tokenizer, *lengths, is_training=False):
     return features
 
 
+def windows_of(examples, tokenizer, *lengths, is_training=False, num_workers=1, **options):
+    config = squad.SquadConfig(*lengths, **options)
+    return squad.featurize(examples, tokenizer, config, is_training, num_workers)
+
+
 def test_windows_cover_every_piece():
     cases = [(pieces, room, stride) for pieces in range(30) for room in range(1, 12) for stride in range(1, 15)]
     for stride in range(1, 15):
@@ -50,7 +55,7 @@ def test_windows_cover_every_piece():
 
 
 def test_only_the_last_window_may_end_the_text(letters):
-    windows = squad.featurize([squad.make_example("q", "a?", "b" * 17)], letters, 12, 3, 4, is_training=False)
+    windows = windows_of([squad.make_example("q", "a?", "b" * 17)], letters, 12, 3, 4, is_training=False)
     assert windows.lengths.tolist() == [12, 12, 12, 12, 10]
     assert windows.first_lengths.tolist() == [4] * 5
     assert windows.text_start.tolist() == [0, 3, 6, 9, 12]
@@ -59,21 +64,21 @@ def test_only_the_last_window_may_end_the_text(letters):
 @pytest.mark.parametrize("stride", [0, -3])
 def test_windows_that_never_advance_are_refused(letters, stride):
     examples = [squad.make_example("q7", "a?", "b c")]
-    for make in (features_of, squad.featurize):
+    for make in (features_of, windows_of):
         with pytest.raises(InputError, match=f"question 'q7': --doc_stride is {stride}"):
             make(examples, letters, 12, stride, 4, is_training=False)
 
 
 def test_questions_that_leave_no_room_are_refused(letters):
     examples = [squad.make_example("q7", "abcdefgh", "b c")]
-    for make in (features_of, squad.featurize):
+    for make in (features_of, windows_of):
         with pytest.raises(InputError, match=r"question 'q7' takes 8 tokens.*--max_seq_length=11"):
             make(examples, letters, 11, 4, 64, is_training=False)
     with pytest.raises(InputError, match="--max_query_length=64 takes 67"):
-        squad.check_window_lengths(67, 64)
-    squad.check_window_lengths(68, 64)
+        squad.SquadConfig(max_seq_length=67, max_query_length=64).check_lengths()
+    squad.SquadConfig(max_seq_length=68, max_query_length=64).check_lengths()
     with pytest.raises(InputError, match="--max_query_length is -1"):
-        squad.check_window_lengths(68, -1)
+        squad.SquadConfig(max_seq_length=68, max_query_length=-1).check_lengths()
 
 
 def test_texts_and_answers_without_tokens_have_no_windows(letters):
@@ -85,11 +90,11 @@ def test_texts_and_answers_without_tokens_have_no_windows(letters):
     assert len(features_of(examples[:1], letters, 12, 4, 4)) == 0
     for example in examples:
         example.orig_answer_text, example.answer_offset = example.orig_answer_text or "x", example.answer_offset or 0
-    windows = squad.featurize(examples, letters, 12, 4, 4, is_training=True, answer_text="offsets")
+    windows = windows_of(examples, letters, 12, 4, 4, is_training=True, answer_text="offsets")
     assert windows.examples_without_windows() == [0, 1]
     assert windows.report(examples)[0].startswith("2 of 3 questions have no window")
     assert windows.report(examples)[0].endswith("no text, no answer")
-    assert squad.featurize(examples[2:], letters, 12, 4, 4, is_training=False).report(examples[2:]) == []
+    assert windows_of(examples[2:], letters, 12, 4, 4, is_training=False).report(examples[2:]) == []
     assert windows.example_index.tolist() == [2]
 
 
@@ -99,7 +104,7 @@ def test_a_context_is_tokenized_once(letters, monkeypatch):
     calls = []
     encode = letters.encode
     monkeypatch.setattr(letters, "encode", lambda text: calls.append(text) or encode(text))
-    windows = squad.featurize(examples, letters, 12, 4, 4, is_training=False)
+    windows = windows_of(examples, letters, 12, 4, 4, is_training=False)
     assert len(windows) == 5
     assert len(windows.documents) == 1
     assert (calls.count("abc"), calls.count("a?")) == (1, 5)
@@ -119,15 +124,15 @@ def test_chunks_and_processes_change_nothing(monkeypatch):
     path = str(golden_path("squad/inputs/v1.1_train.json"))
     examples = squad.read_squad_examples(path, is_training=True)
     tokenizer = real_tokenizer()
-    whole = squad.featurize(examples, tokenizer, 64, 16, 12, is_training=True)
+    whole = windows_of(examples, tokenizer, 64, 16, 12, is_training=True)
     monkeypatch.setattr(windows, "_CHUNK_PARAGRAPHS", 3)
-    parts = squad.featurize(examples, tokenizer, 64, 16, 12, is_training=True, num_workers=3)
+    parts = windows_of(examples, tokenizer, 64, 16, 12, is_training=True, num_workers=3)
     assert_same_windows(whole, parts)
 
 
 def test_long_contexts(letters):
     context = " ".join("abcde" for _ in range(25_000 // 6))
-    windows = squad.featurize([squad.make_example("q", "a?", context)], letters, 384, 128, 64, is_training=False)
+    windows = windows_of([squad.make_example("q", "a?", context)], letters, 384, 128, 64, is_training=False)
     shown = windows.padded(slice(0, len(windows)), 384)[1]
     assert shown.sum() == len(windows.documents[0].ids)  # every piece is shown best in exactly one window
 
@@ -147,7 +152,7 @@ def test_long_contexts(letters):
 def test_answers_by_offsets_are_exact(context, answer):
     tokenizer = real_tokenizer()
     example = training_example(context, answer)
-    windows = squad.featurize([example], tokenizer, 40, 16, 8, is_training=True, answer_text="offsets")
+    windows = windows_of([example], tokenizer, 40, 16, 8, is_training=True, answer_text="offsets")
     first, last = (int(windows.per_example[f"{end}_positions"][0]) for end in ("start", "end"))
     spans = windows.documents[0].spans
     begin = int(windows.first_lengths[0])
@@ -156,7 +161,7 @@ def test_answers_by_offsets_are_exact(context, answer):
 
 def test_an_answer_inside_a_piece_takes_the_whole_piece():
     example = training_example("the Japanese electronics", "Japan")
-    windows = squad.featurize([example], real_tokenizer(), 40, 16, 8, is_training=True, answer_text="offsets")
+    windows = windows_of([example], real_tokenizer(), 40, 16, 8, is_training=True, answer_text="offsets")
     ids = windows.input_ids[windows.per_example["start_positions"][0] : windows.per_example["end_positions"][0] + 1]
     assert real_tokenizer().convert_ids_to_tokens(ids.tolist()) == ["japanese"]
 
@@ -164,19 +169,19 @@ def test_an_answer_inside_a_piece_takes_the_whole_piece():
 def test_answers_that_no_window_holds_point_at_cls(letters):
     example = training_example("bcdefghijk", "cdefghij")
     example.start_position = example.end_position = 0
-    windows = squad.featurize([example], letters, 11, 2, 4, is_training=True, answer_text="offsets")
+    windows = windows_of([example], letters, 11, 2, 4, is_training=True, answer_text="offsets")
     assert len(windows) > 1
     assert not windows.per_example["start_positions"].any()
     (impossible,) = [squad.make_example("q", "a?", "b c")]
     impossible.is_impossible = True
-    windows = squad.featurize([impossible], letters, 11, 2, 4, is_training=True)
+    windows = windows_of([impossible], letters, 11, 2, 4, is_training=True)
     assert windows.per_example["end_positions"].tolist() == [0]
 
 
 def test_offsets_need_the_context(letters):
     example = squad.SquadExample("q7", "a?", ["b"])
     with pytest.raises(ValueError, match="'q7' has no context"):
-        squad.featurize([example], letters, 12, 4, 4, is_training=False, answer_text="offsets")
+        windows_of([example], letters, 12, 4, 4, is_training=False, answer_text="offsets")
 
 
 @pytest.mark.parametrize("language", ["ar", "hi", "ru", "th", "zh"])
@@ -195,7 +200,7 @@ def test_pieces_of_other_languages_have_their_characters(language, write):
         if p["context"] in contexts
         for qa in p["qas"]
     ]
-    windows = squad.featurize(examples, tokenizer, 4096, 128, 8, is_training=True, answer_text="offsets")
+    windows = windows_of(examples, tokenizer, 4096, 128, 8, is_training=True, answer_text="offsets")
     assert windows.examples_without_windows() == []
     assert len(windows) == len(examples)
     for i, example in enumerate(examples):
