@@ -12,14 +12,12 @@ answers -> `evaluate`.
     released       the release's functions and classes, as adapters of `windows` and `decoding`
     served         windows and answers inside a TensorFlow graph, for the SavedModel
     evaluation     scores, and the threshold for no answer
-    ensemble       several models as one
     answerer       the loaded model or models that answer
     task           the task of the fine-tuning loop
     run            the steps of run_squad.py
 """
 
-from bert_tf.tasks.squad.decoding import decode
-from bert_tf.tasks.squad.ensemble import average_distributions, merge_n_best
+from bert_tf.tasks.squad.decoding import average_distributions, decode
 from bert_tf.tasks.squad.evaluation import (
     evaluate,
     evaluate_v1,
@@ -36,7 +34,13 @@ from bert_tf.tasks.squad.examples import (
     read_squad,
     read_squad_examples,
 )
-from bert_tf.tasks.squad.predictions import SquadPredictions, read_answers, read_n_best, report_differences
+from bert_tf.tasks.squad.predictions import (
+    SquadPredictions,
+    merge_n_best,
+    read_answers,
+    read_n_best,
+    report_differences,
+)
 from bert_tf.tasks.squad.realignment import get_final_text
 from bert_tf.tasks.squad.released import (
     FeatureWriter,

@@ -16,7 +16,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.tasks.squad.ensemble import average_distributions
+from bert_tf.tasks.squad.decoding import average_distributions
 from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, read_null_threshold
 from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import SquadPredictions

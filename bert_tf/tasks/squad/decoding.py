@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import log_softmax
 
 from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import ScoredText, SquadPredictions
@@ -106,6 +107,29 @@ def answer_questions(
             ranked = heapq.merge(ranked, [null], key=lambda answer: -(answer[1] + answer[2]))
         predictions.add(qas_id, ranked, config.n_best_size, null, null_score_diff_threshold)
     return predictions
+
+
+def average_distributions(logits: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarray:
+    """The logarithm of the runs' mean probability of each position; it is decoded like logits.
+
+    Args:
+      logits: for each run [W, T], start or end logits of the same windows.
+      lengths: [W] tokens of each window; the logits of padding are ignored.
+
+    Returns:
+      [W, T] float64, minus infinity for padding. The mean probabilities of a window add up to 1.
+
+    Raises:
+      ValueError: if there is no run, or their shapes differ.
+    """
+    shapes = {run.shape for run in logits}
+    if len(shapes) != 1:
+        raise ValueError(f"the runs' logits must have one shape, but have {sorted(shapes) or 'none'}")
+    total = np.full(shapes.pop(), -np.inf)
+    is_token = np.arange(total.shape[1]) < lengths[:, None]
+    for run in logits:
+        total = np.logaddexp(total, log_softmax(np.where(is_token, run.astype(np.float64), -np.inf), axis=1))
+    return total - np.log(len(logits))
 
 
 class _Candidates(NamedTuple):

@@ -15,7 +15,6 @@ from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say, typed_lines
 from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer, choose_null_threshold
-from bert_tf.tasks.squad.ensemble import merge_n_best
 from bert_tf.tasks.squad.evaluation import (
     NULL_THRESHOLD_FILE,
     THRESHOLD_KEY,
@@ -30,6 +29,7 @@ from bert_tf.tasks.squad.evaluation import (
 from bert_tf.tasks.squad.examples import make_example
 from bert_tf.tasks.squad.predictions import (
     SquadPredictions,
+    merge_n_best,
     read_answers,
     read_n_best,
     read_null_odds,
