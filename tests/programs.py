@@ -1,13 +1,12 @@
-"""Runs the programs in their own processes, as a user does, on tiny data."""
+"""Runs the programs in their own processes, as a user does, on tiny data; see `command_server`."""
 
-import os
 import subprocess
-import sys
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.sequences.example_format import pretraining_features, serialize
+from tests import command_server
 from tests.conftest import ROOT, tiny_config
 
 LENGTH, PREDICTIONS = 12, 3
@@ -53,9 +52,9 @@ def write_pretraining_data(path, records=40, seed=0, length=LENGTH):
 def start(*command, environment=None):
     """Starts a program with the command and flags of a command line."""
     return subprocess.Popen(
-        [sys.executable, *map(str, command)],
+        [command_server.running().python, *map(str, command)],
         cwd=ROOT,
-        env={**os.environ, **(environment or {})},
+        env={**command_server.running().environment, **(environment or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

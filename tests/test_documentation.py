@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from tests.documentation import command_server, pages, small_data
-from tests.documentation.command_server import CommandServer
+from tests import command_server
+from tests.documentation import pages, small_data
 from tests.documentation.pages import PAGES, Block
 
 # Blocks that aren't run: the page, a text that only this block of it has, and the reason. The programs and flags in
@@ -49,12 +49,6 @@ def not_run(block: Block) -> str | None:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with CommandServer(tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def programs():
     """All programs with their flags."""
     script = str(pages.ROOT / "docs" / "hooks" / "flag_reference.py")
@@ -63,17 +57,17 @@ def programs():
 
 
 @pytest.fixture(scope="module")
-def small_files(server, tmp_path_factory):
+def small_files(tmp_path_factory):
     """A folder with all files that the documentation's commands read."""
     folder = tmp_path_factory.mktemp("files")
     small_data.write_files(folder)
-    run_script(server, folder, small_data.commands())
+    run_script(folder, small_data.commands())
     return folder
 
 
-def run_script(server, folder: pathlib.Path, script: str, **variables: str) -> None:
+def run_script(folder: pathlib.Path, script: str, **variables: str) -> None:
     """Runs a shell script; its first command that fails, fails the test."""
-    environment = {**server.environment, "SMALLER_FLAGS": "1", **variables}
+    environment = {**command_server.running().environment, "SMALLER_FLAGS": "1", **variables}
     finished = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
@@ -96,16 +90,16 @@ def script_of(block: Block, number: int, folder: pathlib.Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
-def test_blocks_run(page, server, small_files, tmp_path):
+def test_blocks_run(page, small_files, tmp_path):
     """The blocks of a page, in their order, in one folder."""
     folder = tmp_path / "work"
     shutil.copytree(small_files, folder, symlinks=True)
     blocks = [block for block in pages.blocks(page) if block.language in pages.RUN and not not_run(block)]
-    run_script(server, folder, "".join(script_of(block, i, folder) for i, block in enumerate(blocks)))
+    run_script(folder, "".join(script_of(block, i, folder) for i, block in enumerate(blocks)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=pages.name_of)
-def test_programs_and_flags_of_other_blocks_exist(page, server, tmp_path):
+def test_programs_and_flags_of_other_blocks_exist(page, tmp_path):
     targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(), re.MULTILINE))
     # Commands of benchmarks stand in tables, beside what was measured with them.
     inline = re.findall(r"`([^`\n]*python -m benchmarks\.[^`\n]*)`", page.read_text(encoding="utf-8"))
@@ -119,7 +113,7 @@ def test_programs_and_flags_of_other_blocks_exist(page, server, tmp_path):
             if words[0] == "make":
                 assert set(words[1:]) <= targets, command
             parsed += [shlex.join(program) for program in programs_in(words)]
-    run_script(server, pages.ROOT, "\n".join(parsed), PARSE_ONLY="1", SMALLER_FLAGS="")
+    run_script(pages.ROOT, "\n".join(parsed), PARSE_ONLY="1", SMALLER_FLAGS="")
 
 
 def programs_in(words: list[str]) -> list[list[str]]:

@@ -392,17 +392,17 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
 
 def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp_path):
     model = with_large_head(SpanModel(config()))
-    settings = {"task": "squad", "version_2_with_negative": True, "doc_stride": 3, "max_query_length": 4}
-    folder = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **settings)
+    recorded = {"task": "squad", "version_2_with_negative": True, "doc_stride": 3, "max_query_length": 4}
+    folder = write_run(tmp_path / "run", model, flags={"n_best_size": 6, "max_answer_length": 5}, **recorded)
     tuned = {"null_score_diff_threshold": -1.5, "best_f1": 50.0, "model": describe_model(7, model)}
     (tmp_path / "run" / NULL_THRESHOLD_FILE).write_text(json.dumps(tuned))
     served = export.build(folder, ExportConfig()).served
     assert isinstance(served, ServedAnswerer)
-    rules = served.rules
-    assert (rules.max_seq_length, rules.doc_stride, rules.max_query_length) == (12, 3, 4)
-    assert (rules.n_best_size, rules.max_answer_length, rules.null_score_diff_threshold) == (6, 5, -1.5)
+    settings = served.config
+    assert (settings.max_seq_length, settings.doc_stride, settings.max_query_length) == (12, 3, 4)
+    assert (settings.n_best_size, settings.max_answer_length, served.null_score_diff_threshold) == (6, 5, -1.5)
     changed = ExportConfig(null_score_diff_threshold=2.0, answers={"max_answer_length": 9})
-    rules = export.build(folder, changed).served.rules
-    assert (rules.max_answer_length, rules.null_score_diff_threshold) == (9, 2.0)
+    served = export.build(folder, changed).served
+    assert (served.config.max_answer_length, served.null_score_diff_threshold) == (9, 2.0)
     (tmp_path / "run" / NULL_THRESHOLD_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
-    assert export.build(folder, ExportConfig()).served.rules.null_score_diff_threshold == 0.0
+    assert export.build(folder, ExportConfig()).served.null_score_diff_threshold == 0.0

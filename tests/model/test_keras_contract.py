@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -13,7 +11,8 @@ import tensorflow as tf
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import ClassificationHead, LinearHead, MaskedLMHead, SpanHead
 from bert_tf.model.layers import Dense, Embeddings, LayerNorm, TransformerBlock
-from tests.conftest import ROOT, assert_close, tiny_config
+from tests import programs
+from tests.conftest import assert_close, tiny_config
 
 CONFIG = tiny_config()
 RNG = np.random.default_rng(0)
@@ -179,7 +178,7 @@ def test_a_model_learns_on_two_devices():
     code = (
         "from tests.model.test_keras_contract import check_that_a_model_learns; check_that_a_model_learns('mirrored')"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    programs.run("-c", code)
 
 
 def check_that_a_model_learns(how):

@@ -88,8 +88,8 @@ class ServedAnswerer(tf.Module):
         self._output = OutputLayer(head)
         self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
         self._cls, self._sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
-        self._config = config
-        self._null_score_diff_threshold = null_score_diff_threshold
+        self.config = config
+        self.null_score_diff_threshold = null_score_diff_threshold
 
     def signatures(self) -> dict[str, Signature]:
         """`serving_default`: question and context [B]; `ids`: input_ids, input_mask, segment_ids [B, T].
@@ -112,11 +112,11 @@ class ServedAnswerer(tf.Module):
     def _from_texts(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         check_equally_many(question=question, context=context)
         pieces = self._tokenizer.tokenize_with_offsets(context)
-        windows = cut_windows(self._tokenizer.tokenize(question), pieces.ids, self._cls, self._sep, self._config)
+        windows = cut_windows(self._tokenizer.tokenize(question), pieces.ids, self._cls, self._sep, self.config)
         logits = in_parts(self._logits, windows.tokens, width=2)
-        spans = best_spans(windows, logits, self._config)
+        spans = best_spans(windows, logits, self.config)
         null_score = null_scores(windows, logits)
-        has_answer = is_answer(spans, null_score, self._config, self._null_score_diff_threshold)
+        has_answer = is_answer(spans, null_score, self.config, self.null_score_diff_threshold)
         return place_answers(context, pieces, spans, null_score, has_answer)
 
     def _logits(self, batch: TokenBatch) -> tf.Tensor:

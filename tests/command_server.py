@@ -1,51 +1,56 @@
-"""Runs Python programs in forks of one process that has imported TensorFlow already, as many as a page has commands.
+"""Runs Python programs in forks of one process that has imported TensorFlow already, so none of them waits for that.
 
 `CommandServer.environment` puts a `python` on the PATH that sends its arguments, folder, environment and open files to
-the server. There the program runs as if `python` had started it, and the caller gets its exit status. So whole shell
-scripts can be run as they are written, and none of their commands waits for the import of TensorFlow.
+the server. There the program runs as if `python` had started it, and the caller gets its exit status. The signals
+SIGINT and SIGTERM are passed on, and if the caller is killed, the program is killed too. So whole shell scripts can be
+run as they are written.
 
-With SMALLER_FLAGS=1 in the environment, the flags of `small_data.SMALLER` are added behind those that were written.
+With SMALLER_FLAGS=1 in the environment, the flags of `small_data.SMALLER` are added behind those that were written, and
+the kernels for CPUs aren't compiled, which takes longer than all the rest of a small run.
 With PARSE_ONLY=1, a program parses its flags and ends.
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
 import runpy
+import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import tomllib
 import traceback
 
 from tests.documentation import small_data
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Installed commands, by the module that each of them runs.
 CONSOLE_SCRIPTS = {name: target.partition(":")[0] for name, target in _PROJECT["scripts"].items()}
 _READY = "ready"
 _CLIENT = f"""#!{sys.executable} -SE
-import json, os, socket, sys
+import json, os, signal, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect(os.environ["COMMAND_SERVER"])
 request = {{"arguments": sys.argv, "folder": os.getcwd(), "environment": dict(os.environ)}}
 socket.send_fds(server, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: server.sendall(bytes([number])))
 status = server.recv(16)
 sys.exit(int(status) if status else 70)
 """
 
 
 class CommandServer:
-    """The server's process; a context manager.
+    """The server's process, which ends with this one; `running` gives the one that tests share."""
 
-    Args:
-      folder: for its socket and the programs that call it.
-    """
-
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self) -> None:
+        folder = pathlib.Path(tempfile.mkdtemp())
         self._socket = folder / "socket"
         self._programs = folder / "bin"
         self._programs.mkdir()
@@ -53,6 +58,19 @@ class CommandServer:
             program = self._programs / name
             program.write_text(_CLIENT)
             program.chmod(0o755)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.command_server", str(self._socket)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout.readline().strip() == _READY
+
+    @property
+    def python(self) -> str:
+        """The program that takes the place of `python`."""
+        return str(self._programs / "python")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -60,35 +78,25 @@ class CommandServer:
         path = f"{self._programs}{os.pathsep}{os.environ['PATH']}"
         return {**os.environ, "PATH": path, "COMMAND_SERVER": str(self._socket)}
 
-    def __enter__(self) -> "CommandServer":
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.documentation.command_server", str(self._socket)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout.readline().strip() == _READY
-        return self
 
-    def __exit__(self, *exception) -> None:
-        self._process.kill()
-        self._process.wait()
+running = functools.cache(CommandServer)
 
 
 def serve(path: str) -> None:
-    """Answers requests until the process is killed."""
+    """Answers requests until the process that asks is gone, whose end closes the standard input."""
     _import_what_takes_long()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who answer
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()
     print(_READY, flush=True)
-    while True:
+    while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
             _answer(connection)
         connection.close()
+    shutil.rmtree(pathlib.Path(path).parent)
 
 
 def _import_what_takes_long() -> None:
@@ -97,14 +105,10 @@ def _import_what_takes_long() -> None:
     import bert_tf.pretraining.run
     import bert_tf.serving.pretrained_encoder
     import bert_tf.tasks.registry  # noqa: F401
-    from bert_tf.model import cpu_kernels
-
-    # Compiling them takes longer than all the rest of a small run, and changes only how fast a long one is.
-    cpu_kernels.apply_to = lambda x: False
 
 
 def _answer(connection: socket.socket) -> None:
-    """Runs a program in a child, and sends its exit status."""
+    """Runs a program in a child, passes signals on to it, and sends its exit status."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     message, open_files, *_ = socket.recv_fds(connection, 1 << 16, 3)
     while not message.endswith(b"\n"):
@@ -115,6 +119,10 @@ def _answer(connection: socket.socket) -> None:
         _become(json.loads(message), open_files)
     for number in open_files:
         os.close(number)
+    ended = os.pidfd_open(child)
+    while ended not in (ready := select.select([ended, connection], [], [])[0]):
+        assert ready
+        os.kill(child, next(iter(connection.recv(1)), signal.SIGKILL))
     _, status = os.waitpid(child, 0)
     connection.sendall(str(abs(os.waitstatus_to_exitcode(status))).encode())
     os._exit(0)
@@ -154,6 +162,9 @@ def _run_program(program: str, *arguments: str) -> None:
     is_module = arguments[0] == "-m"
     target, *rest = arguments[1:] if is_module else arguments
     if os.environ.get("SMALLER_FLAGS"):
+        from bert_tf.model import cpu_kernels
+
+        cpu_kernels.apply_to = lambda x: False
         rest += small_data.smaller_flags(target.removesuffix(".py"), rest)
     if os.environ.get("PARSE_ONLY"):
         _let_programs_end_when_flags_are_parsed()
