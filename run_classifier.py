@@ -113,7 +113,9 @@ _REINIT_LAYERS = flags.DEFINE_integer(
 _RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
-_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run although its settings have changed.")
+_ALLOW_CHANGES = flags.DEFINE_bool(
+    "allow_changes", False, "Resume or evaluate a run although its settings have changed."
+)
 
 
 def main() -> None:

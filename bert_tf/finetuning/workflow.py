@@ -90,6 +90,18 @@ class WorkflowConfig:
             raise InputError("At least one of --do_train, --do_eval and --do_predict must be given.")
 
     @property
+    def flags_for_one_worker(self) -> list[str]:
+        """The given flags that need the model's predictions, which only one worker can compute."""
+        given = {
+            "--do_eval": self.do_eval,
+            "--do_predict": self.do_predict,
+            "--keep_best": self.selection.keep_best,
+            "--early_stopping_patience": self.selection.early_stopping_patience,
+            "--sweep and --num_restarts": len(self.candidates) > 1,
+        }
+        return [flag for flag, is_given in given.items() if is_given]
+
+    @property
     def evaluates_while_training(self) -> bool:
         """Whether the dev set is needed during training."""
         selects = self.selection.keep_best or self.selection.early_stopping_patience or len(self.candidates) > 1
@@ -97,7 +109,12 @@ class WorkflowConfig:
 
 
 def prepare(run: FinetuningRun, config: WorkflowConfig) -> None:
-    """Reads, checks and tokenizes all data that will be needed; see `FinetuningRun.prepare`."""
+    """Checks the settings, and reads, checks and tokenizes all data that will be needed; see `FinetuningRun.prepare`.
+
+    Raises:
+      InputError: if the data can't be used, or several workers would have to evaluate or predict.
+    """
+    run.distribution_config.check_one_worker(*config.flags_for_one_worker)
     task: ReportingTask = run.task
     splits: list[str] = []
     if config.do_train:
@@ -128,6 +145,8 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
     prepare(run, config)
     output_dir = run.training_config.output_dir
     selected_run = _train(run, config, output_dir) if config.do_train else _trained_before(run, output_dir)
+    if not config.do_train:
+        selected_run.check_model(config.allow_changes)
     results: dict[str, dict] = {"eval": {}, "predict": {}}
     if config.do_eval:
         results["eval"] = _evaluate(selected_run, config, output_dir)
@@ -158,7 +177,7 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
             run.training_config, folder, len(features), config.warmup_proportion
         )
         trial = run.with_training(training_config)
-        trial.record(config.flags, len(features), config.allow_changes)
+        trial.record(config.flags, "train", config.allow_changes)
         # Only after `record`: if it refuses the folder, the classes of the run in it must not be replaced.
         files.write_json(os.path.join(output_dir, run_directory.LABELS_FILE), task.labels and list(task.labels))
         selection = DevSelection(trial, task.dev_splits[0], config.selection)
@@ -182,7 +201,7 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
     varied = {"num_train_steps", "num_warmup_steps", *(field.name for field in dataclasses.fields(Hyperparameters))}
     training_settings = run.training_config.resume_settings()
     resume_settings = {
-        **run.resume_settings(len(features)),
+        **run.resume_settings(),
         **{name: value for name, value in training_settings.items() if name not in varied},
         "bert_config": run.config.to_dict(),
         "warmup_proportion": config.warmup_proportion,

@@ -111,9 +111,15 @@ class CustomTask(SentenceTask):
     def _learns_labels(self) -> bool:
         return self.problem != "regression" and self._labels is None
 
+    def input_settings(self) -> dict[str, Any]:
+        """Returns the problem, the classes, and the columns under the names of their flags."""
+        columns = {f"{name}_column": getattr(self.columns, name) for name in ("text", "text_b", "label")}
+        separator = {"label_separator": self.columns.label_separator} if self.problem == "multi_label" else {}
+        return super().input_settings() | {"problem": self.problem} | columns | separator
+
     def resume_settings(self) -> dict[str, Any]:
-        """Returns the problem, the classes and their weights."""
-        return super().resume_settings() | {"problem": self.problem, "class_weights": self._class_weights}
+        """Returns also the weights of the classes."""
+        return self.input_settings() | {"class_weights": self._class_weights}
 
     def examples(self, split: str) -> list[InputExample]:
         """Returns the rows of a split; labels of "test" are not read.

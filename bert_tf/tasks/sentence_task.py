@@ -56,9 +56,13 @@ class SentenceTask(abc.ABC):
     def examples(self, split: str) -> list[InputExample]:
         """Returns the rows of a split."""
 
-    def resume_settings(self) -> dict[str, Any]:
+    def input_settings(self) -> dict[str, Any]:
         """Returns the classes."""
         return {"labels": self.labels and list(self.labels)}
+
+    def resume_settings(self) -> dict[str, Any]:
+        """Returns the task's settings that change the weights."""
+        return self.input_settings()
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1

@@ -39,7 +39,7 @@ class Sentence:
       line: the line of the problem, or else the first line.
     """
 
-    path: str
+    path: str = dataclasses.field(repr=False)  # the same sentences in another place have the same repr
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     lines: tuple[int, ...]

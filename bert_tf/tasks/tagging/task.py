@@ -187,9 +187,13 @@ class TaggingTask:
 
         return tables.convert_rows(sentences, checked, self.path(split), self.on_bad_row)
 
-    def resume_settings(self) -> dict[str, Any]:
+    def input_settings(self) -> dict[str, Any]:
         """Returns the types of entities, and whether documents are used."""
         return {"labels": list(self.labels), "use_documents": self.use_documents}
+
+    def resume_settings(self) -> dict[str, Any]:
+        """Returns the task's settings that change the weights."""
+        return self.input_settings()
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
         """Raises an InputError if there are no entities."""
