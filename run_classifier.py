@@ -57,6 +57,11 @@ _DISTRIBUTION = program_flags.DistributionFlags()
 _TRAIN_FILE = flags.DEFINE_string("train_file", None, "The training file, if not in --data_dir; not for GLUE.")
 _DEV_FILE = flags.DEFINE_string("dev_file", None, "The dev file, if not in --data_dir; not for GLUE.")
 _TEST_FILE = flags.DEFINE_string("test_file", None, "The test file, if not in --data_dir; not for GLUE.")
+_DEV_FRACTION = flags.DEFINE_float(
+    "dev_fraction",
+    0.0,
+    "The share of the training file that becomes the dev set, for data without a dev file; not for GLUE.",
+)
 _ON_BAD_ROW = flags.DEFINE_enum("on_bad_row", "error", ON_BAD_ROW, "What to do if a row can't be used.")
 _XNLI_LANGUAGE = flags.DEFINE_string("xnli_language", "zh", "The language of XNLI.")
 _TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Your own data: the column of the text.")
@@ -105,6 +110,11 @@ _PATIENCE = flags.DEFINE_integer(
     "Training stops after so many successive evaluations without a better score; 0 for no early stopping.",
 )
 _KEEP_BEST = flags.DEFINE_bool("keep_best", False, "Use the weights with the best score on the dev set, not the last.")
+_SELECTION_METRIC = flags.DEFINE_string(
+    "selection_metric",
+    None,
+    "The score on the dev set that weights and trials are chosen by, such as macro_f1; by default the task's own.",
+)
 _REINIT_LAYERS = flags.DEFINE_integer(
     "reinit_layers",
     0,
@@ -230,6 +240,8 @@ def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:
         labels=_LABELS.value,
         class_weights=_CLASS_WEIGHTS.value,
         document_context=_DOCUMENT_CONTEXT.value,
+        dev_fraction=_DEV_FRACTION.value,
+        selection_metric=_SELECTION_METRIC.value,
     )
 
 

@@ -1,10 +1,11 @@
 """The files in a run's folder that are needed to repeat, to resume and to use the run."""
 
+import hashlib
 import importlib.metadata
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_tf import __version__
@@ -124,6 +125,14 @@ def _differences(name: str, before: Any, now: Any) -> list[str]:
     else:
         return [] if before == now else [f"{name} was {before!r}, and is {now!r} now"]
     return [change for pair in pairs for change in _differences(*pair)]
+
+
+def fingerprint(rows: Iterable[object]) -> str:
+    """A short text that differs if the rows, or their order, differ."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(repr(row).encode())
+    return digest.hexdigest()
 
 
 def read(output_dir: str) -> dict[str, Any]:

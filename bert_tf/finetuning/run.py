@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import functools
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -217,13 +216,12 @@ class FinetuningRun:
 
     def resume_settings(self, split: str = "train") -> dict[str, Any]:
         """Returns the settings that change the weights, without the hyperparameters; reads the training split."""
-        rows = hashlib.sha256("\n".join(map(repr, self.examples(split))).encode())
         return {
             "task": self.task.name,
             **self.task.resume_settings(),
             "init_checkpoint": self.init_checkpoint,
             "num_examples": len(self.examples(split)),
-            "training_rows_sha256": rows.hexdigest(),
+            "training_rows_sha256": run_directory.fingerprint(self.examples(split)),
             "max_seq_length": self.max_seq_length,
             **self.tokenizer_settings,
             "fresh_variables": self.fresh_variables,

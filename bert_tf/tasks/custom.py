@@ -53,7 +53,7 @@ class CustomTask(SentenceTask):
 
     Args:
       paths: split ("train", "dev", "test") -> file.
-      columns: the columns of all files; the test file needs no label.
+      columns: the columns of all files; the test file needs no label, and is scored if every row has a valid one.
       problem: "classification", "regression" or "multi_label".
       labels: the classes; None to take them from the training file.
       class_weights: the weights of the classes in the training loss of a classification: "" for equal weights,
@@ -122,7 +122,7 @@ class CustomTask(SentenceTask):
         return self.input_settings() | {"class_weights": self._class_weights}
 
     def examples(self, split: str) -> list[InputExample]:
-        """Returns the rows of a split; labels of "test" are not read.
+        """Returns the rows of a split; those of "test" have labels only if all of them are valid.
 
         Raises:
           InputError: if the file is missing or a row can't be used; the message has the file and the line.
@@ -139,14 +139,21 @@ class CustomTask(SentenceTask):
                 row_id,
                 _text(row, columns.text, "text"),
                 text_b,
-                None if split == "test" else self._label(row),
+                None,
             )
             sentence_features.check_texts(example, row.where)
-            if split != "test" and not (split == "train" and self._learns_labels):
-                sentence_features.check_label(example, row.where, self.labels)
-            return example
+            try:
+                labelled = dataclasses.replace(example, label=self._label(row))
+                if not (split == "train" and self._learns_labels):
+                    sentence_features.check_label(labelled, row.where, self.labels)
+            except InputError:
+                if split != "test":
+                    raise
+                return example
+            return labelled
 
-        return tables.convert_rows(tables.read_table(path, needed), convert, path, self.on_bad_row)
+        examples = tables.convert_rows(tables.read_table(path, needed), convert, path, self.on_bad_row)
+        return sentence_features.all_labels_or_none(examples, path) if split == "test" else examples
 
     def _label(self, row: Row) -> str | tuple[str, ...]:
         cell = row[self.columns.label]
@@ -162,6 +169,11 @@ class CustomTask(SentenceTask):
                 "To predict numbers, pass --problem=regression. If these are classes, list them in --labels."
             )
         return label
+
+    @property
+    def metric_names(self) -> list[str]:
+        """The scores that models can be chosen by."""
+        return list(self.metric(np.eye(2), np.eye(2))) if self.problem == "multi_label" else super().metric_names
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all examples of a classification have the same label."""

@@ -48,6 +48,15 @@ class SentenceTask(abc.ABC):
         self.selection_metric = selection_metric
 
     @property
+    def metric_names(self) -> list[str]:
+        """The scores that models can be chosen by."""
+        return list(self.metric(np.arange(2), np.arange(2)))
+
+    def has_labels(self, examples: Sequence[Any]) -> bool:
+        """Returns whether every row of a test split has its label."""
+        return all(example.label is not None for example in examples)
+
+    @property
     def labels(self) -> tuple[str, ...] | None:
         """The classes in the order of their ids; None for regression."""
         return self._labels

@@ -154,8 +154,12 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     assert (out / "confusion_matrix.png").read_bytes().startswith(b"\x89PNG")
     assert (trials[0] / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
     assert len((out / "test_predictions.tsv").read_text().splitlines()) == 7
+    assert (
+        done["eval"]["test"]["eval_accuracy"]
+        == json.loads((out / "eval_results_test.json").read_text())["eval_accuracy"]
+    )
 
-    later = dataclasses.replace(workflow_config, do_train=False, do_predict=False)
+    later = dataclasses.replace(workflow_config, do_train=False)
     assert workflow.carry_out(run_of(out, write), later)["eval"] == done["eval"]
     with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
         workflow.carry_out(run_of(out, write), dataclasses.replace(workflow_config, warmup_proportion=0.5))

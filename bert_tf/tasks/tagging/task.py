@@ -126,6 +126,7 @@ class TaggingTask:
     independent = False  # the input of a sentence contains other sentences of its document
     dev_splits = ("dev",)
     test_splits = ("test",)
+    metric_names = ("precision", "recall", "f1", "accuracy")
 
     def __init__(
         self,
@@ -167,12 +168,13 @@ class TaggingTask:
         return tables.split_file(self.paths, split)
 
     def examples(self, split: str) -> list[Sentence]:
-        """Returns the sentences of a split; tags of "test" are not read.
+        """Returns the sentences of a split; those of "test" have tags only if all of them are valid.
 
         Raises:
           InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
         """
-        sentences = conll.read_sentences(self.path(split), has_tags=split != "test")
+        has_tags = split != "test" or self._has_valid_tags(self.path(split))
+        sentences = conll.read_sentences(self.path(split), has_tags)
         # Types that are taken from the training file need no check there.
         known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
@@ -186,6 +188,19 @@ class TaggingTask:
             return sentence
 
         return tables.convert_rows(sentences, checked, self.path(split), self.on_bad_row)
+
+    def _has_valid_tags(self, path: str) -> bool:
+        """Returns whether the last column of a file holds entities, all of known types, and nothing but tags."""
+        found: set[str] = set()
+        for sentence in conll.read_sentences(path, has_tags=True):
+            if sentence.problem:
+                return False
+            found |= {kind for kind, *_ in sentence.entities()}
+        return bool(found) and found <= set(self.labels)
+
+    def has_labels(self, examples: Sequence[Sentence]) -> bool:
+        """Returns whether the sentences of a test split have tags."""
+        return all(sentence.tags is not None for sentence in examples)
 
     def input_settings(self) -> dict[str, Any]:
         """Returns the types of entities, and whether documents are used."""
