@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import confusion_matrix
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -110,8 +109,9 @@ class SentenceTask(abc.ABC):
         """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
         if self.labels is None:
             return None
-        labels = features.per_example["label_ids"]
-        return confusion_matrix(labels, self.predictions(outputs), labels=range(len(self.labels))), self.labels
+        labels, count = features.per_example["label_ids"], len(self.labels)
+        counts = metrics.confusion(labels, self.predictions(outputs), count)
+        return None if counts is None else (counts, self.labels)
 
     def write_predictions(
         self,

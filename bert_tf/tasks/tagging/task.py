@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
-from sklearn.metrics import confusion_matrix
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -296,11 +295,12 @@ class TaggingTask:
         scores = self.scores(outputs, features)
         return {f"eval_{name}": value for name, value in scores.items()} | {"loss": scores["loss"]}
 
-    def confusion(self, outputs: ModelOutputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]]:
+    def confusion(self, outputs: ModelOutputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]] | None:
         """Returns the counts of words by true type (row) and predicted type (column), and their names with O first."""
         types = np.array([0, *(i for i in range(1, len(self.labels) + 1) for _ in "BI")])
         rows, columns = types[features.word_tag_ids()], types[features.at_words(outputs["tags"])]
-        return confusion_matrix(rows, columns, labels=range(len(self.labels) + 1)), ("O", *self.labels)
+        counts = metrics.confusion(rows, columns, len(self.labels) + 1)
+        return None if counts is None else (counts, ("O", *self.labels))
 
     def write_predictions(
         self,
