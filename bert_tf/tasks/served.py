@@ -20,6 +20,7 @@ from bert_tf.serving.reader import (
     TextReader,
     check_equally_many,
     ids_signature,
+    in_parts,
     read_ids,
     signature,
 )
@@ -39,7 +40,7 @@ class _Scores(tf.Module):
 
     def __call__(self, batch: TokenBatch) -> tf.Tensor:
         """Sequences [B] -> logits [B, C], float32."""
-        return self._output(self.encoder.pooled_output(batch))
+        return in_parts(lambda part: self._output(self.encoder.pooled_output(part)), batch, self._output.width)
 
 
 class ServedClassifier(tf.Module):

@@ -21,6 +21,8 @@ from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import TEXTS, Signature, check_equally_many, ids_signature, in_parts, read_ids, signature
 from bert_tf.tasks.squad.answerer import AnswerConfig, choose_null_threshold, describe_model
 from bert_tf.tasks.squad.rules import (
+    check_decoding,
+    check_window_lengths,
     cut_texts,
     first_text_position,
     means_no_answer,
@@ -48,6 +50,9 @@ class AnswerRules:
       max_answer_length: the longest answer, in pieces.
       null_score_diff_threshold: odds above it mean that there is no answer; None for SQuAD 1.1, where every question
         has an answer.
+
+    Raises:
+      InputError: if a question leaves no room for text, or no answer could ever be found.
     """
 
     max_seq_length: int = 384
@@ -56,6 +61,10 @@ class AnswerRules:
     n_best_size: int = 20
     max_answer_length: int = 30
     null_score_diff_threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        check_window_lengths(self.max_seq_length, self.max_query_length)
+        check_decoding(self.n_best_size, self.max_answer_length)
 
 
 class GraphWindows(NamedTuple):

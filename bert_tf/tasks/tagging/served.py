@@ -114,13 +114,7 @@ class ServedTagger(tf.Module):
         to_characters = _CharacterCounter(texts)
         first_bytes = _gather_words(starts, entities.first_words)
         end_bytes = _gather_words(ends, entities.end_words - 1)
-        entity_texts = entities.types.with_flat_values(
-            tf.strings.substr(
-                tf.gather(texts, entities.types.value_rowids()),
-                first_bytes.flat_values,
-                (end_bytes - first_bytes).flat_values,
-            )
-        )
+        entity_texts = _substrings(texts, first_bytes, end_bytes)
         return {
             "num_tokens": words.row_lengths(),
             "tokens": _dense(words, ""),
@@ -231,10 +225,20 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
         return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
 
     starts, ends = rows(tf.gather(start, begins)), rows(tf.gather(end, closing))
-    words = tf.strings.substr(
-        tf.gather(texts, starts.value_rowids()), starts.flat_values, ends.flat_values - starts.flat_values
-    )
-    return rows(words), starts, ends
+    return _substrings(texts, starts, ends), starts, ends
+
+
+def _substrings(texts: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Texts [B] and byte positions [B, (positions)] -> the substrings [start, end) [B, (positions)].
+
+    Time and memory grow with the length of the texts. `tf.strings.substr` would need a copy of its text for each
+    substring.
+    """
+    split = tf.strings.bytes_split(texts)
+    first_of_text = tf.gather(split.row_starts(), starts.value_rowids())
+    places = tf.ragged.range(first_of_text + starts.flat_values, first_of_text + ends.flat_values)
+    found = places.with_flat_values(tf.gather(split.flat_values, places.flat_values))
+    return starts.with_flat_values(tf.strings.reduce_join(found, axis=-1))
 
 
 class _CharacterCounter:
