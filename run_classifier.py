@@ -90,12 +90,19 @@ _BILSTM = program_flags.BiLstmFlags()
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
 # New flags for model selection.
-_SWEEP = flags.DEFINE_bool("sweep", False, "Try every batch size, learning rate and number of epochs below.")
-_SWEEP_BATCH_SIZES = flags.DEFINE_list("sweep_batch_sizes", ["16", "32"], "Batch sizes for --sweep, as in the paper.")
-_SWEEP_RATES = flags.DEFINE_list(
-    "sweep_learning_rates", ["5e-5", "4e-5", "3e-5", "2e-5"], "Learning rates for --sweep, as the paper uses for GLUE."
+_SWEEP = flags.DEFINE_bool(
+    "sweep",
+    False,
+    "Try every batch size, learning rate and number of epochs below; by default those of the paper's appendix A.3.",
 )
-_SWEEP_EPOCHS = flags.DEFINE_list("sweep_epochs", ["2", "3", "4"], "Numbers of epochs for --sweep, as in the paper.")
+_SWEEP_BATCH_SIZES = flags.DEFINE_list("sweep_batch_sizes", ["16", "32"], "Batch sizes for --sweep.")
+_SWEEP_RATES = flags.DEFINE_list(
+    "sweep_learning_rates",
+    ["5e-5", "3e-5", "2e-5"],
+    "Learning rates for --sweep. For GLUE the paper (section 4.1) tries 5e-5,4e-5,3e-5,2e-5, with batches of 32 and 3 "
+    "epochs.",
+)
+_SWEEP_EPOCHS = flags.DEFINE_list("sweep_epochs", ["2", "3", "4"], "Numbers of epochs for --sweep.")
 _NUM_RESTARTS = flags.DEFINE_integer(
     "num_restarts", 1, "Number of seeds to try, starting with --random_seed; the best is used.", lower_bound=1
 )

@@ -116,7 +116,7 @@ def test_valid_lines_are_answered_although_others_are_invalid(model):
         b"{oops\n",
         b"\n",
         b'{"text_a": "a", "id": 6}\n',
-        b'{"text_a": "\\ud800\xff", "text_b": "\\u0000"}',
+        b'{"text_a": "\\ud800\xff", "text_b": "\\u0000", "id": "\\udc00"}',
     ]
     written = io.StringIO()
     assert line_predictions.answer_lines(model, lines, written, batch_size=2) == (2, 4)
@@ -128,6 +128,8 @@ def test_valid_lines_are_answered_although_others_are_invalid(model):
     assert answers[2]["id"] == 6
     assert "'text_b' is missing" in answers[2]["error"]
     assert answers[3]["label"] in ("x", "ý", "z")
+    assert answers[3]["id"] == "\udc00"
+    assert written.getvalue().encode()  # a file can hold all of it
 
 
 def test_valid_ids_are_answered_although_others_are_refused(exported):
@@ -326,7 +328,7 @@ IDS_OF_TEXTS = {
 
 def test_a_bilstm_is_exported_with_the_encoder_below_it(tmp_path):
     model = with_large_head(SpanModel(config(), bilstm=BILSTM, causal=True))
-    settings = {"task": "squad", "version_2_with_negative": False, "causal": True}
+    settings = {"task": "squad", "version_2_with_negative": False, "max_query_length": 4, "causal": True}
     folder = write_run(tmp_path / "run", model, **settings, **BILSTM.resume_settings())
     ids = export.build(folder, ExportConfig()).served.signatures()["ids"]
     found = ids(**{name: tf.constant(values) for name, values in IDS_OF_TEXTS.items()})

@@ -21,6 +21,7 @@ from bert_tf.tokenization import FullTokenizer
 FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")}
 # --class_weights: every class has the same total weight in the loss, however many examples it has.
 BALANCED = "balanced"
+_MISSING = ("nan", "<na>", "nat")
 
 _METRICS = {
     "classification": (metrics.accuracy_and_macro_f1, "accuracy"),
@@ -159,16 +160,30 @@ class CustomTask(SentenceTask):
         cell = row[self.columns.label]
         if self.problem == "multi_label":
             parts = (cell or "").split(self.columns.label_separator) if not isinstance(cell, tuple) else cell
-            return tuple(part.strip() for part in parts if part.strip())
+            labels = tuple(part.strip() for part in parts if part.strip())
+            for label in labels:
+                self._check_class(label, row)
+            return labels
         label = _text(row, self.columns.label, "label").strip()
         if not label:
             raise InputError(f"{row.where}: the label is empty.")
-        if self.problem == "classification" and self._learns_labels and _is_fraction(label):
+        self._check_class(label, row)
+        return label
+
+    def _check_class(self, label: str, row: Row) -> None:
+        """Raises an InputError if a label that is to become a class looks like a missing value or a number."""
+        if not self._learns_labels:
+            return
+        if label.lower() in _MISSING:
+            raise InputError(
+                f"{row.where}: the label is {label!r}, which pandas writes for a missing value. Remove the row. If "
+                "this is a class, list all classes in --labels."
+            )
+        if self.problem == "classification" and _is_fraction(label):
             raise InputError(
                 f"{row.where}: the label {label!r} is a number with a decimal point, but classes are expected. "
                 "To predict numbers, pass --problem=regression. If these are classes, list them in --labels."
             )
-        return label
 
     @property
     def metric_names(self) -> list[str]:

@@ -109,6 +109,8 @@ def test_class_weights(write):
         ("text\tlabel\na\thigh\n", {"problem": "regression"}, "line 2: the score 'high' is not a number"),
         ("text\tlabel\na\tnan\n", {"problem": "regression"}, "line 2: the score 'nan' is not a number"),
         ("text\tlabel\na\t\nb\t\n", {"problem": "multi_label"}, "no row has a label"),
+        ("text\tlabel\na\tx\nb\tnan\n", {}, "line 3: the label is 'nan', which pandas writes for a missing value"),
+        ("text\tlabel\na\tx,NaN\n", {"problem": "multi_label"}, "line 2: the label is 'NaN'"),
         ("text\tlabel\n \tx\n", {}, "line 2: the text is empty"),
         ("text\tlabel\na\t\n", {}, "line 2: the label is empty"),
         ("text\tlabel\na\n", {}, "line 2: the row has 1 columns, but the header has 2"),
