@@ -16,6 +16,7 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions, portable_models, saved_model
 from bert_tf.serving.finished_run import plain_logits
@@ -76,6 +77,11 @@ def model(exported):
 def test_the_folder_is_complete_and_contains_no_path_of_this_machine(exported, run_folder):
     assert sorted(os.listdir(os.path.dirname(exported))) == ["model"]
     assert {"saved_model.pb", "variables", "ids_int8.tflite"} <= set(os.listdir(exported))
+    with open(f"{exported}/vocab.txt", encoding="utf-8") as reader:
+        assert reader.read().split() == PIECES
+    assert files.read_json(f"{exported}/labels.json", "") == ["x", "ý", "z"]
+    settings = files.read_json(f"{exported}/tokenizer_config.json", "")
+    assert (settings["do_lower_case"], settings["model_max_length"]) == (True, 12)
     with open(f"{exported}/saved_model.pb", "rb") as reader:
         graph = reader.read()
     assert os.path.dirname(run_folder).encode() not in graph

@@ -184,4 +184,4 @@ def exportable(model_dir: str, config: ExportConfig) -> Exportable:
         output = loaded.encoder(input_ids, input_mask, segment_ids)
         return {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
 
-    return Exportable(served, states)
+    return Exportable(served, states, loaded.tokenizer, max_seq_length)

@@ -180,7 +180,7 @@ def exportable_chooser(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a multiple-choice run."""
     model = ClassifierModel(run.config, 1, **run.encoder_options)
     run.restore(model)
-    return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
+    return run.exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
 
 
 def _exportable_classifier(run: FinishedRun, problem: str, labels: Sequence[str] | None, is_pair: bool) -> Exportable:
@@ -190,4 +190,4 @@ def _exportable_classifier(run: FinishedRun, problem: str, labels: Sequence[str]
     served = ServedClassifier(
         run.encoder(model), model.head, run.texts(), labels=labels, multi_label=is_multi_label, is_pair=is_pair
     )
-    return Exportable(served, plain_logits(model))
+    return run.exportable(served, plain_logits(model), labels)

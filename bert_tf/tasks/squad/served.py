@@ -266,4 +266,4 @@ def exportable(run: FinishedRun) -> Exportable:
         config = AnswerConfig(null_score_diff_threshold=run.export_config.null_score_diff_threshold)
         given["null_score_diff_threshold"] = choose_null_threshold(config, [run.folder], describe_model(step, model))
     served = ServedAnswerer(run.encoder(model), model.head, run.tokenizer, AnswerRules(**given))
-    return Exportable(served, plain_logits(model))
+    return run.exportable(served, plain_logits(model))

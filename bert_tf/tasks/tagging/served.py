@@ -18,6 +18,7 @@ from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.bilstm import TextEncoder
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import TEXT_LISTS, TEXTS, Signature, ids_signature, in_parts, read_ids, signature
+from bert_tf.tasks.tagging.conll import tags_of_types
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
 
@@ -61,7 +62,7 @@ class ServedTagger(tf.Module):
         self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
         self._types = tf.constant(list(types))
-        self._tags = tf.constant(["O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")])
+        self._tags = tf.constant(tags_of_types(types))
         self._value_width = self._tags.shape[0]
         self._room = max_seq_length - 2
 

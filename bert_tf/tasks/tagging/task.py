@@ -149,8 +149,8 @@ class TaggingTask:
 
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
-        """The model's classes; their scheme is always IOB2."""
-        return ("O", *(f"{prefix}-{kind}" for kind in self.labels for prefix in "BI"))
+        """The model's classes; see `conll.tags_of_types`."""
+        return conll.tags_of_types(self.labels)
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
