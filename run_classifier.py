@@ -57,6 +57,11 @@ _DISTRIBUTION = program_flags.DistributionFlags()
 _TRAIN_FILE = flags.DEFINE_string("train_file", None, "The training file, if not in --data_dir; not for GLUE.")
 _DEV_FILE = flags.DEFINE_string("dev_file", None, "The dev file, if not in --data_dir; not for GLUE.")
 _TEST_FILE = flags.DEFINE_string("test_file", None, "The test file, if not in --data_dir; not for GLUE.")
+_DEV_FRACTION = flags.DEFINE_float(
+    "dev_fraction",
+    0.0,
+    "The share of the training file that becomes the dev set, for data without a dev file; not for GLUE.",
+)
 _ON_BAD_ROW = flags.DEFINE_enum("on_bad_row", "error", ON_BAD_ROW, "What to do if a row can't be used.")
 _XNLI_LANGUAGE = flags.DEFINE_string("xnli_language", "zh", "The language of XNLI.")
 _TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Your own data: the column of the text.")
@@ -85,12 +90,19 @@ _BILSTM = program_flags.BiLstmFlags()
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
 # New flags for model selection.
-_SWEEP = flags.DEFINE_bool("sweep", False, "Try every batch size, learning rate and number of epochs below.")
-_SWEEP_BATCH_SIZES = flags.DEFINE_list("sweep_batch_sizes", ["16", "32"], "Batch sizes for --sweep, as in the paper.")
-_SWEEP_RATES = flags.DEFINE_list(
-    "sweep_learning_rates", ["5e-5", "4e-5", "3e-5", "2e-5"], "Learning rates for --sweep, as the paper uses for GLUE."
+_SWEEP = flags.DEFINE_bool(
+    "sweep",
+    False,
+    "Try every batch size, learning rate and number of epochs below; by default those of the paper's appendix A.3.",
 )
-_SWEEP_EPOCHS = flags.DEFINE_list("sweep_epochs", ["2", "3", "4"], "Numbers of epochs for --sweep, as in the paper.")
+_SWEEP_BATCH_SIZES = flags.DEFINE_list("sweep_batch_sizes", ["16", "32"], "Batch sizes for --sweep.")
+_SWEEP_RATES = flags.DEFINE_list(
+    "sweep_learning_rates",
+    ["5e-5", "3e-5", "2e-5"],
+    "Learning rates for --sweep. For GLUE the paper (section 4.1) tries 5e-5,4e-5,3e-5,2e-5, with batches of 32 and 3 "
+    "epochs.",
+)
+_SWEEP_EPOCHS = flags.DEFINE_list("sweep_epochs", ["2", "3", "4"], "Numbers of epochs for --sweep.")
 _NUM_RESTARTS = flags.DEFINE_integer(
     "num_restarts", 1, "Number of seeds to try, starting with --random_seed; the best is used.", lower_bound=1
 )
@@ -105,6 +117,11 @@ _PATIENCE = flags.DEFINE_integer(
     "Training stops after so many successive evaluations without a better score; 0 for no early stopping.",
 )
 _KEEP_BEST = flags.DEFINE_bool("keep_best", False, "Use the weights with the best score on the dev set, not the last.")
+_SELECTION_METRIC = flags.DEFINE_string(
+    "selection_metric",
+    None,
+    "The score on the dev set that weights and trials are chosen by, such as macro_f1; by default the task's own.",
+)
 _REINIT_LAYERS = flags.DEFINE_integer(
     "reinit_layers",
     0,
@@ -113,7 +130,9 @@ _REINIT_LAYERS = flags.DEFINE_integer(
 _RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
-_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run although its settings have changed.")
+_ALLOW_CHANGES = flags.DEFINE_bool(
+    "allow_changes", False, "Resume or evaluate a run although its settings have changed."
+)
 
 
 def main() -> None:
@@ -228,6 +247,8 @@ def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:
         labels=_LABELS.value,
         class_weights=_CLASS_WEIGHTS.value,
         document_context=_DOCUMENT_CONTEXT.value,
+        dev_fraction=_DEV_FRACTION.value,
+        selection_metric=_SELECTION_METRIC.value,
     )
 
 

@@ -129,6 +129,7 @@ def main() -> None:
     if _DO_PREDICT.value:
         squad_run.check_evaluator(task)
     run = make_run(task)
+    run.distribution_config.check_one_worker(*(f"--{flag.name}" for flag in (_DO_PREDICT, _INTERACTIVE) if flag.value))
     answer_config = AnswerConfig(
         _PREDICT_BATCH_SIZE.value,
         _NULL_THRESHOLD.value,

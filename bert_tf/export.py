@@ -3,8 +3,9 @@
     python -m bert_tf.export --model_dir=runs/qnli --export_dir=exported/qnli
 
 The SavedModel contains the tokenizer, the vocabulary and the labels, and needs only tensorflow and tensorflow-text. Its
-inputs and outputs are described by the method `signatures` of the served model in `tasks.served`,
-`tasks.tagging.served`, `tasks.squad.served`, or, for a pre-trained model, `serving.pretrained_encoder`.
+folder also holds the vocabulary, its casing and the labels, for callers that bring ids. The inputs and outputs are
+described by the method `signatures` of the served model in `tasks.served`, `tasks.tagging.served`,
+`tasks.squad.served`, or, for a pre-trained model, `serving.pretrained_encoder`.
 """
 
 import os
@@ -42,6 +43,7 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
     model = build(model_dir, config)
     with files.replacing_folder(export_dir) as folder:
         signatures = saved_model.write(model.served, folder, config.text)
+        model.write_text_settings(folder)
         if config.quantize == "int8":
             portable_models.write_lite(model.plain, os.path.join(folder, portable_models.LITE_FILE))
         if config.onnx:

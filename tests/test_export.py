@@ -16,6 +16,7 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions, portable_models, saved_model
 from bert_tf.serving.finished_run import plain_logits
@@ -76,6 +77,11 @@ def model(exported):
 def test_the_folder_is_complete_and_contains_no_path_of_this_machine(exported, run_folder):
     assert sorted(os.listdir(os.path.dirname(exported))) == ["model"]
     assert {"saved_model.pb", "variables", "ids_int8.tflite"} <= set(os.listdir(exported))
+    with open(f"{exported}/vocab.txt", encoding="utf-8") as reader:
+        assert reader.read().split() == PIECES
+    assert files.read_json(f"{exported}/labels.json", "") == ["x", "ý", "z"]
+    settings = files.read_json(f"{exported}/tokenizer_config.json", "")
+    assert (settings["do_lower_case"], settings["model_max_length"]) == (True, 12)
     with open(f"{exported}/saved_model.pb", "rb") as reader:
         graph = reader.read()
     assert os.path.dirname(run_folder).encode() not in graph
@@ -116,7 +122,7 @@ def test_valid_lines_are_answered_although_others_are_invalid(model):
         b"{oops\n",
         b"\n",
         b'{"text_a": "a", "id": 6}\n',
-        b'{"text_a": "\\ud800\xff", "text_b": "\\u0000"}',
+        b'{"text_a": "\\ud800\xff", "text_b": "\\u0000", "id": "\\udc00"}',
     ]
     written = io.StringIO()
     assert line_predictions.answer_lines(model, lines, written, batch_size=2) == (2, 4)
@@ -128,6 +134,8 @@ def test_valid_lines_are_answered_although_others_are_invalid(model):
     assert answers[2]["id"] == 6
     assert "'text_b' is missing" in answers[2]["error"]
     assert answers[3]["label"] in ("x", "ý", "z")
+    assert answers[3]["id"] == "\udc00"
+    assert written.getvalue().encode()  # a file can hold all of it
 
 
 def test_valid_ids_are_answered_although_others_are_refused(exported):
@@ -326,7 +334,7 @@ IDS_OF_TEXTS = {
 
 def test_a_bilstm_is_exported_with_the_encoder_below_it(tmp_path):
     model = with_large_head(SpanModel(config(), bilstm=BILSTM, causal=True))
-    settings = {"task": "squad", "version_2_with_negative": False, "causal": True}
+    settings = {"task": "squad", "version_2_with_negative": False, "max_query_length": 4, "causal": True}
     folder = write_run(tmp_path / "run", model, **settings, **BILSTM.resume_settings())
     ids = export.build(folder, ExportConfig()).served.signatures()["ids"]
     found = ids(**{name: tf.constant(values) for name, values in IDS_OF_TEXTS.items()})

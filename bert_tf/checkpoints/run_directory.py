@@ -1,10 +1,11 @@
 """The files in a run's folder that are needed to repeat, to resume and to use the run."""
 
+import hashlib
 import importlib.metadata
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_tf import __version__
@@ -62,7 +63,12 @@ def prepare(
         resume_settings["vocab_sha256"] = vocabulary_hash(vocab_file)
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir) and not allow_changes:
-        _check_unchanged(recorded(output_dir), resume_settings, output_dir)
+        _refuse_differences(
+            f"{output_dir} holds a run that began with other settings",
+            recorded(output_dir),
+            resume_settings,
+            "Use another folder, go back to those settings, or pass --allow_changes to resume with the new ones.",
+        )
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())
     target = os.path.join(output_dir, VOCAB_FILE)
@@ -81,15 +87,33 @@ def prepare(
     )
 
 
-def _check_unchanged(before: Mapping[str, Any], now: Mapping[str, Any], output_dir: str) -> None:
+def check_trained_with(folder: str, settings: Mapping[str, Any]) -> None:
+    """Checks that the model in a folder was trained with these settings, before it is evaluated or predicts.
+
+    Args:
+      folder: the folder of a fine-tuned run; another folder records nothing that could be compared.
+      settings: the settings to compare; those that the run does not record are left out.
+
+    Raises:
+      InputError: if it was trained with other settings; names the differences.
+    """
+    trained = recorded(folder)
+    if "task" in trained:
+        compared = {name: value for name, value in settings.items() if name in trained}
+        _refuse_differences(
+            f"{folder} holds a run that was trained with other settings",
+            {name: trained[name] for name in compared},
+            compared,
+            f"Use those settings (the vocabulary is the {VOCAB_FILE} in that folder).",
+        )
+
+
+def _refuse_differences(found: str, before: Mapping[str, Any], now: Mapping[str, Any], advice: str) -> None:
     changes = _differences("", before, now)
     if changes:
         more = [f"and {len(changes) - _MAX_LISTED_CHANGES} more"] if len(changes) > _MAX_LISTED_CHANGES else []
-        raise InputError(
-            f"--output_dir: {output_dir} holds a run that began with other settings:\n  "
-            + "\n  ".join(changes[:_MAX_LISTED_CHANGES] + more)
-            + "\nUse another folder, go back to those settings, or pass --allow_changes to resume with the new ones."
-        )
+        listed = "\n  ".join(changes[:_MAX_LISTED_CHANGES] + more)
+        raise InputError(f"--output_dir: {found}:\n  {listed}\n{advice}")
 
 
 def _differences(name: str, before: Any, now: Any) -> list[str]:
@@ -101,6 +125,14 @@ def _differences(name: str, before: Any, now: Any) -> list[str]:
     else:
         return [] if before == now else [f"{name} was {before!r}, and is {now!r} now"]
     return [change for pair in pairs for change in _differences(*pair)]
+
+
+def fingerprint(rows: Iterable[object]) -> str:
+    """A short text that differs if the rows, or their order, differ."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(repr(row).encode())
+    return digest.hexdigest()
 
 
 def read(output_dir: str) -> dict[str, Any]:

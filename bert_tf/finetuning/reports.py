@@ -9,6 +9,11 @@ from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.training import log
 
+# The picture of a confusion matrix has at most this size in inches, without the names. It shows numbers and names of
+# at most so many classes.
+_MAX_SIZE = 14.0
+_MAX_NUMBERS, _MAX_NAMES = 25, 100
+
 
 def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict]:
     """Returns a row for each evaluation of a run.
@@ -68,25 +73,31 @@ def report_evaluation(
     if confusion is not None:
         counts, labels = confusion
         contents["confusion_matrix"] = {"labels": list(labels), "counts": counts.tolist()}
-        plot_confusion_matrix(counts, labels, path("confusion_matrix", "png"))
     files.write_json(path("eval_results", "json"), contents)
+    if confusion is not None:  # only after the results are written, because a picture takes long and may fail
+        plot_confusion_matrix(*confusion, path("confusion_matrix", "png"))
 
 
 def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) -> None:
-    """Draws counts [C, C] with true classes as rows and predicted ones as columns, shaded by the share of the row."""
+    """Draws counts [C, C] with true classes as rows and predicted ones as columns, shaded by the share of the row.
+
+    Time and memory are bounded: with many classes the picture has only shades, and with very many no names either.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    size = 2.5 + 0.55 * len(labels)
+    size = 2.5 + min(0.55 * len(labels), _MAX_SIZE)
     figure = Figure(figsize=(size, size), layout="constrained")
     axes = figure.add_subplot()
     axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-    axes.set_xticks(range(len(labels)), labels, rotation=90 if len(labels) > 3 else 0)
-    axes.set_yticks(range(len(labels)), labels)
+    if len(labels) <= _MAX_NAMES:
+        font = {"fontsize": 5} if len(labels) > _MAX_NUMBERS else {}
+        axes.set_xticks(range(len(labels)), labels, rotation=90 if len(labels) > 3 else 0, **font)
+        axes.set_yticks(range(len(labels)), labels, **font)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
-    for row, column in np.ndindex(*counts.shape):
+    for row, column in np.ndindex(*counts.shape) if len(labels) <= _MAX_NUMBERS else ():
         shade = "white" if shares[row, column] > 0.5 else "black"
         axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=shade)
     with files.replacing(path, "wb") as writer:

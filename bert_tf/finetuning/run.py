@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -13,16 +13,15 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
-from bert_tf.finetuning import feature_sets
+from bert_tf.finetuning import feature_sets, input_pipeline
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.bilstm import BiLstmConfig
-from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
 from bert_tf.runtime import distribution, reporting
 from bert_tf.runtime.distribution import DistributionConfig
-from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
+from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import loop, resume
 from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
@@ -79,6 +78,7 @@ class FinetuningRun:
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.training_config = training_config
+        self.distribution_config = distribution_config
         self._build_strategy = functools.cache(lambda: distribution.build_strategy(distribution_config))
         self.init_checkpoint = init_checkpoint
         self.num_workers = num_workers
@@ -196,23 +196,42 @@ class FinetuningRun:
         compiled = self.training_config.jit_compile or distribution.is_tpu(self.strategy)
         return feature_sets.bucket_lengths(max(self.max_seq_length, features.max_length), compiled)
 
-    def resume_settings(self, num_examples: int) -> dict[str, Any]:
-        """Returns the settings that change the weights, without the hyperparameters."""
+    @property
+    def tokenizer_settings(self) -> dict[str, Any]:
+        """The settings that determine how texts become ids."""
+        return {
+            "vocab_sha256": vocabulary_hash(self.tokenizer.vocab_file),
+            "do_lower_case": self.tokenizer.do_lower_case,
+        }
+
+    def check_model(self, allow_changes: bool = False) -> None:
+        """Checks that the model to evaluate was trained to read the same as it is now given.
+
+        Raises:
+          InputError: if tokenizer, lengths, columns or classes are not those of training; names the differences.
+        """
+        settings = {**self.tokenizer_settings, "max_seq_length": self.max_seq_length, **self.task.input_settings()}
+        if not allow_changes:
+            run_directory.check_trained_with(self.model_folder, {"task": self.task.name, **settings})
+
+    def resume_settings(self, split: str = "train") -> dict[str, Any]:
+        """Returns the settings that change the weights, without the hyperparameters; reads the training split."""
         return {
             "task": self.task.name,
             **self.task.resume_settings(),
             "init_checkpoint": self.init_checkpoint,
-            "num_examples": num_examples,
+            "num_examples": len(self.examples(split)),
+            "training_rows_sha256": run_directory.fingerprint(self.examples(split)),
             "max_seq_length": self.max_seq_length,
-            "do_lower_case": self.tokenizer.do_lower_case,
+            **self.tokenizer_settings,
             "fresh_variables": self.fresh_variables,
             "causal": self.causal,
             "group_by_length": "auto" if self.group_by_length is None else self.group_by_length,
             **(self.bilstm.resume_settings() if self.bilstm else {}),
         }
 
-    def record(self, flags: Mapping[str, Any], num_examples: int, allow_changes: bool = False) -> None:
-        """Writes the run's config, vocabulary, flags and settings into its folder.
+    def record(self, flags: Mapping[str, Any], split: str = "train", allow_changes: bool = False) -> None:
+        """Writes the run's config, vocabulary, flags and settings into its folder, before it trains on a split.
 
         Raises:
           InputError: if the folder holds a run with other settings, and `allow_changes` is not set.
@@ -225,7 +244,7 @@ class FinetuningRun:
             self.config,
             self.tokenizer.vocab_file,
             flags,
-            resume_settings={**self.resume_settings(num_examples), **training_config.resume_settings()},
+            resume_settings={**self.resume_settings(split), **training_config.resume_settings()},
             allow_changes=allow_changes,
         )
 
@@ -262,15 +281,17 @@ class FinetuningRun:
         """Returns the training loop's input."""
         training_config, sampler = self.training_config, self.batch_sampler(features)
         training_config.check_batch(self.strategy)
-        return TrainingData(
-            lambda step, context: _training_dataset(sampler, step, training_config.num_train_steps, context),
-            describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
-        )
+        return input_pipeline.training_data(sampler, training_config.num_train_steps)
 
     @property
     def best_folder(self) -> str:
         """The folder of the weights with the best score on the dev set; it exists only if they are kept."""
         return os.path.join(self.training_config.output_dir, run_directory.BEST_FOLDER)
+
+    @property
+    def model_folder(self) -> str:
+        """The folder of the run's model: the run's own, or else that of `init_checkpoint`."""
+        return run_directory.folder_of_checkpoint(self._starting_point or self.training_config.output_dir)
 
     def restore(self) -> int:
         """Loads the weights for evaluation and prediction into the model, and returns their global step.
@@ -305,10 +326,7 @@ class FinetuningRun:
         Raises:
           InputError: if the run is distributed over several workers.
         """
-        if isinstance(self.strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            raise InputError(
-                f"{description}: several workers can train, but not evaluate or predict. Do that later, on one machine."
-            )
+        self.distribution_config.check_one_worker(description)
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
         size = batch_size * self.strategy.num_replicas_in_sync
@@ -321,29 +339,6 @@ class FinetuningRun:
                 bar.update(len(numbers))
         original_order = np.argsort(np.concatenate(order), kind="stable")
         return {name: _concatenate_padded(parts)[original_order] for name, parts in collected.items()}
-
-
-def _training_dataset(
-    sampler: BatchSampler, start_step: int, end_step: int, context: tf.distribute.InputContext
-) -> tf.data.Dataset:
-    """The batches from `start_step` on for one input pipeline; its replicas take their parts of a batch in turn."""
-    size = context.get_per_replica_batch_size(sampler.batch_size)
-    num_replicas = replicas_per_pipeline(context)
-    replicas = range(context.input_pipeline_id * num_replicas, (context.input_pipeline_id + 1) * num_replicas)
-
-    def parts() -> Iterator[dict[str, np.ndarray]]:
-        for step in range(start_step, end_step):
-            examples = sampler.examples(step)
-            length = sampler.bucket(examples)
-            for replica in replicas:
-                yield sampler.features.batch(examples[replica * size : (replica + 1) * size], length)
-
-    sample = sampler.features.batch(np.zeros(size, np.int64), int(sampler.buckets[-1]))
-    signature = {
-        name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in sampler.features.token_names else x.shape, x.dtype)
-        for name, x in sample.items()
-    }
-    return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)
 
 
 def _concatenate_padded(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -48,5 +48,8 @@ class Task(Protocol):
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores, and "loss"."""
 
+    def input_settings(self) -> dict[str, Any]:
+        """Returns the task's own settings of what the model reads and predicts; a trained model is used with these."""
+
     def resume_settings(self) -> dict[str, Any]:
         """Returns the task's own settings that change the weights; a resumed run must have the same ones."""

@@ -29,11 +29,16 @@ class ReportingTask(Task, Protocol):
       labels: the names of the classes; None for regression.
       dev_splits: the splits for evaluation; models are chosen by the first one.
       test_splits: the splits for prediction.
+      metric_names: the scores that models can be chosen by; the task always computes them, and higher is better.
     """
 
     labels: Sequence[str] | None
     dev_splits: Sequence[str]
     test_splits: Sequence[str]
+    metric_names: Sequence[str]
+
+    def has_labels(self, examples: Sequence[Any]) -> bool:
+        """Returns whether the rows of a test split have labels, so that their predictions can be scored."""
 
     def check_training_set(self, examples: Sequence[Any]) -> None:
         """Raises an InputError if nothing can be learned from the training set."""
@@ -90,6 +95,18 @@ class WorkflowConfig:
             raise InputError("At least one of --do_train, --do_eval and --do_predict must be given.")
 
     @property
+    def flags_for_one_worker(self) -> list[str]:
+        """The given flags that need the model's predictions, which only one worker can compute."""
+        given = {
+            "--do_eval": self.do_eval,
+            "--do_predict": self.do_predict,
+            "--keep_best": self.selection.keep_best,
+            "--early_stopping_patience": self.selection.early_stopping_patience,
+            "--sweep and --num_restarts": len(self.candidates) > 1,
+        }
+        return [flag for flag, is_given in given.items() if is_given]
+
+    @property
     def evaluates_while_training(self) -> bool:
         """Whether the dev set is needed during training."""
         selects = self.selection.keep_best or self.selection.early_stopping_patience or len(self.candidates) > 1
@@ -97,7 +114,12 @@ class WorkflowConfig:
 
 
 def prepare(run: FinetuningRun, config: WorkflowConfig) -> None:
-    """Reads, checks and tokenizes all data that will be needed; see `FinetuningRun.prepare`."""
+    """Checks the settings, and reads, checks and tokenizes all data that will be needed; see `FinetuningRun.prepare`.
+
+    Raises:
+      InputError: if the data can't be used, or several workers would have to evaluate or predict.
+    """
+    run.distribution_config.check_one_worker(*config.flags_for_one_worker)
     task: ReportingTask = run.task
     splits: list[str] = []
     if config.do_train:
@@ -120,7 +142,7 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
       config: the steps to carry out.
 
     Returns:
-      "eval": split -> results; "predict": split -> the model's outputs.
+      "eval": split -> results, also those of test splits with labels; "predict": split -> the model's outputs.
 
     Raises:
       InputError: if the data can't be used, or the folder holds another run.
@@ -128,11 +150,14 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
     prepare(run, config)
     output_dir = run.training_config.output_dir
     selected_run = _train(run, config, output_dir) if config.do_train else _trained_before(run, output_dir)
+    if not config.do_train:
+        selected_run.check_model(config.allow_changes)
     results: dict[str, dict] = {"eval": {}, "predict": {}}
     if config.do_eval:
         results["eval"] = _evaluate(selected_run, config, output_dir)
     if config.do_predict:
-        results["predict"] = _predict(selected_run, config, output_dir)
+        results["predict"], scored = _predict(selected_run, config, output_dir)
+        results["eval"] |= scored
     return results
 
 
@@ -158,7 +183,7 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
             run.training_config, folder, len(features), config.warmup_proportion
         )
         trial = run.with_training(training_config)
-        trial.record(config.flags, len(features), config.allow_changes)
+        trial.record(config.flags, "train", config.allow_changes)
         # Only after `record`: if it refuses the folder, the classes of the run in it must not be replaced.
         files.write_json(os.path.join(output_dir, run_directory.LABELS_FILE), task.labels and list(task.labels))
         selection = DevSelection(trial, task.dev_splits[0], config.selection)
@@ -182,11 +207,11 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
     varied = {"num_train_steps", "num_warmup_steps", *(field.name for field in dataclasses.fields(Hyperparameters))}
     training_settings = run.training_config.resume_settings()
     resume_settings = {
-        **run.resume_settings(len(features)),
+        **run.resume_settings(),
         **{name: value for name, value in training_settings.items() if name not in varied},
         "bert_config": run.config.to_dict(),
         "warmup_proportion": config.warmup_proportion,
-        "selection": dataclasses.asdict(config.selection),
+        "selection": dataclasses.asdict(config.selection) | {"metric": task.selection_metric},
     }
     best = trials.run_trials(config.candidates, table, resume_settings, train_and_score, config.allow_changes)
     return _in_folder(run, table.folder(best["trial"]))
@@ -198,24 +223,32 @@ def _evaluate(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> di
     global_step = run.restore()
     results: dict[str, dict] = {}
     for split in task.dev_splits:
-        features, batch_size = run.features(split), config.selection.batch_size
-        outputs = run.predict(features, batch_size, split)
-        results[split] = {"global_step": global_step, **task.results(outputs, features, batch_size)}
+        batch_size = config.selection.batch_size
+        outputs = run.predict(run.features(split), batch_size, split)
+        scores = {"global_step": global_step, **task.results(outputs, run.features(split), batch_size)}
         suffix = "" if split == task.dev_splits[0] else f"_{split}"
-        reports.report_evaluation(output_dir, suffix, results[split], task.confusion(outputs, features))
+        reports.report_evaluation(output_dir, suffix, scores, task.confusion(outputs, run.features(split)))
+        results[split] = scores
     return results
 
 
-def _predict(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> dict[str, ModelOutputs]:
-    """Predicts every test split, and writes the task's files."""
+def _predict(
+    run: FinetuningRun, config: WorkflowConfig, output_dir: str
+) -> tuple[dict[str, ModelOutputs], dict[str, dict]]:
+    """Predicts every test split, writes the task's files, and returns the outputs and, with labels, the scores."""
     task: ReportingTask = run.task
-    run.restore()
+    global_step = run.restore()
     outputs: dict[str, ModelOutputs] = {}
+    results: dict[str, dict] = {}
     for split in task.test_splits:
-        features = run.features(split)
-        outputs[split] = run.predict(features, config.predict_batch_size, split)
+        features, batch_size = run.features(split), config.predict_batch_size
+        outputs[split] = run.predict(features, batch_size, split)
         for path in task.write_predictions(
             output_dir, split, run.examples(split), outputs[split], features, release_format=config.release_format
         ):
             say(f"Wrote {path}.")
-    return outputs
+        if task.has_labels(run.examples(split)):
+            results[split] = {"global_step": global_step, **task.results(outputs[split], features, batch_size)}
+            confusion = task.confusion(outputs[split], features)
+            reports.report_evaluation(output_dir, f"_{split}", results[split], confusion)
+    return outputs, results

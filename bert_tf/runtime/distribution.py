@@ -40,6 +40,21 @@ class DistributionConfig:
                 "is expected."
             )
 
+    def check_one_worker(self, *needed_by: str) -> None:
+        """Checks that outputs of a model can be collected, which several workers can't do.
+
+        Args:
+          needed_by: the flags that need this.
+
+        Raises:
+          InputError: if there are such flags, and several workers.
+        """
+        if needed_by and self.distribution_strategy == "multi_worker":
+            raise InputError(
+                "--distribution_strategy=multi_worker: several workers can train, but not evaluate or predict, as "
+                f"{', '.join(needed_by)} would have to. Train first; then evaluate or predict on one machine."
+            )
+
 
 def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Builds the strategy that the flags ask for.

@@ -113,8 +113,8 @@ class InferenceEncoder(tf.Module):
         return self._pool(self._block(last, x, layout, only_pooled=True))
 
     def pool(self, batch: TokenBatch, states: tf.Tensor) -> tf.Tensor:
-        """The last hidden states [n, H] -> the pooled output [B, H], float32."""
-        return self._pool(tf.gather(states, self._layout(batch).pooled_tokens))
+        """The last hidden states [n, H] of any type -> the pooled output [B, H], float32."""
+        return self._pool(tf.cast(tf.gather(states, self._layout(batch).pooled_tokens), self.dtype))
 
     def _pool(self, states: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.tanh(self._dense("pooler/dense", states)), tf.float32)

@@ -5,7 +5,7 @@ Axis letters: B batch, T tokens.
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -15,6 +15,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.runtime import files
 from bert_tf.runtime.program import say
 from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.bilstm import RecurrentEncoder, TextEncoder
@@ -33,10 +34,32 @@ class Exportable(NamedTuple):
       served: the model with its signatures.
       plain: a function that computes the same as the signature `ids` on padded input, for runtimes that have only
         TensorFlow's common operations; None for a model with a BiLSTM, which they can't run.
+      tokenizer: the model's tokenizer.
+      max_seq_length: the length at which texts are cut, or split into windows.
+      classes: the names of the logits' columns; None if they have no names.
     """
 
     served: ServedModel
     plain: PlainFunction | None
+    tokenizer: FullTokenizer
+    max_seq_length: int
+    classes: Sequence[str] | None = None
+
+    def write_text_settings(self, folder: str) -> None:
+        """Writes what a caller of the signature `ids`, of LiteRT or of ONNX needs to turn texts into ids and back.
+
+        vocab.txt has the vocabulary, tokenizer_config.json the casing and the greatest length (in Hugging Face's
+        format), and labels.json the classes.
+        """
+        files.copy(self.tokenizer.vocab_file, os.path.join(folder, run_directory.VOCAB_FILE))
+        settings = {
+            "do_lower_case": self.tokenizer.do_lower_case,
+            "model_max_length": self.max_seq_length,
+            "tokenizer_class": "BertTokenizer",
+        }
+        files.write_json(os.path.join(folder, "tokenizer_config.json"), settings)
+        if self.classes is not None:
+            files.write_json(os.path.join(folder, run_directory.LABELS_FILE), list(self.classes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +136,12 @@ class FinishedRun:
     def texts(self) -> TextReader:
         """Returns the text reader of the exported model."""
         return TextReader(self.tokenizer, self.max_seq_length)
+
+    def exportable(
+        self, served: ServedModel, plain: PlainFunction | None, classes: Sequence[str] | None = None
+    ) -> Exportable:
+        """Returns the exportable model; see `Exportable`."""
+        return Exportable(served, plain, self.tokenizer, self.max_seq_length, classes)
 
 
 def plain_logits(model: EncoderModel) -> PlainFunction | None:

@@ -33,7 +33,9 @@ def answer_lines(model: ExportedModel, lines: Iterable[bytes], writer: IO[str], 
             answers = _answers(model, [fields for fields, _ in rows if fields is not None], batch_size)
             for fields, other_fields in rows:
                 answer = {} if fields is None else next(answers)
-                writer.write(json.dumps(other_fields | answer, ensure_ascii=False) + "\n")
+                line = json.dumps(other_fields | answer, ensure_ascii=False)
+                # Half of a surrogate pair, which UTF-8 can't hold, is written as the escape that JSON has for it.
+                writer.write(line.encode("utf-8", "backslashreplace").decode() + "\n")
                 failed += fields is None or answer.keys() == {"error"}
             writer.flush()
             total += len(available)

@@ -14,6 +14,7 @@ class OutputLayer(tf.Module):
 
     def __init__(self, head: LinearHead) -> None:
         super().__init__(name="output")
+        self.width = head.output_weights.shape[0]
         self._weights = tf.Variable(head.output_weights.numpy(), trainable=False, name="output_weights")
         self._bias = tf.Variable(head.output_bias.numpy(), trainable=False, name="output_bias")
 

@@ -13,7 +13,7 @@ from bert_tf.sequences.graph_packing import GraphPacker, TokenBatch
 from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.encoder import InferenceEncoder, layer_norm, product
 from bert_tf.serving.finished_run import Exportable
-from bert_tf.serving.reader import TEXTS, Signature, TextReader, ids_signature, read_ids, signature
+from bert_tf.serving.reader import TEXTS, Signature, TextReader, ids_signature, in_parts, read_ids, signature
 from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer
@@ -21,6 +21,12 @@ from bert_tf.tokenization.graph_tokenization import GraphTokenizer
 _MASK = "[MASK]"
 # The number of guesses for each mask.
 _TOP = 5
+
+
+def token_states_in_parts(encoder: InferenceEncoder, batch: TokenBatch, kept: tf.Tensor | None = None) -> tf.Tensor:
+    """The last hidden states [n, H] of the tokens, float32; see `reader.in_parts`."""
+    width = encoder.config.hidden_size
+    return in_parts(lambda part: tf.cast(encoder.token_states(part), tf.float32), batch, width, kept)
 
 
 class ServedEncoder(tf.Module):
@@ -80,13 +86,19 @@ class ServedEncoder(tf.Module):
 
     def _all_layers(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
         batch, truncated = self._texts.read(text_a)
-        layers = [tf.cast(batch.padded(states), tf.float32) for states in self._encoder.layers(batch)]
+        count, width = self._encoder.config.num_hidden_layers, self._encoder.config.hidden_size
+        states = in_parts(
+            lambda part: tf.concat([tf.cast(layer, tf.float32) for layer in self._encoder.layers(part)], axis=-1),
+            batch,
+            count * width,
+        )
+        layers = [batch.padded(layer) for layer in tf.split(states, count, axis=-1)]
         return {"all_encoder_layers": tf.stack(layers, axis=1), "truncated": truncated} | self._tokens(batch)
 
     def _outputs(self, batch: TokenBatch, length: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        last = self._encoder.token_states(batch)
+        last = token_states_in_parts(self._encoder, batch)
         return {
-            "sequence_output": tf.cast(batch.padded(last, length=length), tf.float32),
+            "sequence_output": batch.padded(last, length=length),
             "pooled_output": self._encoder.pool(batch, last),
         }
 
@@ -128,7 +140,7 @@ class _MaskFiller(tf.Module):
         kept = self._packer.fit(pieces, none)
         batch = self._packer.pack(pieces, none, kept)
         is_mask = batch.ids == self._mask
-        states = tf.boolean_mask(self._encoder.token_states(batch), is_mask)
+        states = tf.cast(token_states_in_parts(self._encoder, batch, is_mask), self._encoder.dtype)
         probabilities, guesses = tf.math.top_k(tf.nn.softmax(self._logits(states)), min(_TOP, self._pieces.shape[0]))
         counts = tf.reduce_sum(batch.ragged(tf.cast(is_mask, tf.int64)), axis=1)
 
@@ -172,4 +184,4 @@ def exportable(model_dir: str, config: ExportConfig) -> Exportable:
         output = loaded.encoder(input_ids, input_mask, segment_ids)
         return {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
 
-    return Exportable(served, states)
+    return Exportable(served, states, loaded.tokenizer, max_seq_length)

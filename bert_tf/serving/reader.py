@@ -99,7 +99,7 @@ def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, se
         return TokenBatch.from_padded(*map(tf.identity, (input_ids, input_mask, segment_ids)))
 
 
-# If a text may have any number of sequences, the encoder computes so many at a time, which limits the memory.
+# The encoder computes so many sequences at a time, which limits the memory for large batches and for long texts.
 _SEQUENCES_PER_PART = 32
 
 
@@ -109,13 +109,13 @@ def in_parts(
     """Applies a function to a limited number of sequences at a time.
 
     Args:
-      function: a function from a batch [n] to values [n, width], float32.
+      function: a function from a batch [n] to values [n, width] of its tokens, or [B, width] of its sequences, float32.
       batch: the sequences.
       width: the width of the function's result.
       kept: [n], whether the result of each token is needed; None for all.
 
     Returns:
-      The values [n, width], or only those of the tokens that are needed.
+      The values of all parts in order, or only those of the tokens that are needed.
     """
     total = tf.size(batch.lengths)
     starts = tf.concat([[0], tf.cumsum(batch.lengths)], axis=0)

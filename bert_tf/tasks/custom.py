@@ -21,6 +21,7 @@ from bert_tf.tokenization import FullTokenizer
 FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")}
 # --class_weights: every class has the same total weight in the loss, however many examples it has.
 BALANCED = "balanced"
+_MISSING = ("nan", "<na>", "nat")
 
 _METRICS = {
     "classification": (metrics.accuracy_and_macro_f1, "accuracy"),
@@ -53,7 +54,7 @@ class CustomTask(SentenceTask):
 
     Args:
       paths: split ("train", "dev", "test") -> file.
-      columns: the columns of all files; the test file needs no label.
+      columns: the columns of all files; the test file needs no label, and is scored if every row has a valid one.
       problem: "classification", "regression" or "multi_label".
       labels: the classes; None to take them from the training file.
       class_weights: the weights of the classes in the training loss of a classification: "" for equal weights,
@@ -111,12 +112,18 @@ class CustomTask(SentenceTask):
     def _learns_labels(self) -> bool:
         return self.problem != "regression" and self._labels is None
 
+    def input_settings(self) -> dict[str, Any]:
+        """Returns the problem, the classes, and the columns under the names of their flags."""
+        columns = {f"{name}_column": getattr(self.columns, name) for name in ("text", "text_b", "label")}
+        separator = {"label_separator": self.columns.label_separator} if self.problem == "multi_label" else {}
+        return super().input_settings() | {"problem": self.problem} | columns | separator
+
     def resume_settings(self) -> dict[str, Any]:
-        """Returns the problem, the classes and their weights."""
-        return super().resume_settings() | {"problem": self.problem, "class_weights": self._class_weights}
+        """Returns also the weights of the classes."""
+        return self.input_settings() | {"class_weights": self._class_weights}
 
     def examples(self, split: str) -> list[InputExample]:
-        """Returns the rows of a split; labels of "test" are not read.
+        """Returns the rows of a split; those of "test" have labels only if all of them are valid.
 
         Raises:
           InputError: if the file is missing or a row can't be used; the message has the file and the line.
@@ -133,29 +140,55 @@ class CustomTask(SentenceTask):
                 row_id,
                 _text(row, columns.text, "text"),
                 text_b,
-                None if split == "test" else self._label(row),
+                None,
             )
             sentence_features.check_texts(example, row.where)
-            if split != "test" and not (split == "train" and self._learns_labels):
-                sentence_features.check_label(example, row.where, self.labels)
-            return example
+            try:
+                labelled = dataclasses.replace(example, label=self._label(row))
+                if not (split == "train" and self._learns_labels):
+                    sentence_features.check_label(labelled, row.where, self.labels)
+            except InputError:
+                if split != "test":
+                    raise
+                return example
+            return labelled
 
-        return tables.convert_rows(tables.read_table(path, needed), convert, path, self.on_bad_row)
+        examples = tables.convert_rows(tables.read_table(path, needed), convert, path, self.on_bad_row)
+        return sentence_features.all_labels_or_none(examples, path) if split == "test" else examples
 
     def _label(self, row: Row) -> str | tuple[str, ...]:
         cell = row[self.columns.label]
         if self.problem == "multi_label":
             parts = (cell or "").split(self.columns.label_separator) if not isinstance(cell, tuple) else cell
-            return tuple(part.strip() for part in parts if part.strip())
+            labels = tuple(part.strip() for part in parts if part.strip())
+            for label in labels:
+                self._check_class(label, row)
+            return labels
         label = _text(row, self.columns.label, "label").strip()
         if not label:
             raise InputError(f"{row.where}: the label is empty.")
-        if self.problem == "classification" and self._learns_labels and _is_fraction(label):
+        self._check_class(label, row)
+        return label
+
+    def _check_class(self, label: str, row: Row) -> None:
+        """Raises an InputError if a label that is to become a class looks like a missing value or a number."""
+        if not self._learns_labels:
+            return
+        if label.lower() in _MISSING:
+            raise InputError(
+                f"{row.where}: the label is {label!r}, which pandas writes for a missing value. Remove the row. If "
+                "this is a class, list all classes in --labels."
+            )
+        if self.problem == "classification" and _is_fraction(label):
             raise InputError(
                 f"{row.where}: the label {label!r} is a number with a decimal point, but classes are expected. "
                 "To predict numbers, pass --problem=regression. If these are classes, list them in --labels."
             )
-        return label
+
+    @property
+    def metric_names(self) -> list[str]:
+        """The scores that models can be chosen by."""
+        return list(self.metric(np.eye(2), np.eye(2))) if self.problem == "multi_label" else super().metric_names
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all examples of a classification have the same label."""

@@ -6,7 +6,7 @@ For CoLA, MNLI, MRPC and XNLI, texts, labels and guids are the same as those of 
 import dataclasses
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
@@ -181,6 +181,10 @@ class GlueTask(SentenceTask):
 
         on_bad_row = "error" if split.startswith("test") else self.on_bad_row  # each row needs a prediction
         return tables.convert_rows(self._rows(split), convert, self.path(split), on_bad_row)
+
+    def has_labels(self, examples: Sequence[InputExample]) -> bool:
+        """Returns whether a test split has labels; only XNLI's has, and the others' rows have the first class."""
+        return self.definition.folder == "XNLI"
 
     def test_indices(self, split: str) -> list[str]:
         """Returns the GLUE server's index of each row of a test split."""

@@ -10,6 +10,22 @@ from scipy import stats
 from seqeval.metrics import classification_report
 from sklearn import metrics as sklearn_metrics
 
+# A confusion matrix of more classes would take more memory than it is worth.
+MAX_CONFUSION_CLASSES = 1000
+
+
+def confusion(labels: np.ndarray, predictions: np.ndarray, count: int) -> np.ndarray | None:
+    """Returns the counts of each true class (row) and predicted class (column) [C, C]; None for too many classes.
+
+    Args:
+      labels: the numbers of the true classes.
+      predictions: the numbers of the predicted classes.
+      count: the number of classes (C).
+    """
+    if count > MAX_CONFUSION_CLASSES:
+        return None
+    return sklearn_metrics.confusion_matrix(labels, predictions, labels=range(count))
+
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Returns the share of correct predictions."""

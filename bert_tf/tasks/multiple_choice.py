@@ -82,7 +82,7 @@ class MultipleChoiceTask(SentenceTask):
         raise InputError(f"{self.paths[split]} has no rows{' that can be used' if self.on_bad_row == 'skip' else ''}.")
 
     def examples(self, split: str) -> list[ChoiceExample]:
-        """Returns the rows of a split; labels of "test" are not read.
+        """Returns the rows of a split; those of "test" have labels only if all of them are valid.
 
         Raises:
           InputError: if the file is missing or a row can't be used; the message has the file and the line.
@@ -94,7 +94,9 @@ class MultipleChoiceTask(SentenceTask):
             ids.check(example.guid, row)
             return example
 
-        return tables.convert_rows(self._rows(split), convert, tables.split_file(self.paths, split), self.on_bad_row)
+        path = tables.split_file(self.paths, split)
+        examples = tables.convert_rows(self._rows(split), convert, path, self.on_bad_row)
+        return sentence_features.all_labels_or_none(examples, path) if split == "test" else examples
 
     def _rows(self, split: str) -> Iterator[Row]:
         path = tables.split_file(self.paths, split)
@@ -108,9 +110,13 @@ class MultipleChoiceTask(SentenceTask):
         if len(endings) != len(self.labels):
             raise InputError(f"{row.where}: the row has {len(endings)} endings, but {len(self.labels)} are expected.")
         if self.name == "codah":
-            prompt, label = row[1], None if split == "test" else row[6]
+            prompt, label_column = row[1], 6
         else:
-            prompt, label = row["sent1" if self.name == "swag" else "prompt"], None if split == "test" else row["label"]
+            prompt, label_column = row["sent1" if self.name == "swag" else "prompt"], "label"
+        has_label = split != "test" or label_column in (row.columns or range(len(row.cells)))
+        label = row[label_column] if has_label else None
+        if split == "test" and label not in self.labels:
+            label = None
         for name, text in (("prompt", prompt), *((f"ending {i}", ending) for i, ending in enumerate(endings))):
             if not isinstance(text, str) or not text.strip():
                 raise InputError(f"{row.where}: the {name} is empty.")

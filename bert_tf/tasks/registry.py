@@ -7,7 +7,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.workflow import ReportingTask
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.finished_run import Exportable, FinishedRun
-from bert_tf.tasks import custom, multiple_choice, served, tables
+from bert_tf.tasks import custom, held_out, multiple_choice, served, tables
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -23,7 +23,9 @@ CUSTOM, TAGGING = "custom", "ner"
 TASK_NAMES = (*DEFINITIONS, *multiple_choice.FILE_NAMES, CUSTOM, TAGGING)
 # The settings of `DataConfig` that only some tasks have, and these tasks. GLUE's files have fixed names.
 _TASKS_OF_SETTINGS = {
-    **dict.fromkeys(("train_file", "dev_file", "test_file"), (*multiple_choice.FILE_NAMES, CUSTOM, TAGGING)),
+    **dict.fromkeys(
+        ("train_file", "dev_file", "test_file", "dev_fraction"), (*multiple_choice.FILE_NAMES, CUSTOM, TAGGING)
+    ),
     "xnli_language": ("xnli",),
     **dict.fromkeys(("columns", "problem", "class_weights"), (CUSTOM,)),
     "labels": (CUSTOM, TAGGING),
@@ -48,6 +50,8 @@ class DataConfig:
       labels: the classes of your own data, or the types of entities; None to take them from the training file.
       class_weights: the class weights of your own data; see `CustomTask`.
       document_context: whether the input of a tagged sentence contains other sentences of its document.
+      dev_fraction: the share of the training file that becomes the dev set, for data without one; 0 for none.
+      selection_metric: the score that models are chosen by; None for the task's own.
     """
 
     task_name: str
@@ -62,6 +66,8 @@ class DataConfig:
     labels: Sequence[str] | None = None
     class_weights: str = ""
     document_context: bool = True
+    dev_fraction: float = 0.0
+    selection_metric: str | None = None
 
     def build_task(self, output_dir: str, do_train: bool, feature_based: FeatureBased | None = None) -> ReportingTask:
         """Returns the task.
@@ -74,6 +80,21 @@ class DataConfig:
         Raises:
           InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
         """
+        task = self._build(output_dir, do_train, feature_based)
+        if self.dev_fraction:
+            if self.dev_file:
+                raise InputError("--dev_fraction makes a dev set, but --dev_file names one too. Give one of them.")
+            task.examples = held_out.with_held_out_dev(task.examples, self.dev_fraction)
+        if self.selection_metric:
+            if self.selection_metric not in task.metric_names:
+                raise InputError(
+                    f"--selection_metric is {self.selection_metric!r}, but --task_name={task.name} has "
+                    f"{', '.join(task.metric_names)}."
+                )
+            task.selection_metric = self.selection_metric
+        return task
+
+    def _build(self, output_dir: str, do_train: bool, feature_based: FeatureBased | None) -> ReportingTask:
         name = self.task_name.lower()
         if name not in TASK_NAMES:
             raise InputError(f"--task_name is {self.task_name!r}, but one of {', '.join(TASK_NAMES)} is expected.")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import confusion_matrix
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -48,6 +47,15 @@ class SentenceTask(abc.ABC):
         self.selection_metric = selection_metric
 
     @property
+    def metric_names(self) -> list[str]:
+        """The scores that models can be chosen by."""
+        return list(self.metric(np.arange(2), np.arange(2)))
+
+    def has_labels(self, examples: Sequence[Any]) -> bool:
+        """Returns whether every row of a test split has its label."""
+        return all(example.label is not None for example in examples)
+
+    @property
     def labels(self) -> tuple[str, ...] | None:
         """The classes in the order of their ids; None for regression."""
         return self._labels
@@ -56,9 +64,13 @@ class SentenceTask(abc.ABC):
     def examples(self, split: str) -> list[InputExample]:
         """Returns the rows of a split."""
 
-    def resume_settings(self) -> dict[str, Any]:
+    def input_settings(self) -> dict[str, Any]:
         """Returns the classes."""
         return {"labels": self.labels and list(self.labels)}
+
+    def resume_settings(self) -> dict[str, Any]:
+        """Returns the task's settings that change the weights."""
+        return self.input_settings()
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
@@ -97,8 +109,9 @@ class SentenceTask(abc.ABC):
         """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
         if self.labels is None:
             return None
-        labels = features.per_example["label_ids"]
-        return confusion_matrix(labels, self.predictions(outputs), labels=range(len(self.labels))), self.labels
+        labels, count = features.per_example["label_ids"], len(self.labels)
+        counts = metrics.confusion(labels, self.predictions(outputs), count)
+        return None if counts is None else (counts, self.labels)
 
     def write_predictions(
         self,

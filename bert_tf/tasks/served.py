@@ -20,6 +20,7 @@ from bert_tf.serving.reader import (
     TextReader,
     check_equally_many,
     ids_signature,
+    in_parts,
     read_ids,
     signature,
 )
@@ -39,7 +40,7 @@ class _Scores(tf.Module):
 
     def __call__(self, batch: TokenBatch) -> tf.Tensor:
         """Sequences [B] -> logits [B, C], float32."""
-        return self._output(self.encoder.pooled_output(batch))
+        return in_parts(lambda part: self._output(self.encoder.pooled_output(part)), batch, self._output.width)
 
 
 class ServedClassifier(tf.Module):
@@ -179,7 +180,7 @@ def exportable_chooser(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a multiple-choice run."""
     model = ClassifierModel(run.config, 1, **run.encoder_options)
     run.restore(model)
-    return Exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
+    return run.exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
 
 
 def _exportable_classifier(run: FinishedRun, problem: str, labels: Sequence[str] | None, is_pair: bool) -> Exportable:
@@ -189,4 +190,4 @@ def _exportable_classifier(run: FinishedRun, problem: str, labels: Sequence[str]
     served = ServedClassifier(
         run.encoder(model), model.head, run.texts(), labels=labels, multi_label=is_multi_label, is_pair=is_pair
     )
-    return Exportable(served, plain_logits(model))
+    return run.exportable(served, plain_logits(model), labels)

@@ -7,6 +7,7 @@ import gc
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -20,6 +21,7 @@ T = TypeVar("T")
 Cell = str | tuple[str, ...] | None
 
 ON_BAD_ROW = ("error", "skip")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 # So many bad rows are printed; the others are only counted.
 _MAX_PRINTED = 10
@@ -256,7 +258,7 @@ def read_jsonl(path: str) -> Iterator[Row]:
     """Yields the rows of a file with one JSON object per line.
 
     Numbers and booleans are converted to text, null to a missing cell (in a list: to an empty text), and a list to a
-    tuple of texts.
+    tuple of texts. A row with half of a surrogate pair, which no UTF-8 file can hold, can't be used.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8.
@@ -268,6 +270,10 @@ def read_jsonl(path: str) -> Iterator[Row]:
             value = json.loads(line)
         except json.JSONDecodeError as error:
             yield Row(path, number, (), {}, f"column {error.colno}: not valid JSON ({error.msg}).")
+            continue
+        if "\\u" in line and _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+            reason = r"a text has half of a surrogate pair (\ud800 to \udfff), which is no character. Remove it."
+            yield Row(path, number, (), {}, reason)
             continue
         if isinstance(value, dict):
             cells = [_json_cell(x) for x in value.values()]

@@ -154,8 +154,12 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     assert (out / "confusion_matrix.png").read_bytes().startswith(b"\x89PNG")
     assert (trials[0] / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
     assert len((out / "test_predictions.tsv").read_text().splitlines()) == 7
+    assert (
+        done["eval"]["test"]["eval_accuracy"]
+        == json.loads((out / "eval_results_test.json").read_text())["eval_accuracy"]
+    )
 
-    later = dataclasses.replace(workflow_config, do_train=False, do_predict=False)
+    later = dataclasses.replace(workflow_config, do_train=False)
     assert workflow.carry_out(run_of(out, write), later)["eval"] == done["eval"]
     with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
         workflow.carry_out(run_of(out, write), dataclasses.replace(workflow_config, warmup_proportion=0.5))
@@ -169,12 +173,75 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
 def test_resuming_with_another_init_checkpoint_is_refused(tmp_path, write):
     out = tmp_path / "out"
     run = run_of(out, write)
-    run.record({}, 12)
+    run.record({})
     saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
     run.init_checkpoint = "elsewhere"
     with pytest.raises(InputError, match="init_checkpoint was None, and is 'elsewhere' now"):
-        run.record({}, 12)
-    run.record({}, 12, allow_changes=True)
+        run.record({})
+    run.record({}, allow_changes=True)
+
+
+def test_a_run_on_other_rows_or_another_column_is_not_resumed(tmp_path, write):
+    out = tmp_path / "out"
+    run = run_of(out, write)
+    run.record({})
+    saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
+    text = (tmp_path / "train.tsv").read_text()
+    write("train.tsv", text.replace("yes", "no", 1))
+    with pytest.raises(InputError, match="training_rows_sha256 was "):
+        run.with_task(CustomTask(run.task.paths, Columns()), str(out)).record({})
+    write("train.tsv", text.replace("text", "review"))
+    with pytest.raises(InputError, match="text_column was 'text', and is 'review' now"):
+        run.with_task(CustomTask(run.task.paths, Columns(text="review")), str(out)).record({})
+
+
+def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, write):
+    out = tmp_path / "out"
+    run = run_of(out, write)
+    run.record({})
+    saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
+    run.check_model()
+    evaluation = WorkflowConfig(False, True, False, [Hyperparameters(4, 1e-3, 1, 1)])
+    columns = CustomTask(run.task.paths, Columns(text="label", label="text"), labels=["no", "yes"], on_bad_row="skip")
+    uncased = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=False)
+    vocabulary = FullTokenizer(
+        write("other.txt", "\n".join([*PIECES[:-2], *PIECES[:-3:-1]]) + "\n"), do_lower_case=True
+    )
+    for changes, message in (
+        ({"max_seq_length": 9}, "max_seq_length was 14, and is 9 now"),
+        ({"tokenizer": uncased}, "do_lower_case was True, and is False now"),
+        ({"tokenizer": vocabulary}, "vocab_sha256 was .*the vocabulary is the vocab.txt in that folder"),
+        ({"task": columns}, "text_column was 'text', and is 'label' now"),
+    ):
+        other = run_of(out, write)
+        vars(other).update(changes)
+        with pytest.raises(InputError, match="(?s)trained with other settings.*" + message):
+            other.check_model()
+        other.check_model(allow_changes=True)
+    other = run_of(out, write)
+    other.max_seq_length = 9
+    with pytest.raises(InputError, match="max_seq_length was 14"):
+        workflow.carry_out(other, evaluation)
+
+
+@pytest.mark.parametrize(
+    ("changes", "flag"),
+    [
+        ({"do_eval": True}, "--do_eval"),
+        ({"do_predict": True}, "--do_predict"),
+        ({"selection": SelectionConfig(keep_best=True)}, "--keep_best"),
+        ({"selection": SelectionConfig(early_stopping_patience=1)}, "--early_stopping_patience"),
+        ({"candidates": [Hyperparameters(4, 1e-3, 1, seed) for seed in (1, 2)]}, "--sweep and --num_restarts"),
+    ],
+)
+def test_several_workers_are_refused_at_the_start_unless_they_only_train(tmp_path, write, changes, flag):
+    run = run_of(tmp_path / "out", write)
+    run.distribution_config = DistributionConfig("multi_worker")
+    run.task.paths = {"train": "missing"}  # refused before it is read
+    only_train = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
+    with pytest.raises(InputError, match=f"several workers can train, but not evaluate or predict, as {flag}"):
+        workflow.carry_out(run, dataclasses.replace(only_train, **changes))
+    assert not only_train.flags_for_one_worker
 
 
 def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):

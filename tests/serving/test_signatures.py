@@ -20,6 +20,8 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.serving import reader
 from bert_tf.serving.bilstm import RecurrentEncoder
 from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import ServedEncoder
@@ -28,6 +30,7 @@ from bert_tf.tasks import squad
 from bert_tf.tasks.sentence_features import InputExample, pack_example
 from bert_tf.tasks.served import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.served import ServedAnswerer
+from bert_tf.tasks.tagging import served as tagging_served
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.feature_tagger import COMBINATIONS, FeatureTagger
@@ -217,6 +220,11 @@ def test_answers(tokenizer, sizes, threshold, bilstm):
             assert odds == pytest.approx(predictions.null_odds[str(i)], abs=1e-4)
 
 
+def test_answers_need_room_for_text_beside_the_question():
+    with pytest.raises(InputError, match="--max_seq_length is 64, but a question of --max_query_length=64 takes 67"):
+        ServedAnswerer(None, None, None, squad.SquadConfig(max_seq_length=64, max_query_length=64))
+
+
 def test_answers_of_empty_and_invalid_inputs(tokenizer):
     model = tiny_model(SpanModel, tokenizer)
     served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, squad.SquadConfig(LENGTH, 3, 4))
@@ -295,6 +303,45 @@ def test_tags(tokenizer, kind, tmp_path):
     np.testing.assert_array_equal(by_words["entity_types"], found["entity_types"])
     with pytest.raises(tf.errors.InvalidArgumentError, match="only after the last word"):
         served.signatures()["words"](words=tf.constant([["", "a"]]))
+
+
+def test_texts_are_split_into_words_in_linear_time():
+    split = tf.function(tagging_served._split_words, input_signature=[tf.TensorSpec([None], tf.string)])
+    # Substr copies its text: for each word the whole of it.
+    assert "Substr" not in {op.type for op in split.get_concrete_function().graph.get_operations()}
+    words, starts, ends = tagging_served._split_words(tf.constant(["ä (b)", "", "c d"]))
+    assert words.to_list() == [["ä".encode(), b"(", b"b", b")"], [], [b"c", b"d"]]
+    assert (starts.to_list(), ends.to_list()) == ([[0, 3, 4, 5], [], [0, 2]], [[2, 4, 5, 6], [], [1, 3]])
+
+
+def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
+    classifier = tiny_model(ClassifierModel, tokenizer, 3)
+    texts = TextReader(tokenizer, LENGTH)
+    options = {"labels": ["x", "y", "z"], "multi_label": False, "is_pair": False}
+    model = tiny_model(PretrainingModel, tokenizer)
+    inputs = tf.constant(["a [MASK] b", "c", "", "[MASK] a b", "d e", "b " * 20, "[MASK]"])
+    classify = ServedClassifier(InferenceEncoder(classifier.encoder), classifier.head, texts, **options).signatures()
+    encode = ServedEncoder(InferenceEncoder(model.encoder), tokenizer, LENGTH, model.masked_lm).signatures()
+    functions = [
+        classify["serving_default"],
+        *(encode[name] for name in ("serving_default", "all_layers", "fill_mask")),
+    ]
+    sizes = []
+    embed = InferenceEncoder._embed
+    monkeypatch.setattr(
+        InferenceEncoder, "_embed", lambda self, batch: sizes.append(len(batch.lengths)) or embed(self, batch)
+    )
+    for function in functions:
+        monkeypatch.setattr(reader, "_SEQUENCES_PER_PART", 32)
+        whole = function(text_a=inputs)
+        monkeypatch.setattr(reader, "_SEQUENCES_PER_PART", 3)
+        sizes.clear()
+        for output, values in function(text_a=inputs).items():
+            if values.dtype == tf.float32:
+                assert_close(values, whole[output], 1e-5, output)
+            else:
+                np.testing.assert_array_equal(values, whole[output], output)
+        assert sizes == [3, 3, 1]
 
 
 def test_a_pre_trained_model(tokenizer, tmp_path):

@@ -33,6 +33,31 @@ def test_columns_are_found_by_name_and_classes_in_the_training_file(write):
     assert task.examples("test")[0].label is None
 
 
+def test_test_sets_have_labels_only_if_all_are_valid(write, capsys):
+    train = "text\tlabel\na\tx\nb\ty\n"
+
+    def labels_of_test(text):
+        task = task_of(write, train, others={"test": text})
+        examples = task.examples("test")
+        assert task.has_labels(examples) == (examples[0].label is not None)
+        return [example.label for example in examples]
+
+    assert labels_of_test(train) == ["x", "y"]
+    assert capsys.readouterr().err == ""
+    assert labels_of_test("text\tlabel\na\tx\nb\t?\n") == [None, None]
+    assert "not scored, because 1 rows have no label that the model knows" in capsys.readouterr().err
+    assert labels_of_test("text\tlabel\na\tx\nb\tx\n") == [None, None]
+    assert "because all rows have the same label" in capsys.readouterr().err
+    assert labels_of_test("text\tlabel\na\t\nb\t\n") == [None, None]
+
+
+def test_metrics_for_selection(write):
+    text = "text\tlabel\na\t1\nb\t2\n"
+    expected = {"classification": ["accuracy", "macro_f1"], "regression": ["pearson", "spearman"]}
+    for problem, names in (expected | {"multi_label": ["micro_f1", "macro_f1", "accuracy"]}).items():
+        assert task_of(write, text, problem=problem).metric_names == names
+
+
 def test_given_classes_keep_their_order_and_may_be_numbers(write):
     task = task_of(write, "text\tlabel\na\t1.5\nb\t0.5\n", labels=["1.5", "0.5"])
     assert task.labels == ("1.5", "0.5")
@@ -84,6 +109,8 @@ def test_class_weights(write):
         ("text\tlabel\na\thigh\n", {"problem": "regression"}, "line 2: the score 'high' is not a number"),
         ("text\tlabel\na\tnan\n", {"problem": "regression"}, "line 2: the score 'nan' is not a number"),
         ("text\tlabel\na\t\nb\t\n", {"problem": "multi_label"}, "no row has a label"),
+        ("text\tlabel\na\tx\nb\tnan\n", {}, "line 3: the label is 'nan', which pandas writes for a missing value"),
+        ("text\tlabel\na\tx,NaN\n", {"problem": "multi_label"}, "line 2: the label is 'NaN'"),
         ("text\tlabel\n \tx\n", {}, "line 2: the text is empty"),
         ("text\tlabel\na\t\n", {}, "line 2: the label is empty"),
         ("text\tlabel\na\n", {}, "line 2: the row has 1 columns, but the header has 2"),

@@ -47,3 +47,9 @@ def test_entities_count_as_a_whole_and_by_type():
 
 def test_scores_without_any_entity_are_zero():
     assert metrics.entity_scores([["O", "O"]], [["O", "O"]]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+
+
+def test_confusion_counts_true_and_predicted_classes():
+    counts = metrics.confusion(np.array([0, 2, 2]), np.array([0, 1, 2]), 4)
+    assert counts.tolist() == [[1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
+    assert metrics.confusion(np.array([0]), np.array([0]), 10_000) is None

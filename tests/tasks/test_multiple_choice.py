@@ -50,6 +50,16 @@ def test_any_number_of_endings(write, file, text):
     assert (example.prompt, example.endings, example.label) == ("p", ("a", "b", "c"), "1")
 
 
+def test_test_sets_with_labels(write):
+    header = "prompt\tending0\tending1\tlabel\n"
+    task = task_of(write, "multiple_choice", "test.tsv", header + "p\ta\tb\t1\nq\ta\tb\t0\n", split="test")
+    assert [example.label for example in task.examples("test")] == ["1", "0"]
+    task = task_of(write, "multiple_choice", "test.tsv", header + "p\ta\tb\t-1\n", split="test")
+    assert [example.label for example in task.examples("test")] == [None]
+    codah = task_of(write, "codah", "test.tsv", "i\tp\ta\tb\tc\td\t3\ni\tp\ta\tb\tc\td\t1\n", split="test")
+    assert [example.label for example in codah.examples("test")] == ["3", "1"]
+
+
 def test_each_ending_has_a_sequence_with_the_prompt(write):
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     text = "prompt\tending0\tending1\tlabel\nm n\tk\tk l\t1\nm\to\tp\t0\n"

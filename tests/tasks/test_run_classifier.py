@@ -110,6 +110,18 @@ def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
         DataConfig("custom", str(tmp_path), labels=["a", "b"]).build_task(out, do_train=False)
 
 
+def test_models_are_chosen_by_the_given_metric(write, tmp_path):
+    write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
+    assert (
+        DataConfig("custom", str(tmp_path), selection_metric="macro_f1").build_task("", True).selection_metric
+        == "macro_f1"
+    )
+    for name in ("mrpc", "ner"):
+        assert DataConfig(name, str(tmp_path), selection_metric="f1").build_task("", True).selection_metric == "f1"
+    with pytest.raises(InputError, match="--selection_metric is 'f1', but --task_name=custom has accuracy, macro_f1"):
+        DataConfig("custom", str(tmp_path), selection_metric="f1").build_task("", True)
+
+
 @pytest.mark.parametrize(
     ("name", "setting", "message"),
     [

@@ -95,3 +95,10 @@ def test_written_tables_are_read_again(tmp_path, name):
     assert rows[0]["text"] == 'say "hi", you'
     assert rows[1]["text"] == ("b c d" if name == "a.tsv" else "b\tc\nd")
     assert [row["score"] for row in rows] == ["0.5", "1"]
+
+
+def test_half_a_surrogate_pair_is_a_bad_row(write):
+    path = write("a.jsonl", r'{"t": "\ud83d\ude00"}' + "\n" + r'{"t": "a \ud83d"}' + "\n" + r'{"t": ["\udc00"]}' + "\n")
+    whole, *bad = tables.read_jsonl(path)
+    assert (whole["t"], whole.problem) == ("\U0001f600", "")
+    assert all("a text has half of a surrogate pair" in row.problem for row in bad)

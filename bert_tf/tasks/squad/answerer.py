@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.finetuning.run import FinetuningRun
@@ -15,13 +15,11 @@ from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.tasks.squad.decoding import average_distributions
 from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, read_null_threshold
 from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import SquadPredictions
 from bert_tf.tasks.squad.windows import SquadWindows
-from bert_tf.tokenization import FullTokenizer
 
 ENSEMBLE_METHODS = ("distributions", "nbest")
 
@@ -90,9 +88,9 @@ class Answerer:
         if config.ensemble_dirs and run.pad_to_max_seq_length:
             raise InputError("--pad_to_max_seq_length can't be used with --ensemble_dirs: ensembles ignore padding.")
         self._members = [_member(run, folder) for folder in config.ensemble_dirs] or [run]
-        folders = list(config.ensemble_dirs) or [model_folder(run)]
+        folders = list(config.ensemble_dirs) or [run.model_folder]
         for folder in folders:
-            check_same_tokenizer(folder, run.tokenizer)
+            run_directory.check_trained_with(folder, run.tokenizer_settings)
         self.model = " and ".join(map(_restore, self._members))
         beside_the_model = [run.training_config.output_dir] + ([] if config.ensemble_dirs else folders)
         self.null_score_diff_threshold = choose_null_threshold(config, beside_the_model, self.model)
@@ -141,28 +139,6 @@ def describe_model(step: int, model: SpanModel) -> str:
     """A description of a model: its step, and a few digits that change with its weights."""
     digest = hashlib.sha256(model.head.output_weights.numpy().tobytes()).hexdigest()
     return f"step {step} ({digest[:8]})"
-
-
-def model_folder(run: FinetuningRun) -> str:
-    """The folder of a run's model: the run's own, or else that of `init_checkpoint`."""
-    output_dir, init_checkpoint = run.training_config.output_dir, run.init_checkpoint
-    if saver.latest_checkpoint(output_dir) or not init_checkpoint:
-        return output_dir
-    return init_checkpoint if files.is_folder(init_checkpoint) else os.path.dirname(init_checkpoint)
-
-
-def check_same_tokenizer(folder: str, tokenizer: FullTokenizer) -> None:
-    """Raises an InputError if a folder's run was trained with another vocabulary or another `do_lower_case`."""
-    if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
-        return
-    trained = run_directory.read(folder)["resume_settings"]
-    now = {"vocab_sha256": vocabulary_hash(tokenizer.vocab_file), "do_lower_case": tokenizer.do_lower_case}
-    for name, flag in (("vocab_sha256", "--vocab_file"), ("do_lower_case", "--do_lower_case")):
-        if trained.get(name, now[name]) != now[name]:
-            raise InputError(
-                f"{flag}: the run in {folder} was trained with another one ({name} {trained[name]!r}, and here "
-                f"{now[name]!r}). Use the vocab.txt in that folder, and the same --do_lower_case."
-            )
 
 
 def choose_null_threshold(config: AnswerConfig, folders: Sequence[str], model: str) -> float:

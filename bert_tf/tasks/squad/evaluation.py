@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_tf.runtime import extras, files
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 from bert_tf.tasks.squad.examples import paragraphs, question_name
 from bert_tf.tasks.squad.predictions import SquadPredictions
 
@@ -17,6 +18,11 @@ from bert_tf.tasks.squad.predictions import SquadPredictions
 NULL_THRESHOLD_FILE = "null_threshold.json"
 THRESHOLD_KEY = "null_score_diff_threshold"
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
+# The official script's scores, by the questions that they are means over. Average precision is a sum over recall, which
+# is a share of the questions with an answer.
+_SCORES_OF_ALL = ("exact", "f1", "final_exact", "final_f1")
+_SCORES_OF_ANSWERABLE = ("HasAns_exact", "HasAns_f1", "pr_exact_ap", "pr_f1_ap", "pr_oracle_ap")
+_SCORES_OF_UNANSWERABLE = ("NoAns_exact", "NoAns_f1")
 
 Articles = Sequence[Mapping[str, Any]]
 
@@ -60,6 +66,8 @@ def evaluate(articles: Articles, predictions: SquadPredictions, version_2_with_n
 def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, float]:
     """SQuAD 1.1's `exact_match` and `f1`; a question without an entry counts as wrong.
 
+    `missing`, the number of questions without an entry, is added if there are any.
+
     Raises:
       InputError: if a question has no right answer.
     """
@@ -73,13 +81,16 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
     if not questions:
         raise InputError("--predict_file has no questions to evaluate.")
     results = official_evaluator(False).evaluate(articles, answers)
-    return {"exact_match": 100.0 * results["exact_match"], "f1": 100.0 * results["final_f1"]}
+    scores = {"exact_match": 100.0 * results["exact_match"], "f1": 100.0 * results["final_f1"]}
+    return scores | _count_missing(questions, answers)
 
 
 def evaluate_v2(
     articles: Articles, answers: Mapping[str, str], null_odds: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """SQuAD 2.0's scores; questions without an entry are left out, and entries for other questions too.
+    """SQuAD 2.0's scores; questions without an entry count as wrong, and entries for other questions are left out.
+
+    The official script has no rule for questions without an entry: it stops, or leaves them out of the mean.
 
     Args:
       articles: the file's "data".
@@ -87,9 +98,10 @@ def evaluate_v2(
       null_odds: id -> a number that is higher where an answer is less likely.
 
     Returns:
-      `exact`, `f1`, `total`, and the same for questions with and without an answer (`HasAns_`, `NoAns_`). With
-      `null_odds`, as in the official script, these scores take odds above 1 as no answer; the best scores of all
-      thresholds (`best_exact`, `best_f1` and `_thresh`) and average precisions (`pr_exact_ap`...) are added.
+      `exact`, `f1`, `total`, and the same for questions with and without an answer (`HasAns_`, `NoAns_`); `missing`,
+      the number of questions without an entry, if there are any. With `null_odds`, as in the official script, these
+      scores take odds above 1 as no answer; the best scores of all thresholds (`best_exact`, `best_f1` and `_thresh`)
+      and average precisions (`pr_exact_ap`...) are added.
 
     Raises:
       InputError: if a question's answers aren't known, none has an entry, or an answered one has no odds.
@@ -99,14 +111,48 @@ def evaluate_v2(
     if not answered:
         raise InputError("None of the questions of --predict_file was answered: the ids differ.")
     if null_odds is None:
-        results = official_evaluator(True).evaluate(articles, answered)
+        results = _with_missing_as_wrong(official_evaluator(True).evaluate(articles, answered), questions, answered)
         return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))}
     missing = sorted(answered.keys() - null_odds.keys())
     if missing:
         raise InputError(f"{question_name('null_odds.json', missing[0])} is answered, but has no odds.")
     odds = {qas_id: null_odds[qas_id] for qas_id in answered}
     results = official_evaluator(True).evaluate(articles, answered, odds)
+    results = _with_missing_as_wrong(results, questions, answered)
     return {name.replace("final_", "best_"): value for name, value in results.items()}
+
+
+def _count_missing(questions: Mapping[str, Any], answers: Mapping[str, str]) -> dict[str, int]:
+    """{"missing": the number of questions without an answer}, with a warning; empty if every question has one."""
+    missing = [qas_id for qas_id in questions if qas_id not in answers]
+    if not missing:
+        return {}
+    say(
+        f"Warning: {len(missing)} of {len(questions)} questions, such as {missing[0]!r}, have no entry among the "
+        "answers. They count as wrong."
+    )
+    return {"missing": len(missing)}
+
+
+def _with_missing_as_wrong(
+    results: Mapping[str, float], questions: Mapping[str, list[str]], answered: Mapping[str, str]
+) -> dict[str, float]:
+    """The official script's results on the answered questions -> the results on all questions."""
+    counted = _count_missing(questions, answered)
+    if not counted:
+        return dict(results)
+    changed = dict(results)
+    answerable = [qas_id for qas_id, right in questions.items() if right]
+    unanswerable = [qas_id for qas_id, right in questions.items() if not right]
+    for names, total_name, asked in (
+        (_SCORES_OF_ALL, "total", list(questions)),
+        (_SCORES_OF_ANSWERABLE, "HasAns_total", answerable),
+        (_SCORES_OF_UNANSWERABLE, "NoAns_total", unanswerable),
+    ):
+        if asked:
+            share = sum(qas_id in answered for qas_id in asked) / len(asked)
+            changed |= {name: share * results.get(name, 0.0) for name in names} | {total_name: len(asked)}
+    return changed | counted
 
 
 def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> dict[str, float]:

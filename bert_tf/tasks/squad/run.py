@@ -75,7 +75,7 @@ def train(
         num_examples = len(run.examples(split))
         config = hyperparameters.applied_to(run.training_config, folder, num_examples, warmup_proportion)
         stage = run.with_model(run.config, config, init_checkpoint, run.asked_bilstm)
-        stage.record(flags, num_examples, allow_changes)
+        stage.record(flags, split, allow_changes)
         stage.train(run.features(split))
         init_checkpoint = folder
 

@@ -73,6 +73,9 @@ class ServedAnswerer(tf.Module):
       tokenizer: the model's.
       config: how windows are cut and answers are found.
       null_score_diff_threshold: odds above it mean that there is no answer (2.0).
+
+    Raises:
+      InputError: if a question may leave no room for text.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class ServedAnswerer(tf.Module):
         config: SquadConfig,
         null_score_diff_threshold: float = 0.0,
     ) -> None:
+        config.check_lengths()
         super().__init__(name="answerer")
         self._encoder = encoder
         self._output = OutputLayer(head)
@@ -260,4 +264,4 @@ def exportable(run: FinishedRun) -> Exportable:
         SquadConfig(**given, answer_text="offsets"),
         null_score_diff_threshold=threshold or 0.0,
     )
-    return Exportable(served, plain_logits(model))
+    return run.exportable(served, plain_logits(model))

@@ -74,10 +74,14 @@ class SquadTask:
         """The encoder with a layer that gives two scores for each token."""
         return SpanModel(config, **options)
 
-    def resume_settings(self) -> dict[str, Any]:
+    def input_settings(self) -> dict[str, Any]:
         """The settings that change the training windows."""
         names = ("version_2_with_negative", "doc_stride", "max_query_length", "answer_text", "fix_answer_offsets")
         return {name: getattr(self.config, name) for name in names}
+
+    def resume_settings(self) -> dict[str, Any]:
+        """The settings that change the weights."""
+        return self.input_settings()
 
     def answer(
         self,

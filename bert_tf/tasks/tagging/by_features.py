@@ -62,9 +62,12 @@ class FeatureTaggingTask(TaggingTask):
         self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns the settings of `TaggingTask`, the encoder and the tagger."""
-        return super().resume_settings() | {
-            "encoder": self.feature_based.encoder.init_checkpoint,
+        """Returns also the path of the encoder."""
+        return super().resume_settings() | {"encoder": self.feature_based.encoder.init_checkpoint}
+
+    def input_settings(self) -> dict[str, Any]:
+        """Returns the settings of `TaggingTask`, the layers and the tagger."""
+        return super().input_settings() | {
             "feature_layers": list(self.feature_based.encoder.layers),
             "feature_combination": self.feature_based.combination,
             "bilstm_units": self.feature_based.units,

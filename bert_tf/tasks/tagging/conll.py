@@ -39,7 +39,7 @@ class Sentence:
       line: the line of the problem, or else the first line.
     """
 
-    path: str
+    path: str = dataclasses.field(repr=False)  # the same sentences in another place have the same repr
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     lines: tuple[int, ...]
@@ -148,6 +148,11 @@ def detect_scheme(sentences: Iterable[Sentence]) -> str:
             begins["B after other"] |= prefix == "B" and not joined
             last = entity
     return "iob1" if begins["I"] and not begins["B after other"] else "iob2"
+
+
+def tags_of_types(types: Iterable[str]) -> tuple[str, ...]:
+    """Returns the classes of a tagger of these types of entities; their scheme is always IOB2."""
+    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
 
 
 def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:

@@ -7,6 +7,7 @@ from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime.program import say
 from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
+from bert_tf.tasks.tagging.conll import tags_of_types
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.served import ServedTagger
 from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
@@ -16,17 +17,19 @@ def exportable(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a tagging run."""
     if "feature_layers" in run.settings:
         return _exportable_by_features(run)
-    model = TokenModel(run.config, _count_tags(run), **run.encoder_options)
+    tags = tags_of_types(run.labels)
+    model = TokenModel(run.config, len(tags), **run.encoder_options)
     run.restore(model)
     served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
-    return Exportable(served, plain_logits(model))
+    return run.exportable(served, plain_logits(model), tags)
 
 
 def _exportable_by_features(run: FinishedRun) -> Exportable:
     run.export_config.check_bilstm()
     settings, layers = run.settings, run.settings["feature_layers"]
     bilstm = BiLstmConfig(units=settings["bilstm_units"])
-    model = FeatureTagger(run.config, len(layers), _count_tags(run), bilstm, settings["feature_combination"])
+    tags = tags_of_types(run.labels)
+    model = FeatureTagger(run.config, len(layers), len(tags), bilstm, settings["feature_combination"])
     run.restore(model)
     source = f"--model_dir: the tagger in {run.folder} needs the features of its --init_checkpoint"
     encoder, summary = pretrained.restored_encoder(
@@ -37,9 +40,4 @@ def _exportable_by_features(run: FinishedRun) -> Exportable:
     served = ServedFeatureTagger(
         frozen, layers, model, run.tokenizer, types=run.labels, max_seq_length=run.max_seq_length
     )
-    return Exportable(served, None)
-
-
-def _count_tags(run: FinishedRun) -> int:
-    """Returns the number of classes: O, and B- and I- of each type."""
-    return 2 * len(run.labels) + 1
+    return run.exportable(served, None, tags)

@@ -18,6 +18,7 @@ from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.bilstm import TextEncoder
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import TEXT_LISTS, TEXTS, Signature, ids_signature, in_parts, read_ids, signature
+from bert_tf.tasks.tagging.conll import tags_of_types
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
 
@@ -61,7 +62,7 @@ class ServedTagger(tf.Module):
         self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
         self._types = tf.constant(list(types))
-        self._tags = tf.constant(["O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")])
+        self._tags = tf.constant(tags_of_types(types))
         self._value_width = self._tags.shape[0]
         self._room = max_seq_length - 2
 
@@ -114,13 +115,7 @@ class ServedTagger(tf.Module):
         to_characters = _CharacterCounter(texts)
         first_bytes = _gather_words(starts, entities.first_words)
         end_bytes = _gather_words(ends, entities.end_words - 1)
-        entity_texts = entities.types.with_flat_values(
-            tf.strings.substr(
-                tf.gather(texts, entities.types.value_rowids()),
-                first_bytes.flat_values,
-                (end_bytes - first_bytes).flat_values,
-            )
-        )
+        entity_texts = _substrings(texts, first_bytes, end_bytes)
         return {
             "num_tokens": words.row_lengths(),
             "tokens": _dense(words, ""),
@@ -231,10 +226,20 @@ def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf
         return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
 
     starts, ends = rows(tf.gather(start, begins)), rows(tf.gather(end, closing))
-    words = tf.strings.substr(
-        tf.gather(texts, starts.value_rowids()), starts.flat_values, ends.flat_values - starts.flat_values
-    )
-    return rows(words), starts, ends
+    return _substrings(texts, starts, ends), starts, ends
+
+
+def _substrings(texts: tf.Tensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor) -> tf.RaggedTensor:
+    """Texts [B] and byte positions [B, (positions)] -> the substrings [start, end) [B, (positions)].
+
+    Time and memory grow with the length of the texts. `tf.strings.substr` would need a copy of its text for each
+    substring.
+    """
+    split = tf.strings.bytes_split(texts)
+    first_of_text = tf.gather(split.row_starts(), starts.value_rowids())
+    places = tf.ragged.range(first_of_text + starts.flat_values, first_of_text + ends.flat_values)
+    found = places.with_flat_values(tf.gather(split.flat_values, places.flat_values))
+    return starts.with_flat_values(tf.strings.reduce_join(found, axis=-1))
 
 
 class _CharacterCounter:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
-from sklearn.metrics import confusion_matrix
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
@@ -126,6 +125,7 @@ class TaggingTask:
     independent = False  # the input of a sentence contains other sentences of its document
     dev_splits = ("dev",)
     test_splits = ("test",)
+    metric_names = ("precision", "recall", "f1", "accuracy")
 
     def __init__(
         self,
@@ -149,8 +149,8 @@ class TaggingTask:
 
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
-        """The model's classes; their scheme is always IOB2."""
-        return ("O", *(f"{prefix}-{kind}" for kind in self.labels for prefix in "BI"))
+        """The model's classes; see `conll.tags_of_types`."""
+        return conll.tags_of_types(self.labels)
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
@@ -167,12 +167,13 @@ class TaggingTask:
         return tables.split_file(self.paths, split)
 
     def examples(self, split: str) -> list[Sentence]:
-        """Returns the sentences of a split; tags of "test" are not read.
+        """Returns the sentences of a split; those of "test" have tags only if all of them are valid.
 
         Raises:
           InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
         """
-        sentences = conll.read_sentences(self.path(split), has_tags=split != "test")
+        has_tags = split != "test" or self._has_valid_tags(self.path(split))
+        sentences = conll.read_sentences(self.path(split), has_tags)
         # Types that are taken from the training file need no check there.
         known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
@@ -187,9 +188,26 @@ class TaggingTask:
 
         return tables.convert_rows(sentences, checked, self.path(split), self.on_bad_row)
 
-    def resume_settings(self) -> dict[str, Any]:
+    def _has_valid_tags(self, path: str) -> bool:
+        """Returns whether the last column of a file holds entities, all of known types, and nothing but tags."""
+        found: set[str] = set()
+        for sentence in conll.read_sentences(path, has_tags=True):
+            if sentence.problem:
+                return False
+            found |= {kind for kind, *_ in sentence.entities()}
+        return bool(found) and found <= set(self.labels)
+
+    def has_labels(self, examples: Sequence[Sentence]) -> bool:
+        """Returns whether the sentences of a test split have tags."""
+        return all(sentence.tags is not None for sentence in examples)
+
+    def input_settings(self) -> dict[str, Any]:
         """Returns the types of entities, and whether documents are used."""
         return {"labels": list(self.labels), "use_documents": self.use_documents}
+
+    def resume_settings(self) -> dict[str, Any]:
+        """Returns the task's settings that change the weights."""
+        return self.input_settings()
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
         """Raises an InputError if there are no entities."""
@@ -277,11 +295,12 @@ class TaggingTask:
         scores = self.scores(outputs, features)
         return {f"eval_{name}": value for name, value in scores.items()} | {"loss": scores["loss"]}
 
-    def confusion(self, outputs: ModelOutputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]]:
+    def confusion(self, outputs: ModelOutputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]] | None:
         """Returns the counts of words by true type (row) and predicted type (column), and their names with O first."""
         types = np.array([0, *(i for i in range(1, len(self.labels) + 1) for _ in "BI")])
         rows, columns = types[features.word_tag_ids()], types[features.at_words(outputs["tags"])]
-        return confusion_matrix(rows, columns, labels=range(len(self.labels) + 1)), ("O", *self.labels)
+        counts = metrics.confusion(rows, columns, len(self.labels) + 1)
+        return None if counts is None else (counts, ("O", *self.labels))
 
     def write_predictions(
         self,

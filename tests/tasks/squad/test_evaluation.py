@@ -99,6 +99,29 @@ def test_answers_to_other_questions_are_left_out():
     assert (results["total"], results["best_f1"], results["best_f1_thresh"]) == (2, 100.0, -1.0)
 
 
+def test_questions_without_an_entry_count_as_wrong(capsys):
+    articles = many_questions({"a": "x", "b": "y z", "c": "", "d": "", "e": "v"})
+    answers, odds = {"a": "x", "b": "y", "c": ""}, {"a": -1.0, "b": 0.0, "c": 2.0}
+    results = squad.evaluate_v2(articles, answers)
+    assert "2 of 5 questions, such as 'd', have no entry" in capsys.readouterr().err
+    assert (results["exact"], results["total"], results["missing"]) == (pytest.approx(40.0), 5, 2)
+    assert results["f1"] == pytest.approx(100 * (1 + 2 / 3 + 1) / 5)
+    assert (results["HasAns_exact"], results["HasAns_total"]) == (pytest.approx(100 / 3), 3)
+    assert (results["NoAns_exact"], results["NoAns_total"]) == (50.0, 2)
+    # A wrong answer to each missing question gives the same, even for the best threshold and the average precision.
+    wrong = squad.evaluate_v2(articles, answers | {"d": "w", "e": "w"}, odds | {"d": -2.0, "e": 3.0})
+    found = squad.evaluate_v2(articles, answers, odds)
+    for name in ("exact", "f1", "HasAns_f1", "NoAns_f1", "best_exact", "best_f1"):
+        assert found[name] == pytest.approx(wrong[name]), name
+    assert squad.evaluate_v1(many_questions({"a": "x", "b": "y"}), {"a": "x"}) == {
+        "exact_match": 50.0,
+        "f1": 50.0,
+        "missing": 1,
+    }
+    only_unanswerable = squad.evaluate_v2(articles, {"c": ""})
+    assert (only_unanswerable["exact"], only_unanswerable["HasAns_exact"]) == (20.0, 0.0)
+
+
 def test_scores_of_version_1_come_without_thresholds():
     predictions = SquadPredictions(answers={"q": "the Cat!"})
     results = squad.evaluate(one_question("cat", "dog"), predictions, version_2_with_negative=False)

@@ -1,0 +1,46 @@
+"""The training loop's input: the batch of each step, as each input pipeline reads it."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.finetuning.feature_sets import BatchSampler
+from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
+from bert_tf.training.contract import TrainingData
+
+
+def training_data(sampler: BatchSampler, num_train_steps: int) -> TrainingData:
+    """Returns the training loop's input.
+
+    Args:
+      sampler: chooses the examples of each step.
+      num_train_steps: the step at which training ends.
+    """
+    return TrainingData(
+        lambda step, context: _dataset(sampler, step, num_train_steps, context),
+        describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
+    )
+
+
+def _dataset(
+    sampler: BatchSampler, start_step: int, end_step: int, context: tf.distribute.InputContext
+) -> tf.data.Dataset:
+    """The batches from `start_step` on for one input pipeline; its replicas take their parts of a batch in turn."""
+    size = context.get_per_replica_batch_size(sampler.batch_size)
+    num_replicas = replicas_per_pipeline(context)
+    replicas = range(context.input_pipeline_id * num_replicas, (context.input_pipeline_id + 1) * num_replicas)
+
+    def parts() -> Iterator[dict[str, np.ndarray]]:
+        for step in range(start_step, end_step):
+            examples = sampler.examples(step)
+            length = sampler.bucket(examples)
+            for replica in replicas:
+                yield sampler.features.batch(examples[replica * size : (replica + 1) * size], length)
+
+    sample = sampler.features.batch(np.zeros(size, np.int64), int(sampler.buckets[-1]))
+    signature = {
+        name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in sampler.features.token_names else x.shape, x.dtype)
+        for name, x in sample.items()
+    }
+    return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)

@@ -1,0 +1,52 @@
+import collections
+
+import pytest
+
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks.held_out import with_held_out_dev
+from bert_tf.tasks.registry import DataConfig
+
+
+def task_of(folder, name="custom", **settings):
+    return DataConfig(name, str(folder), **settings).build_task("", do_train=True)
+
+
+def test_the_dev_set_is_a_stratified_part_of_the_training_file(write, tmp_path):
+    labels = ["a"] * 60 + ["b"] * 20 + ["c"]
+    write("train.tsv", "text\tlabel\n" + "".join(f"t{i}\t{label}\n" for i, label in enumerate(labels)))
+    write("test.tsv", "text\nx\n")
+    task = task_of(tmp_path, dev_fraction=0.1)
+    train, dev = task.examples("train"), task.examples("dev")
+    assert collections.Counter(example.label for example in dev) == {"a": 6, "b": 2}
+    assert sorted(example.text_a for example in [*train, *dev]) == sorted(f"t{i}" for i in range(len(labels)))
+    assert [example.guid for example in dev] != sorted(example.guid for example in train)[:8]
+    assert task_of(tmp_path, dev_fraction=0.1).examples("dev") == dev
+    assert task.labels == ("a", "b", "c")  # the only row of c is trained on
+    assert len(task.examples("test")) == 1
+
+
+def test_every_label_and_type_stays_in_the_training_set(write, tmp_path):
+    write("train.jsonl", "".join(f'{{"text": "t", "label": ["x", "{label}"]}}\n' for label in "aabbcdefgh"))
+    task = task_of(tmp_path, dev_fraction=0.5, problem="multi_label")
+    assert task.labels == tuple("abcdefghx")
+    assert len(task.examples("dev")) == 2  # of a and b
+    documents = "".join(f"-DOCSTART- O\n\na B-{kind}\n\nb O\n\n" for kind in ("X", "Y", "Y", "Y"))
+    write("train.txt", documents)
+    tagging = task_of(tmp_path, "ner", dev_fraction=0.5)
+    assert [(sentence.document, sentence.words) for sentence in tagging.examples("dev")] in (
+        [(first, ("a",)), (first, ("b",)), (second, ("a",)), (second, ("b",))]
+        for first, second in ((1, 2), (1, 3), (2, 3))
+    )
+    assert tagging.labels == ("X", "Y")
+
+
+def test_impossible_shares_are_refused(write, tmp_path):
+    write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
+    with pytest.raises(InputError, match=r"--dev_fraction is 1\.5, but a number between 0 and 1"):
+        with_held_out_dev(list, 1.5)
+    with pytest.raises(InputError, match=r"--dev_fraction=0\.5 of 2 training rows are none"):
+        task_of(tmp_path, dev_fraction=0.5).examples("dev")
+    with pytest.raises(InputError, match="--dev_file names one too"):
+        task_of(tmp_path, dev_fraction=0.5, dev_file="dev.tsv")
+    with pytest.raises(InputError, match="--dev_fraction: not used by --task_name=mnli"):
+        task_of(tmp_path, "mnli", dev_fraction=0.5)
