@@ -118,7 +118,7 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
     raise InputError(
         f"{flag_name}: there is no checkpoint {path!r}. Give the prefix (…/bert_model.ckpt, without .index or .data), "
         f"a training folder, a folder with {SAFETENSORS_FILE}, or the name of a repository on the Hugging Face Hub "
-        "with its owner (google-bert/bert-base-uncased; as hf://owner/name where there is a folder of the owner's name)."
+        "with its owner (google-bert/bert-base-uncased; hf://owner/name where there is a folder of the owner's name)."
     )
 
 

@@ -148,7 +148,7 @@ def model_folder(run: FinetuningRun) -> str:
     output_dir, init_checkpoint = run.training_config.output_dir, run.init_checkpoint
     if saver.latest_checkpoint(output_dir) or not init_checkpoint:
         return output_dir
-    return init_checkpoint if files.is_folder(init_checkpoint) else os.path.dirname(init_checkpoint)
+    return run_directory.folder_of_checkpoint(init_checkpoint)
 
 
 def check_same_tokenizer(folder: str, tokenizer: FullTokenizer) -> None:
