@@ -2,13 +2,11 @@
 
 from absl import flags
 
-from bert_tf import checkpoints, features
+from bert_tf import checkpoints, features, program_flags
 from bert_tf.checkpoints import pretrained
-from bert_tf.config import BertConfig
 from bert_tf.runtime import program
 from bert_tf.runtime.distribution import DistributionConfig, build_strategy
 from bert_tf.sequences import packing
-from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
 _INPUT_FILE = flags.DEFINE_string(
@@ -18,13 +16,8 @@ _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The file for the JSON l
 _LAYERS = flags.DEFINE_string(
     "layers", "-1,-2,-3,-4", "Layers, separated by commas; 0 is the first layer, -1 the last."
 )
-_BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
+_MODEL = program_flags.ModelFlags()
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut to this length.")
-_INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint", None, "The pre-trained model: a checkpoint or a folder of any known format."
-)
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
-_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "True for uncased models, False for cased ones.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines that are computed together.", lower_bound=1)
 _USE_TPU = flags.DEFINE_bool("use_tpu", False, "Run on a TPU.")
 _MASTER = flags.DEFINE_string("master", None, "The name or the grpc:// address of the TPU.")
@@ -39,10 +32,8 @@ _USE_ONE_HOT = flags.DEFINE_bool(
 def main() -> None:
     """Loads the encoder, computes the activations and writes them."""
     packing.check_max_seq_length(_MAX_SEQ_LENGTH.value)
-    config = BertConfig.from_json_file(_BERT_CONFIG_FILE.value)
+    config, tokenizer = _MODEL.read()
     config.check_sequence_length(_MAX_SEQ_LENGTH.value)
-    tokenizer = load_tokenizer(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value)
-    config.check_vocabulary(len(tokenizer.vocab), _VOCAB_FILE.value)
     layers = features.layer_numbers(_LAYERS.value, config.num_hidden_layers)
     examples = features.read_examples(_INPUT_FILE.value)
     strategy = build_strategy(
@@ -51,7 +42,7 @@ def main() -> None:
         )
     )
     with strategy.scope():
-        source = checkpoints.open_checkpoint(_INIT_CHECKPOINT.value)
+        source = checkpoints.open_checkpoint(_MODEL.init_checkpoint)
         encoder, summary = pretrained.restored_encoder(config, source, use_one_hot_embeddings=_USE_ONE_HOT.value)
     program.say(str(summary))
     lines = features.extract(
@@ -69,7 +60,7 @@ def main() -> None:
 
 def cli() -> None:
     """Runs this module as a command."""
-    program.run(main, required=["input_file", "vocab_file", "bert_config_file", "init_checkpoint", "output_file"])
+    program.run(main, required=["input_file", "init_checkpoint", "output_file"])
 
 
 if __name__ == "__main__":

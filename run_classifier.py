@@ -23,22 +23,14 @@ from bert_tf.tasks.registry import TASK_NAMES, DataConfig
 from bert_tf.tasks.tables import ON_BAD_ROW
 from bert_tf.tasks.tagging.by_features import FeatureBased
 from bert_tf.tasks.tagging.feature_tagger import COMBINATIONS
-from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the task's files; for several tasks, GLUE's root.")
-_BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
+_MODEL = program_flags.ModelFlags()
 _TASK_NAME = flags.DEFINE_string(
     "task_name", None, f"One of {', '.join(TASK_NAMES)}; or several GLUE tasks, separated by commas; or 'all'."
 )
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocab.txt of the model.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and results.")
-_INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "The pre-trained model: a TensorFlow checkpoint, or a training or Hugging Face folder.",
-)
-_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "True for uncased models, False for cased ones.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut; for tagging, into windows.")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
 _DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.")
@@ -148,7 +140,7 @@ def main() -> None:
 def fine_tune(names: Sequence[str]) -> None:
     """Trains, evaluates and predicts; several GLUE tasks have a run each."""
     workflow_config = make_workflow_config()
-    config = BertConfig.from_json_file(_BERT_CONFIG_FILE.value)
+    config, tokenizer = _MODEL.read(_OUTPUT_DIR.value)
     feature_based = make_feature_based(config)
     tasks = [
         make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, workflow_config.do_train, feature_based)
@@ -157,11 +149,11 @@ def fine_tune(names: Sequence[str]) -> None:
     run = FinetuningRun(
         tasks[0],
         config,
-        load_tokenizer(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value),
+        tokenizer,
         _MAX_SEQ_LENGTH.value,
         _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # every candidate sets them
         distribution_config=_DISTRIBUTION.config(),
-        init_checkpoint=None if feature_based else _INIT_CHECKPOINT.value,
+        init_checkpoint=None if feature_based else _MODEL.init_checkpoint,
         num_workers=_NUM_WORKERS.value,
         fresh_variables=fresh_top_layers(config, _REINIT_LAYERS.value),
         bilstm=_BILSTM.config(),
@@ -221,7 +213,7 @@ def make_feature_based(config: BertConfig) -> FeatureBased | None:
         raise InputError("--reinit_layers is for fine-tuning, but --feature_layers freezes the model.")
     if _BILSTM.config():
         raise InputError("--bilstm_layers is for fine-tuning, but --feature_layers always has a BiLSTM of two layers.")
-    encoder = FrozenEncoder(config, _INIT_CHECKPOINT.value, _FEATURE_LAYERS.value, "--feature_layers")
+    encoder = FrozenEncoder(config, _MODEL.init_checkpoint, _FEATURE_LAYERS.value, "--feature_layers")
     return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM.units)
 
 
@@ -254,7 +246,7 @@ def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:
 
 def cli() -> None:
     """Runs this module as a command."""
-    program.run(main, required=["bert_config_file", "task_name", "vocab_file", "output_dir"])
+    program.run(main, required=["task_name", "output_dir"])
 
 
 if __name__ == "__main__":

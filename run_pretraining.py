@@ -16,14 +16,9 @@ from bert_tf.runtime import distribution, program, reporting
 from bert_tf.runtime.files import InputError
 
 # The release's flags.
-_BERT_CONFIG_FILE = flags.DEFINE_string("bert_config_file", None, "The bert_config.json of the model.")
+_MODEL = program_flags.ModelFlags(with_casing=False)
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecord files: names and glob patterns, separated by commas.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and results.")
-_INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "The checkpoint to start from: a TensorFlow checkpoint, or a folder of a training run or of Hugging Face.",
-)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences, as in the data.")
 _MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions per sequence, as in the data.")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
@@ -43,10 +38,7 @@ _RECIPE = flags.DEFINE_enum(
     list(program_flags.RECIPES),
     "Use the paper's settings (appendix A.2) for all flags that are not given.",
 )
-_MODEL = program_flags.ModelSizeFlags()
-_VOCAB_FILE = flags.DEFINE_string(
-    "vocab_file", None, "The vocabulary of the data. It is checked, and copied to --output_dir."
-)
+_MODEL_SIZE = program_flags.ModelSizeFlags()
 _OBJECTIVE = flags.DEFINE_enum(
     "objective",
     "mlm_nsp",
@@ -79,7 +71,8 @@ def main() -> None:
     if not (_DO_TRAIN.value or _DO_EVAL.value or _DO_EXPORT.value):
         raise InputError("At least one of --do_train, --do_eval and --do_export must be given.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
-    if export_config is not None and _DO_TRAIN.value and not _VOCAB_FILE.value:
+    found = _MODEL.find(_OUTPUT_DIR.value)
+    if export_config is not None and _DO_TRAIN.value and not found.vocab_file:
         raise InputError("--do_export needs --vocab_file: the exported model takes raw strings.")
     program_flags.apply_recipe(_RECIPE.value)
     lengths = (_MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value)
@@ -89,14 +82,14 @@ def main() -> None:
         data.append(PretrainingData(_SECOND_INPUT_FILE.value, *second_lengths, "--second_input_file"))
         phase_ends.insert(0, round(_NUM_TRAIN_STEPS.value * (1 - _SECOND_PROPORTION.value)))
     run = PretrainingRun(
-        config=_MODEL.config(_BERT_CONFIG_FILE.value, _VOCAB_FILE.value),
+        config=_MODEL_SIZE.config(_MODEL.bert_config_file, found.vocab_file, found.config_file),
         objective=_OBJECTIVE.value,
         data=data,
         phase_ends=phase_ends,
         training_config=_TRAINING.config(_OUTPUT_DIR.value, _NUM_TRAIN_STEPS.value, _NUM_WARMUP_STEPS.value),
         distribution_config=_DISTRIBUTION.config(),
-        vocab_file=_VOCAB_FILE.value or "",
-        init_checkpoint=_INIT_CHECKPOINT.value,
+        vocab_file=found.vocab_file or "",
+        init_checkpoint=_MODEL.init_checkpoint,
     )
     if _DO_EVAL.value:
         distribution.per_replica_batch_size(_EVAL_BATCH_SIZE.value, run.strategy, "--eval_batch_size")

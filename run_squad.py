@@ -20,13 +20,9 @@ The folder of a finished run (--output_dir) contains:
     stage_1, stage_2...        the same files for all training files except the last one, if there are several
 """
 
-import os
-
 from absl import flags, logging
 
 from bert_tf import program_flags
-from bert_tf.checkpoints import run_directory
-from bert_tf.config import BertConfig
 from bert_tf.export import export_run
 from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
@@ -37,13 +33,9 @@ from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import ENSEMBLE_METHODS, AnswerConfig, Answerer
 from bert_tf.tasks.squad.rules import ANSWER_TEXTS, SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
-from bert_tf.tokenization import load_tokenizer
 
 # The release's flags.
-_BERT_CONFIG_FILE = flags.DEFINE_string(
-    "bert_config_file", None, "The model's bert_config.json; by default that of the finished run."
-)
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The model's vocab.txt; by default that of the finished run.")
+_MODEL = program_flags.ModelFlags()
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and answers.")
 _TRAIN_FILE = flags.DEFINE_list(
     "train_file",
@@ -51,12 +43,6 @@ _TRAIN_FILE = flags.DEFINE_list(
     "The SQuAD JSON file for training; several files (with commas) are used one after the other.",
 )
 _PREDICT_FILE = flags.DEFINE_string("predict_file", None, "The SQuAD JSON file with the questions to answer.")
-_INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "The pre-trained model: a TensorFlow checkpoint, or a training or Hugging Face folder.",
-)
-_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "True for uncased models, False for cased ones.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Length of a window: question, text and special tokens.")
 _DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Number of pieces between the starts of two windows of a text.")
 _MAX_QUERY_LENGTH = flags.DEFINE_integer("max_query_length", 64, "Longer questions are cut.")
@@ -180,17 +166,15 @@ def make_export_config() -> ExportConfig:
 
 def make_run(task: SquadTask) -> FinetuningRun:
     """Returns the run; without training, it has the model of a finished run."""
-    finished = (_ENSEMBLE_DIRS.value or [_OUTPUT_DIR.value])[0]
-    config_file = _BERT_CONFIG_FILE.value or os.path.join(finished, run_directory.CONFIG_FILE)
-    vocab_file = _VOCAB_FILE.value or os.path.join(finished, run_directory.VOCAB_FILE)
+    config, tokenizer = _MODEL.read((_ENSEMBLE_DIRS.value or [_OUTPUT_DIR.value])[0])
     return FinetuningRun(
         task,
-        BertConfig.from_json_file(config_file),
-        load_tokenizer(vocab_file, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value),
+        config,
+        tokenizer,
         _MAX_SEQ_LENGTH.value,
         _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # every training file sets them
         distribution_config=_DISTRIBUTION.config(),
-        init_checkpoint=_INIT_CHECKPOINT.value,
+        init_checkpoint=_MODEL.init_checkpoint,
         num_workers=_NUM_WORKERS.value,
         pad_to_max_seq_length=_PAD_TO_MAX.value,
         bilstm=_BILSTM.config(),

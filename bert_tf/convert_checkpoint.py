@@ -18,7 +18,7 @@ from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 
-_FROM = flags.DEFINE_string("from", None, "The checkpoint to convert: a folder, a prefix, or a safetensors file.")
+_FROM = flags.DEFINE_string("from", None, "The checkpoint to convert: a folder, a prefix, a file, or owner/name.")
 _TO = flags.DEFINE_string("to", None, "The folder to write to.")
 _FORMAT = flags.DEFINE_enum("format", None, ["tf1", "hf"], "The new format. tf1: the release's; hf: Hugging Face's.")
 _BERT_CONFIG_FILE = flags.DEFINE_string(

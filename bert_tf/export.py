@@ -13,7 +13,7 @@ import os
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import download, run_directory
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
@@ -29,7 +29,8 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
     """Exports a finished run, or any pre-trained model that `bert_tf.load` can read.
 
     Args:
-      model_dir: the folder of the model; if a run has several trials, the best one is exported.
+      model_dir: the folder of the model, or a name that `bert_tf.load` takes; if a run has several trials, the best
+        one is exported.
       export_dir: a folder that doesn't exist yet, or is empty.
       config: the settings; None for the defaults.
 
@@ -53,6 +54,7 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
 
 def build(model_dir: str, config: ExportConfig) -> Exportable:
     """Returns the model that `export_run` writes."""
+    model_dir = download.local_path(model_dir, "--model_dir")
     if not files.exists(model_dir):
         raise InputError(f"--model_dir: there is no folder {model_dir!r}. Check the path.")
     if "task" in run_directory.recorded(run_directory.folder_of_model(model_dir)):
@@ -62,7 +64,9 @@ def build(model_dir: str, config: ExportConfig) -> Exportable:
 
 def cli() -> None:
     """Runs the program. Its flags are defined here because a program that imports `load` may have the same flags."""
-    model_dir = flags.DEFINE_string("model_dir", None, "The folder of a finished run or a pre-trained model.")
+    model_dir = flags.DEFINE_string(
+        "model_dir", None, "The folder or the name of a finished run or a pre-trained model."
+    )
     max_seq_length = flags.DEFINE_integer(
         "max_seq_length",
         None,

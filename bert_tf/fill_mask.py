@@ -90,7 +90,7 @@ class FillMask:
 def cli() -> None:
     """Runs the program. Its flags are defined here because a program that uses `FillMask` may have the same flags."""
     model = flags.DEFINE_string(
-        "model", None, "A pre-training run, or another folder or checkpoint with a masked-LM head."
+        "model", None, "A pre-training run, or another folder, checkpoint or owner/name with a masked-LM head."
     )
     texts = flags.DEFINE_multi_string(
         "text",

@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags
 
+from bert_tf.checkpoints import pretrained
 from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.model.bilstm import BiLstmConfig
@@ -16,6 +17,7 @@ from bert_tf.runtime.distribution import STRATEGIES, DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import saved_model
 from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import load_vocab
 from bert_tf.training.contract import DTYPES, TrainingConfig
 
@@ -33,6 +35,68 @@ def apply_recipe(name: str | None) -> None:
         flags.FLAGS.set_default(flag, value)
 
 
+class ModelFlags:
+    """Defines the flags for the model that a program begins with, and finds the files that belong to it.
+
+    Args:
+      with_casing: whether the program tokenizes, and so has --do_lower_case.
+    """
+
+    def __init__(self, with_casing: bool = True) -> None:
+        string = flags.DEFINE_string
+        self._config_file = string(
+            "bert_config_file", None, "The model's bert_config.json; by default the one in the model's folder."
+        )
+        self._vocab_file = string(
+            "vocab_file", None, "The model's vocab.txt; by default the one in the model's folder."
+        )
+        self._init_checkpoint = string(
+            "init_checkpoint",
+            None,
+            "The pre-trained model: a checkpoint, or a folder of the release, of a training run or of Hugging Face; a "
+            "released zip file or its URL; or a repository on the Hugging Face Hub: owner/name, or "
+            "hf://owner/name@revision.",
+        )
+        self._do_lower_case = None
+        if with_casing:
+            self._do_lower_case = flags.DEFINE_bool(
+                "do_lower_case", None, "True for uncased models, False for cased ones; by default what the model is."
+            )
+
+    @property
+    def bert_config_file(self) -> str | None:
+        """The config that was given."""
+        return self._config_file.value
+
+    @property
+    def init_checkpoint(self) -> str | None:
+        """The pre-trained model, as the flag names it."""
+        return self._init_checkpoint.value
+
+    def find(self, output_dir: str = "") -> pretrained.FoundFiles:
+        """Finds the config and the vocabulary; see `pretrained.find_files`."""
+        return pretrained.find_files(self.init_checkpoint, output_dir, self._config_file.value, self._vocab_file.value)
+
+    def read(self, output_dir: str = "") -> tuple[BertConfig, FullTokenizer]:
+        """Reads the model's config, and makes its tokenizer.
+
+        Args:
+          output_dir: the run's folder; see `pretrained.find_files`.
+
+        Raises:
+          InputError: if one of them is neither given nor in the model's folder, or if they don't fit together.
+        """
+        found = self.find(output_dir)
+        why = f"there is no such file in {found.folder}" if found.folder else "--init_checkpoint is not given"
+        for flag, path in ((self._config_file, found.config_file), (self._vocab_file, found.vocab_file)):
+            if not path:
+                raise InputError(f"--{flag.name} is needed, because {why}.")
+        config = BertConfig.from_json_file(found.config_file)
+        return config, pretrained.tokenizer_of(
+            found.folder, config, found.vocab_file, self._do_lower_case.value, self.init_checkpoint
+        )
+
+
 class ModelSizeFlags:
     """Defines the flags for a model's size, which replace a config file."""
 
@@ -48,17 +112,22 @@ class ModelSizeFlags:
             "max_position_embeddings": integer("max_position_embeddings", None, "Number of positions, instead of 512."),
         }
 
-    def config(self, config_file: str | None, vocab_file: str | None) -> BertConfig:
+    def config(self, config_file: str | None, vocab_file: str | None, found: str | None = None) -> BertConfig:
         """Returns the config of the file, or of the size flags (the paper's Table 6 varies layers, width and heads).
 
         A config file has priority over the size that a recipe sets.
 
+        Args:
+          config_file: the config that was given.
+          vocab_file: the vocabulary, the size of which the size flags need.
+          found: the config in the model's folder, for use if neither a config nor a size is given.
+
         Raises:
-          InputError: if both are given, or neither, or there is no vocabulary to count.
+          InputError: if both a config and a size are given, or neither, or there is no vocabulary to count.
         """
         changes = {name: flag.value for name, flag in self._changes.items() if flag.value is not None}
-        if config_file and not (self._size.present or changes):
-            return BertConfig.from_json_file(config_file)
+        if (config_file or found) and not (self._size.present or changes):
+            return BertConfig.from_json_file(config_file or found)
         if config_file or not self._size.value:
             raise InputError("Either --bert_config_file or --model_size (with the flags that change it) must be given.")
         if not vocab_file:

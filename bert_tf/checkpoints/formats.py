@@ -15,12 +15,12 @@ import numpy as np
 import safetensors
 import tensorflow as tf
 
-from bert_tf.checkpoints import foreign_names, run_directory
+from bert_tf.checkpoints import download, foreign_names, run_directory
+from bert_tf.checkpoints.download import SAFETENSORS_FILE, SHARDS_FILE
 from bert_tf.checkpoints.saver import latest_checkpoint
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
-SAFETENSORS_FILE = "model.safetensors"
 # TensorFlow's reader has no error class of its own.
 _READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
@@ -50,14 +50,15 @@ def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> Checkpoi
 
     Args:
       path: the prefix of a TensorFlow checkpoint (the release's, Model Garden's or ours), a training folder, a folder
-        with `model.safetensors`, or that file.
+        with `model.safetensors` or `model.safetensors.index.json`, that file, or a name that `download.local_path`
+        knows.
       flag_name: the flag that gave the path, for messages.
 
     Raises:
       InputError: if there is no checkpoint, if it can't be read, or if it is a pickled PyTorch file.
     """
     prefix = find_checkpoint(path, flag_name)
-    if prefix.endswith(".safetensors"):
+    if prefix.endswith(_HF_SUFFIXES):
         return _open_hf(prefix, flag_name)
     try:
         reader = tf.train.load_checkpoint(prefix)
@@ -71,13 +72,13 @@ def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> Checkpoi
 
 
 def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
-    """Finds the checkpoint prefix or the safetensors file for a path.
+    """Finds the checkpoint prefix or the safetensors file for a path or a name.
 
     In a folder, this is the first of the following that exists:
 
     1. The checkpoint with which a training run is evaluated: the best one on the dev set if the run kept it, otherwise
        the newest one. If the folder contains several trials, those of the best trial are used.
-    2. `model.safetensors`.
+    2. `model.safetensors`, or `model.safetensors.index.json` for weights in several files.
     3. The only TensorFlow checkpoint in the folder.
 
     Raises:
@@ -89,12 +90,14 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
     )
     if path.endswith(_PICKLE_SUFFIXES):
         raise InputError(f"{flag_name}: {path} {pickled}")
+    path = download.local_path(path, flag_name)
     if files.is_folder(path):
         evaluated = latest_checkpoint(run_directory.evaluated_folder(run_directory.folder_of_model(path)))
         if evaluated:
             return evaluated
-        if files.exists(os.path.join(path, SAFETENSORS_FILE)):
-            return os.path.join(path, SAFETENSORS_FILE)
+        for name in (SAFETENSORS_FILE, SHARDS_FILE):
+            if files.exists(os.path.join(path, name)):
+                return os.path.join(path, name)
         names = files.list_folder(path)
         prefixes = [os.path.join(path, name.removesuffix(".index")) for name in names if name.endswith(".index")]
         if len(prefixes) == 1:
@@ -110,11 +113,12 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
             f"{flag_name}: the folder {path} holds no checkpoint (a TensorFlow *.index file or {SAFETENSORS_FILE})."
         )
     prefix = path.removesuffix(".index").removesuffix(".data-00000-of-00001")
-    if files.exists(f"{prefix}.index") or (path.endswith(".safetensors") and files.exists(path)):
+    if files.exists(f"{prefix}.index") or (path.endswith(_HF_SUFFIXES) and files.exists(path)):
         return prefix
     raise InputError(
         f"{flag_name}: there is no checkpoint {path!r}. Give the prefix (…/bert_model.ckpt, without .index or .data), "
-        f"a training folder, or a folder with {SAFETENSORS_FILE}."
+        f"a training folder, a folder with {SAFETENSORS_FILE}, or the name of a repository on the Hugging Face Hub "
+        "with its owner (google-bert/bert-base-uncased; hf://owner/name where there is a folder of the owner's name)."
     )
 
 
@@ -126,12 +130,7 @@ def _read_tensor(reader: Any, name: str, prefix: str, flag_name: str) -> np.ndar
 
 
 def _open_hf(path: str, flag_name: str) -> CheckpointSource:
-    with files.open_file(path, "rb") as reader:
-        data = reader.read()
-    try:
-        tensors = dict(safetensors.deserialize(data))
-    except safetensors.SafetensorError as error:
-        raise InputError(f"{flag_name}: {path} is not a whole safetensors file ({error}).") from None
+    tensors = _read_shards(path, flag_name) if path.endswith(SHARDS_FILE) else _read_safetensors(path, flag_name)
     stored: dict[str, str] = {}
     ignored: list[str] = []
     for name in tensors:
@@ -158,6 +157,34 @@ def _open_hf(path: str, flag_name: str) -> CheckpointSource:
     return CheckpointSource(path, "hf", {name: shape(name) for name in stored}, read, tuple(ignored))
 
 
+def _read_safetensors(path: str, flag_name: str) -> dict[str, dict[str, Any]]:
+    with files.open_file(path, "rb") as reader:
+        data = reader.read()
+    try:
+        return dict(safetensors.deserialize(data))
+    except safetensors.SafetensorError as error:
+        raise InputError(f"{flag_name}: {path} is not a whole safetensors file ({error}).") from None
+
+
+def _read_shards(path: str, flag_name: str) -> dict[str, dict[str, Any]]:
+    """Reads the tensors of all files that an index names."""
+    index = files.read_json(path, flag_name)
+    shard_of = index.get("weight_map") if isinstance(index, dict) else None
+    if not (isinstance(shard_of, dict) and shard_of and all(isinstance(shard, str) for shard in shard_of.values())):
+        raise InputError(f"{flag_name}: {path} has no weight_map, which says in which file each tensor is.")
+    tensors: dict[str, dict[str, Any]] = {}
+    for shard in sorted(set(shard_of.values())):
+        shard_path = os.path.join(os.path.dirname(path), shard)
+        if os.path.basename(shard) != shard or not files.exists(shard_path):
+            raise InputError(f"{flag_name}: {path} names the file {shard!r}, which is not beside it.")
+        tensors |= _read_safetensors(shard_path, flag_name)
+    missing = [f"{name} (of {shard})" for name, shard in shard_of.items() if name not in tensors]
+    if missing:
+        raise InputError(f"{flag_name}: {path} names tensors that are in none of its files: {', '.join(missing)}.")
+    return tensors
+
+
+_HF_SUFFIXES = (".safetensors", SHARDS_FILE)
 _SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 

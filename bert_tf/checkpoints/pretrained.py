@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints.download import CONFIG_FILES
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import MaskedLMHead
@@ -16,8 +17,6 @@ from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.tokenization.vocabulary import guess_casing
-
-_CONFIG_FILES = (run_directory.CONFIG_FILE, "config.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +95,8 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -
 
     Args:
       path: a folder or a checkpoint prefix, in the format of the release, of Hugging Face, of Model Garden or of this
-        project; bert_config.json (or config.json) and vocab.txt are in the same folder.
+        project; bert_config.json (or config.json) and vocab.txt are in the same folder. Or `owner/name` or
+        `hf://owner/name@revision`, a repository on the Hugging Face Hub; or a released zip file or its URL.
       do_lower_case: the tokenizer's casing. By default it is read from the run's or the tokenizer's settings, or
         derived from the letters in the vocabulary.
       dtype: see `BertEncoder`.
@@ -128,7 +128,7 @@ def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> 
     """Finds a model's checkpoint, config and vocabulary; the arguments are those of `load`.
 
     Args:
-      path: a folder or a checkpoint prefix.
+      path: a folder, a checkpoint prefix or a name.
       flag_name: the flag or function that got the path, for messages.
       do_lower_case: the tokenizer's casing.
 
@@ -138,14 +138,73 @@ def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> 
     checkpoint = checkpoints.find_checkpoint(path, flag_name)
     folder = run_directory.folder_of_checkpoint(checkpoint)
     config = BertConfig.from_json_file(find_config(folder, flag_name), flag_name)
-    vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
-    if not files.exists(vocab_file):
+    vocab_file = vocabulary_beside(folder)
+    if vocab_file is None:
         return ModelFiles(checkpoint, config, None)
+    return ModelFiles(checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case, checkpoint))
+
+
+def tokenizer_of(
+    folder: str | None,
+    config: BertConfig,
+    vocab_file: str,
+    do_lower_case: bool | None = None,
+    checkpoint: str | None = None,
+) -> FullTokenizer:
+    """Makes the tokenizer of a model.
+
+    Args:
+      folder: the folder of the model; None for a model that has none yet.
+      config: the model's config.
+      vocab_file: the vocabulary.
+      do_lower_case: the casing; by default what the folder records, or else what the letters in the vocabulary show.
+      checkpoint: the checkpoint that the user named, the name of which may tell the casing.
+
+    Raises:
+      InputError: if the vocabulary can't be used, or doesn't fit the config or the casing.
+    """
     if do_lower_case is None:
-        do_lower_case = _recorded_casing(folder, vocab_file)
+        do_lower_case = _recorded_casing(os.path.dirname(vocab_file) if folder is None else folder, vocab_file)
     tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint)
     config.check_vocabulary(len(tokenizer.vocab), vocab_file)
-    return ModelFiles(checkpoint, config, tokenizer)
+    return tokenizer
+
+
+class FoundFiles(NamedTuple):
+    """The files of the model that a run begins or goes on with.
+
+    Attributes:
+      folder: the model's folder; None if there is none, or if all files are given without one.
+      config_file: the config; None if it is neither given nor in the folder.
+      vocab_file: the vocabulary; None if it is neither given nor in the folder.
+    """
+
+    folder: str | None
+    config_file: str | None
+    vocab_file: str | None
+
+
+def find_files(
+    init_checkpoint: str | None, output_dir: str, config_file: str | None = None, vocab_file: str | None = None
+) -> FoundFiles:
+    """Finds the config and the vocabulary of the model that a run begins or goes on with.
+
+    Args:
+      init_checkpoint: the pre-trained model, or None.
+      output_dir: the run's folder, or "". The model is there if the run has begun, or if there is no `init_checkpoint`.
+      config_file: the config, if it was given.
+      vocab_file: the vocabulary, if it was given.
+
+    Raises:
+      InputError: if `init_checkpoint` is needed, but doesn't exist.
+    """
+    if init_checkpoint and not (output_dir and saver.latest_checkpoint(output_dir)):
+        folder = run_directory.folder_of_checkpoint(checkpoints.find_checkpoint(init_checkpoint))
+    elif output_dir and not (config_file and vocab_file):
+        folder = run_directory.folder_of_model(output_dir)
+    else:
+        return FoundFiles(None, config_file, vocab_file)
+    return FoundFiles(folder, config_file or config_beside(folder), vocab_file or vocabulary_beside(folder))
 
 
 def restored_encoder(
@@ -178,10 +237,22 @@ def find_config(folder: str, flag_name: str) -> str:
     Raises:
       InputError: if the folder contains neither.
     """
-    for name in _CONFIG_FILES:
-        if files.exists(os.path.join(folder, name)):
-            return os.path.join(folder, name)
-    raise InputError(f"{flag_name}: {folder or '.'} has no {' or '.join(_CONFIG_FILES)} beside the checkpoint.")
+    found = config_beside(folder)
+    if not found:
+        raise InputError(f"{flag_name}: {folder or '.'} has no {' or '.join(CONFIG_FILES)} beside the checkpoint.")
+    return found
+
+
+def config_beside(folder: str) -> str | None:
+    """The config file in a folder; None if there is none."""
+    paths = (os.path.join(folder, name) for name in CONFIG_FILES)
+    return next(filter(files.exists, paths), None)
+
+
+def vocabulary_beside(folder: str) -> str | None:
+    """The vocabulary in a folder; None if there is none."""
+    path = os.path.join(folder, run_directory.VOCAB_FILE)
+    return path if files.exists(path) else None
 
 
 def _recorded_casing(folder: str, vocab_file: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bert_tf import __version__
-from bert_tf.checkpoints import saver
+from bert_tf.checkpoints import download, saver
 from bert_tf.config import BertConfig
 from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime import files
@@ -170,8 +170,9 @@ def folder_of_checkpoint(checkpoint: str) -> str:
     """The folder that contains the config, the vocabulary and the settings of a checkpoint.
 
     Args:
-      checkpoint: see `recorded`.
+      checkpoint: see `recorded`; or a name, see `download.local_path`.
     """
+    checkpoint = download.local_path(checkpoint)
     folder = checkpoint if files.is_folder(checkpoint) else os.path.dirname(checkpoint)
     parent, name = os.path.split(folder.rstrip("/"))
     return parent if name == BEST_FOLDER and not files.exists(os.path.join(folder, RUN_FILE)) else folder

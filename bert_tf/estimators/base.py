@@ -98,7 +98,8 @@ class Estimator(abc.ABC):
         if tokenizer is None:
             raise InputError(f"from_pretrained(): there is no vocab.txt beside {checkpoint}.")
         flags = {"max_seq_length": max_seq_length or cls._MAX_SEQ_LENGTH, "dtype": dtype, **cls._checked(settings)}
-        return cls(checkpoint, config, tokenizer, output_dir, labels, flags, distribution_strategy)
+        # A run that is resumed compares the name, not the place of the copy in the cache.
+        return cls(path, config, tokenizer, output_dir, labels, flags, distribution_strategy)
 
     @classmethod
     def load(cls, folder: str, distribution_strategy: str = "one_device") -> Self:

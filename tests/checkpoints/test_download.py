@@ -1,0 +1,271 @@
+import io
+import json
+import shutil
+import stat
+import zipfile
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import bert_tf
+from bert_tf import checkpoints, convert_checkpoint
+from bert_tf.checkpoints import download, formats, pretrained, saver
+from bert_tf.encoder import BertEncoder
+from bert_tf.runtime.files import InputError
+from tests.checkpoints.hub_server import hub_server
+from tests.conftest import assert_close, tiny_config
+from tests.programs import PIECES
+
+NAME = "someone/tiny-bert"
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    """The folder of a tiny model in the release's format."""
+    folder = tmp_path_factory.mktemp("released")
+    config = tiny_config(vocab_size=len(PIECES))
+    saver.write_checkpoint(str(folder / "bert_model.ckpt"), checkpoints.named_variables(BertEncoder(config).weights))
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    (folder / "vocab.txt").write_text("\n".join(PIECES) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(released, tmp_path_factory):
+    """The names and the contents of the same model's files in a repository."""
+    folder = tmp_path_factory.mktemp("hf") / "converted"
+    convert_checkpoint.convert(str(released), str(folder), "hf")
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return files | {"README.md": b"a card", "pytorch_model.bin": b"a pickle"}
+
+
+@pytest.fixture
+def hub(model, tmp_path, monkeypatch):
+    """A server with the model, and an empty cache."""
+    constants = huggingface_hub.constants
+    download._snapshot.cache_clear()
+    with hub_server() as server:
+        server.repositories[NAME] = dict(model)
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(constants, "HF_ASSETS_CACHE", str(tmp_path / "assets"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
+        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        yield server
+        huggingface_hub.close_session()
+
+
+def error(path):
+    with pytest.raises(InputError) as raised:
+        formats.find_checkpoint(path)
+    text = str(raised.value)
+    assert "\n" not in text
+    return text
+
+
+def go_offline(monkeypatch):
+    download._snapshot.cache_clear()
+    huggingface_hub.close_session()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+
+
+def test_a_repository_is_loaded_by_its_name_and_later_without_the_network(hub, released, monkeypatch):
+    bert, expected = bert_tf.load(NAME), bert_tf.load(str(released))
+    assert_close(bert("a b").pooled_output, expected("a b").pooled_output, 1e-6)
+    assert not hub.asked("GET", "README.md") and not hub.asked("GET", "pytorch_model.bin")
+    asked = len(hub.requests)
+    assert bert_tf.load(NAME).source.path == bert.source.path
+    assert len(hub.requests) == asked
+    go_offline(monkeypatch)
+    for name in (NAME, f"hf://{NAME}", f"hf://{NAME}@{hub.commit(NAME)}"):
+        assert formats.find_checkpoint(name) == bert.source.path
+    assert "HF_HUB_OFFLINE forbids" in error("someone/other")
+    assert len(hub.requests) == asked
+
+
+def test_a_revision_is_loaded_and_a_wrong_one_is_an_error(hub):
+    folder = download.local_path(f"hf://{NAME}@v1")
+    assert folder.endswith(hub.commit(NAME)) and hub.asked("GET", f"{NAME}/revision/v1")
+    assert "no such branch, tag or commit" in error(f"hf://{NAME}@v2")
+    for wrong in ("hf://tiny-bert", f"hf://{NAME}@", f"hf://{NAME}/model.safetensors"):
+        assert "hf://owner/name or hf://owner/name@revision is expected" in error(wrong)
+
+
+def test_a_name_that_exists_nowhere_is_an_error_that_says_both_possibilities(hub, tmp_path, monkeypatch):
+    text = error("runs/mprc")
+    assert "--init_checkpoint: runs/mprc is neither a file or folder here nor a repository of the Hugging Face" in text
+    asked = len(hub.requests)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for path in ("runs/mprc", "other/model.ckpt-100", "other/model.safetensors", "tiny-bert", "a/b/c", "./a"):
+        assert f"there is no checkpoint {path!r}" in error(path)
+    assert "hf://owner/name" in error("runs/mprc") and len(hub.requests) == asked
+
+
+def test_the_token_opens_a_gated_repository(hub, monkeypatch):
+    hub.gated.add(NAME)
+    assert "HF_TOKEN" in error(NAME)
+    monkeypatch.setenv("HF_TOKEN", "good")
+    assert download.local_path(NAME)
+    assert {request[3] for request in hub.asked("GET", "model.safetensors")} == {"Bearer good"}
+
+
+def test_a_repository_without_safetensors_is_refused(hub, monkeypatch):
+    hub.repositories[NAME] = {name: data for name, data in hub.repositories[NAME].items() if "safe" not in name}
+    text = error(NAME)
+    assert "holds no model.safetensors, but only pytorch_model.bin. Pickled weights are never read" in text
+    assert "save_pretrained" in text and not hub.asked("GET", "pytorch_model.bin")
+    go_offline(monkeypatch)
+    assert "holds no model.safetensors. Pickled" in error(NAME)
+
+
+def test_a_broken_transfer_is_resumed(hub, model, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 100)
+    hub.broken["model.safetensors"] = [1000, 500]
+    with open(formats.find_checkpoint(NAME), "rb") as reader:
+        assert reader.read() == model["model.safetensors"]
+    assert [request[2] for request in hub.asked("GET", "/model.safetensors")] == [None, "bytes=1000-", "bytes=1500-"]
+
+
+def test_a_transfer_that_breaks_for_good_is_an_error_and_leaves_no_half_file(hub, model, tmp_path):
+    hub.broken["model.safetensors"] = [1000, *[0] * 20]
+    text = error(NAME)
+    assert "could not be downloaded whole" in text and "Run the program again" in text
+    assert not list(tmp_path.rglob("model.safetensors"))
+    hub.broken.clear()
+    with open(formats.find_checkpoint(NAME), "rb") as reader:
+        assert reader.read() == model["model.safetensors"]
+
+
+def test_an_unreachable_server_is_an_error(hub, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert "nor in the cache, and the Hugging Face Hub can't be reached (ConnectError" in error(NAME)
+
+
+@pytest.fixture
+def shards(model):
+    """The same weights in two files, and their index."""
+    tensors = safetensors.numpy.load(model["model.safetensors"])
+    shard_of = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(tensors)}
+    files = {
+        shard: safetensors.numpy.save({name: tensors[name] for name in tensors if shard_of[name] == shard})
+        for shard in sorted(set(shard_of.values()))
+    }
+    others = {name: data for name, data in model.items() if name != "model.safetensors"}
+    return others | files | {"model.safetensors.index.json": json.dumps({"weight_map": shard_of}).encode()}
+
+
+def test_weights_in_several_files_are_read(hub, shards, released):
+    hub.repositories[NAME] = shards
+    source, expected = checkpoints.open_checkpoint(NAME), checkpoints.open_checkpoint(str(released))
+    assert source.path.endswith("model.safetensors.index.json") and source.shapes == expected.shapes
+    for name in expected.shapes:
+        np.testing.assert_array_equal(source.read(name), expected.read(name))
+
+
+def test_a_missing_file_or_tensor_of_several_files_is_named(shards, tmp_path):
+    for name, data in shards.items():
+        (tmp_path / name).write_bytes(data)
+    second = tmp_path / "model-00002-of-00002.safetensors"
+    shutil.move(second, tmp_path / "away")
+
+    def message():
+        with pytest.raises(InputError) as raised:
+            checkpoints.open_checkpoint(str(tmp_path))
+        return str(raised.value)
+
+    assert f"the file '{second.name}', which is not beside it" in message()
+    shutil.copy(tmp_path / "model-00001-of-00002.safetensors", second)
+    names = json.loads(shards["model.safetensors.index.json"])["weight_map"]
+    missing = [name for name, shard in names.items() if shard == second.name]
+    assert f"in none of its files: {missing[0]} (of {second.name}), {missing[1]}" in message()
+    second.write_bytes((tmp_path / "away").read_bytes()[:-1])
+    assert f"{second} is not a whole safetensors file" in message()
+    index = tmp_path / "model.safetensors.index.json"
+    for text, expected in (('{"weight_map": {"a": "../b"}}', "the file '../b'"), ("[]", "no weight_map")):
+        index.write_text(text)
+        assert expected in message()
+
+
+def zipped(folder, inside="uncased/", **others):
+    """The bytes of a zip file of a folder's files and of others."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as writer:
+        for path in folder.iterdir():
+            writer.write(path, inside + path.name)
+        for name, data in others.items():
+            writer.writestr(name, data)
+    return buffer.getvalue()
+
+
+def assert_is_released(path, released):
+    source, expected = checkpoints.open_checkpoint(path), checkpoints.open_checkpoint(str(released))
+    assert source.shapes == expected.shapes
+    name = "bert/pooler/dense/kernel"
+    np.testing.assert_array_equal(source.read(name), expected.read(name))
+
+
+@pytest.mark.parametrize("inside", ["uncased/", ""])
+def test_a_released_zip_file_is_read(hub, released, write, inside, monkeypatch):
+    archive = write("uncased.zip", zipped(released, inside))
+    assert_is_released(archive, released)
+    assert pretrained.find_model(archive, "load()").tokenizer is not None
+    hub.files["uncased.zip"] = zipped(released, inside)
+    url = f"{hub.url}/files/uncased.zip"
+    assert formats.find_checkpoint(url).endswith("/uncased/bert_model.ckpt")
+    go_offline(monkeypatch)
+    assert_is_released(url, released)
+    assert len(hub.asked("GET", "uncased.zip")) == 1
+    assert "HF_HUB_OFFLINE forbids" in error(f"{hub.url}/files/other.zip")
+    assert "is not the URL of a zip file" in error(f"{hub.url}/files/uncased.tar")
+
+
+def test_a_changed_zip_file_is_read_anew(hub, released, write):
+    first = formats.find_checkpoint(write("model.zip", zipped(released)))
+    assert formats.find_checkpoint(write("model.zip", zipped(released, "longer/name/"))) != first
+
+
+def test_a_damaged_zip_file_is_an_error_and_leaves_nothing(hub, released, write, tmp_path):
+    whole = zipped(released)
+    damaged = bytearray(whole)
+    place = whole.index(b"bert_model.ckpt.data") + 2000
+    damaged[place : place + 100] = bytes(100)
+    for data in (whole[:-100], bytes(damaged), b"", b"no zip file at all"):
+        assert "is not a whole zip file that can be read" in error(write("model.zip", data))
+    hub.files["model.zip"] = whole
+    hub.broken["/files/model.zip"] = [len(whole) - 100]
+    assert "could not be downloaded (100 bytes are missing" in error(f"{hub.url}/files/model.zip")
+    assert not [path for path in (tmp_path / "assets").rglob("*") if path.is_file()]
+    assert_is_released(f"{hub.url}/files/model.zip", released)
+
+
+def test_what_no_model_has_is_not_unpacked(hub, released, write, tmp_path):
+    link = zipfile.ZipInfo("uncased/link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    for others, expected in (
+        ({"../../escaped.txt": "a"}, "'../../escaped.txt', a link or a path out of its folder"),
+        ({"/escaped.txt": "a"}, "'/escaped.txt', a link or a path out of its folder"),
+        ({"zeros": bytes(50_000_000)}, "50.* when it is unpacked, which weights never have"),
+        ({"b/config.json": "{}"}, "in the zip file, but there is b, uncased"),
+    ):
+        with pytest.raises(InputError, match=expected):
+            formats.find_checkpoint(write("model.zip", zipped(released, **others)))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as writer:
+        writer.writestr(link, "/etc/hostname")
+    assert "'uncased/link', a link" in error(write("link.zip", buffer.getvalue()))
+    assert not [path for path in (tmp_path / "assets").rglob("*") if path.is_file()]
+    assert not list(tmp_path.rglob("escaped.txt"))
+
+
+def test_a_folder_with_a_scheme_is_read_by_tensorflow(released):
+    assert_is_released(f"file://{released}", released)
+    assert_is_released(f"file://{released}/bert_model.ckpt", released)
+    assert bert_tf.load(f"file://{released}").tokenizer is not None
