@@ -28,7 +28,7 @@ from bert_tf import program_flags
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.export import export_run
-from bert_tf.finetuning.hyperparameters import Hyperparameters
+from bert_tf.finetuning.hyperparameters import Hyperparameters, fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
@@ -104,6 +104,7 @@ _ENSEMBLE_METHOD = flags.DEFINE_enum(
     "Average the models' distributions, or merge n-best lists that they have written.",
 )
 _BILSTM = program_flags.BiLstmFlags()
+_FRESH_HEAD = program_flags.FreshHeadFlag()
 _INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer typed questions about typed paragraphs.")
 _EVALUATE_FILE = flags.DEFINE_string(
     "evaluate_file", None, "Only evaluate these answers to --predict_file, in the format of predictions.json."
@@ -182,15 +183,17 @@ def make_run(task: SquadTask) -> FinetuningRun:
     finished = (_ENSEMBLE_DIRS.value or [_OUTPUT_DIR.value])[0]
     config_file = _BERT_CONFIG_FILE.value or os.path.join(finished, run_directory.CONFIG_FILE)
     vocab_file = _VOCAB_FILE.value or os.path.join(finished, run_directory.VOCAB_FILE)
+    config = BertConfig.from_json_file(config_file)
     return FinetuningRun(
         task,
-        BertConfig.from_json_file(config_file),
+        config,
         load_tokenizer(vocab_file, _DO_LOWER_CASE.value, _INIT_CHECKPOINT.value),
         _MAX_SEQ_LENGTH.value,
         _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # every training file sets them
         distribution_config=_DISTRIBUTION.config(),
         init_checkpoint=_INIT_CHECKPOINT.value,
         num_workers=_NUM_WORKERS.value,
+        fresh_variables=fresh_variables(config, fresh_head=_FRESH_HEAD.value(_DO_TRAIN.value)),
         pad_to_max_seq_length=_PAD_TO_MAX.value,
         bilstm=_BILSTM.config(),
         group_by_length=_GROUP_BY_LENGTH.value,

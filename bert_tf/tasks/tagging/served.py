@@ -58,7 +58,7 @@ class ServedTagger(tf.Module):
         super().__init__(name="tagger")
         self._encoder = encoder
         self._output = OutputLayer(head)
-        self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
+        self._tokenizer = GraphTokenizer.of(tokenizer)
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
         self._types = tf.constant(list(types))
         self._tags = tf.constant(["O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")])

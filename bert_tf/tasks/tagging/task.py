@@ -16,6 +16,7 @@ import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 from sklearn.metrics import confusion_matrix
 
+from bert_tf.checkpoints import output_layers
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
@@ -121,7 +122,7 @@ class TaggingTask:
       on_bad_row: "error" stops at a sentence that can't be used; "skip" skips and counts it.
     """
 
-    name = "ner"
+    name = output_layers.TAGGING
     selection_metric = "f1"
     independent = False  # the input of a sentence contains other sentences of its document
     dev_splits = ("dev",)
@@ -150,7 +151,7 @@ class TaggingTask:
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
         """The model's classes; their scheme is always IOB2."""
-        return ("O", *(f"{prefix}-{kind}" for kind in self.labels for prefix in "BI"))
+        return output_layers.tags_of(self.labels)
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
@@ -260,7 +261,7 @@ class TaggingTask:
 
     def build_model(self, config: BertConfig, **options) -> TokenModel:
         """Returns a model with one class per tag for each token."""
-        return TokenModel(config, len(self.tags), **options)
+        return TokenModel(config, len(self.tags), classes=self.tags, **options)
 
     def scores(self, outputs: ModelOutputs, features: TaggingFeatures) -> dict[str, float]:
         """Returns precision, recall and F1 of all entities and of each type, the tags' accuracy, and the mean loss."""
