@@ -99,8 +99,7 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
       neither a run's nor Hugging Face's.
     """
     if source.kind == "hf":
-        folder = run_directory.folder_of_checkpoint(source.path)
-        config = files.read_json(os.path.join(folder, HF_CONFIG_FILE), "--from")
+        config = output_layers.hf_config(source)
         return {name: config[name] for name in _HF_HEAD_KEYS if name in config}
     settings = run_directory.recorded(source.path)
     if settings.get("task") in multiple_choice.FILE_NAMES:

@@ -47,15 +47,20 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
         settings = run_directory.recorded(source.path)
         labels = settings.get("labels") or None
         return labels and tuple(tags_of(labels) if settings.get("task") == TAGGING else labels)
-    path = os.path.join(run_directory.folder_of_checkpoint(source.path), HF_CONFIG_FILE)
-    config = files.read_json(path, "--init_checkpoint") if files.exists(path) else {}
-    names: Mapping[str, Any] = config.get("id2label") or {}
+    names: Mapping[str, Any] = hf_config(source).get("id2label") or {}
     if set(names) != set(map(str, range(len(names)))):
         raise InputError(
-            f"{path}: the keys of id2label are {', '.join(names)}, but 0 to {len(names) - 1} are expected."
+            f"{source.path}: the keys of id2label in {HF_CONFIG_FILE} are {', '.join(names)}, but 0 to "
+            f"{len(names) - 1} are expected."
         )
     classes = tuple(str(names[str(number)]) for number in range(len(names)))
     return None if all(re.fullmatch(_GENERIC_NAME, name) for name in classes) else classes
+
+
+def hf_config(source: CheckpointSource) -> dict[str, Any]:
+    """What Hugging Face's `config.json` beside a checkpoint says; empty if there is none."""
+    path = os.path.join(run_directory.folder_of_checkpoint(source.path), HF_CONFIG_FILE)
+    return files.read_json(path, "--init_checkpoint") if files.exists(path) else {}
 
 
 def with_classes(
