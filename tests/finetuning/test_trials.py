@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -33,6 +34,10 @@ def test_pattern_of_reinitialised_top_layers():
     config: BertConfig = tiny_config(num_hidden_layers=4)
     assert fresh_variables(config, 0) == ""
     assert fresh_variables(config, 2) == "bert/pooler/.*|bert/encoder/layer_2/.*|bert/encoder/layer_3/.*"
+    both = re.compile(fresh_variables(config, 1, fresh_head=True))
+    for name in ("output_weights", "output_bias", "cls/squad/output_bias", "bert/encoder/layer_3/output/dense/bias"):
+        assert both.fullmatch(name)
+    assert not both.fullmatch("cls/predictions/output_bias")
     with pytest.raises(InputError, match="--reinit_layers is 5, but the model has 4 layers"):
         fresh_variables(config, 5)
 

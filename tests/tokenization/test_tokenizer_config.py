@@ -58,7 +58,7 @@ def test_accents_can_be_removed_from_cased_text(vocab):
     [
         (
             {"tokenizer_class": "BertJapaneseTokenizer"},
-            "says tokenizer_class 'BertJapaneseTokenizer', but 'BertTokenizer'",
+            "'BertJapaneseTokenizer', but 'BertTokenizer' is",
         ),
         ({"tokenizer_class": "RobertaTokenizer"}, "RobertaTokenizer"),
         ({"do_basic_tokenize": False}, "says do_basic_tokenize False, but True is expected"),
