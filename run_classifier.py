@@ -9,7 +9,7 @@ from bert_tf.config import BertConfig
 from bert_tf.export import export_run
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import workflow
-from bert_tf.finetuning.hyperparameters import fresh_top_layers, hyperparameter_grid
+from bert_tf.finetuning.hyperparameters import fresh_variables, hyperparameter_grid
 from bert_tf.finetuning.models import PROBLEMS
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import SelectionConfig
@@ -119,6 +119,7 @@ _REINIT_LAYERS = flags.DEFINE_integer(
     0,
     "Number of top layers that are initialised anew, with the pooler (Zhang et al., 2021); helps on small data sets.",
 )
+_FRESH_HEAD = program_flags.FreshHeadFlag()
 _RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
@@ -155,7 +156,7 @@ def fine_tune(names: Sequence[str]) -> None:
         distribution_config=_DISTRIBUTION.config(),
         init_checkpoint=None if feature_based else _MODEL.init_checkpoint,
         num_workers=_NUM_WORKERS.value,
-        fresh_variables=fresh_top_layers(config, _REINIT_LAYERS.value),
+        fresh_variables=fresh_variables(config, _REINIT_LAYERS.value, _FRESH_HEAD.value(_DO_TRAIN.value)),
         bilstm=_BILSTM.config(),
         group_by_length=_GROUP_BY_LENGTH.value,
     )
@@ -211,6 +212,8 @@ def make_feature_based(config: BertConfig) -> FeatureBased | None:
         return None
     if _REINIT_LAYERS.value:
         raise InputError("--reinit_layers is for fine-tuning, but --feature_layers freezes the model.")
+    if _FRESH_HEAD.value(_DO_TRAIN.value):
+        raise InputError("--fresh_head is for fine-tuning; the BiLSTM of --feature_layers is always new.")
     if _BILSTM.config():
         raise InputError("--bilstm_layers is for fine-tuning, but --feature_layers always has a BiLSTM of two layers.")
     encoder = FrozenEncoder(config, _MODEL.init_checkpoint, _FEATURE_LAYERS.value, "--feature_layers")

@@ -24,7 +24,7 @@ from absl import flags, logging
 
 from bert_tf import program_flags
 from bert_tf.export import export_run
-from bert_tf.finetuning.hyperparameters import Hyperparameters
+from bert_tf.finetuning.hyperparameters import Hyperparameters, fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
@@ -90,6 +90,7 @@ _ENSEMBLE_METHOD = flags.DEFINE_enum(
     "Average the models' distributions, or merge n-best lists that they have written.",
 )
 _BILSTM = program_flags.BiLstmFlags()
+_FRESH_HEAD = program_flags.FreshHeadFlag()
 _INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer typed questions about typed paragraphs.")
 _EVALUATE_FILE = flags.DEFINE_string(
     "evaluate_file", None, "Only evaluate these answers to --predict_file, in the format of predictions.json."
@@ -176,6 +177,7 @@ def make_run(task: SquadTask) -> FinetuningRun:
         distribution_config=_DISTRIBUTION.config(),
         init_checkpoint=_MODEL.init_checkpoint,
         num_workers=_NUM_WORKERS.value,
+        fresh_variables=fresh_variables(config, fresh_head=_FRESH_HEAD.value(_DO_TRAIN.value)),
         pad_to_max_seq_length=_PAD_TO_MAX.value,
         bilstm=_BILSTM.config(),
         group_by_length=_GROUP_BY_LENGTH.value,

@@ -12,6 +12,7 @@ from typing import Any
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.tokenization.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
 
@@ -71,7 +72,6 @@ _UNREAD_HF_KEYS = _UNREAD_RELEASED_KEYS | {
     "problem_type",
     "return_dict",
     "sep_token_id",
-    "tokenizer_class",
     "torch_dtype",
     "torchscript",
     "transformers_version",
@@ -90,6 +90,7 @@ _REQUIRED_HF_VALUES: dict[str, tuple] = {
     "tie_word_embeddings": (True,),
     "pad_token_id": (0, None),
     "pruned_heads": ({},),
+    "tokenizer_class": (*TOKENIZER_CLASSES, None),
 }
 
 # Keys that occur only in the configs of Hugging Face.

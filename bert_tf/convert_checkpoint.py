@@ -4,19 +4,38 @@ python -m bert_tf.convert_checkpoint --from=DIR_OR_CHECKPOINT --to=DIR --format=
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
 from absl import flags
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import foreign_names, run_directory, saver
-from bert_tf.checkpoints.formats import SAFETENSORS_FILE
-from bert_tf.checkpoints.pretrained import find_config
+from bert_tf.checkpoints import foreign_names, output_layers, run_directory, saver
+from bert_tf.checkpoints.formats import SAFETENSORS_FILE, CheckpointSource
+from bert_tf.checkpoints.output_layers import HF_CONFIG_FILE
+from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, recorded_casing
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
+from bert_tf.model.heads import CLASSIFIER_DROPOUT
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import multiple_choice
+from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, hf_tokenizer_config
+
+# The model that a tensor belongs to, unless a run says more.
+_HF_ARCHITECTURES = {
+    "qa_outputs.weight": "BertForQuestionAnswering",
+    "classifier.weight": "BertForSequenceClassification",
+    "cls.seq_relationship.weight": "BertForPreTraining",
+    "cls.predictions.bias": "BertForMaskedLM",
+}
+_HF_HEAD_KEYS = ("architectures", "id2label", "label2id", "problem_type", "classifier_dropout", "finetuning_task")
+_HF_PROBLEMS = {
+    "classification": "single_label_classification",
+    "regression": "regression",
+    "multi_label": "multi_label_classification",
+}
 
 _FROM = flags.DEFINE_string("from", None, "The checkpoint to convert: a folder, a prefix, a file, or owner/name.")
 _TO = flags.DEFINE_string("to", None, "The folder to write to.")
@@ -32,7 +51,7 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     Args:
       source_path: see `checkpoints.open_checkpoint`.
       target_folder: the new folder. For "tf1" the files are bert_model.ckpt.*, bert_config.json and vocab.txt, for "hf"
-        model.safetensors, config.json and vocab.txt.
+        model.safetensors, config.json, vocab.txt and tokenizer_config.json.
       target_format: "tf1" or "hf".
       config_file: the model's config; by default the one in the folder of the checkpoint.
 
@@ -49,7 +68,7 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     config = BertConfig.from_json_file(config_file or find_config(folder, "--from"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--from")
     if target_format == "hf":
-        write_hf(target_folder, weights, config)
+        write_hf(target_folder, weights, config, hf_settings(source))
     else:
         saver.write_checkpoint(os.path.join(target_folder, "bert_model.ckpt"), weights)
         with files.replacing(os.path.join(target_folder, run_directory.CONFIG_FILE)) as writer:
@@ -60,19 +79,58 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
                 "the original code doesn't support. This project can use the converted model, but the original code "
                 "can't."
             )
-    vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
-    if files.exists(vocab_file):
-        files.copy(vocab_file, os.path.join(target_folder, run_directory.VOCAB_FILE))
+        if source.kind == "hf" and output_layers.recorded_classes(source):
+            program.say("note: the release's format has no place for the names of the classes.")
+    vocab_file = find_vocabulary(folder)
+    if vocab_file:
+        run_directory.copy_tokenizer(vocab_file, target_folder)
+        if target_format == "hf":
+            casing = recorded_casing(folder, vocab_file)
+            settings = hf_tokenizer_config(vocab_file, casing, config.max_position_embeddings)
+            files.write_json(os.path.join(target_folder, TOKENIZER_CONFIG_FILE), settings)
     program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
 
 
-def write_hf(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig) -> None:
+def hf_settings(source: CheckpointSource) -> dict[str, Any]:
+    """What Hugging Face's `config.json` says of an output layer, as far as the checkpoint's folder tells it.
+
+    Returns:
+      `architectures`, `id2label`, `label2id` and `problem_type`, or some of them; nothing for a checkpoint that is
+      neither a run's nor Hugging Face's.
+    """
+    if source.kind == "hf":
+        config = output_layers.hf_config(source)
+        return {name: config[name] for name in _HF_HEAD_KEYS if name in config}
+    settings = run_directory.recorded(source.path)
+    if settings.get("task") in multiple_choice.FILE_NAMES:
+        return {"architectures": ["BertForMultipleChoice"]}
+    if "labels" not in settings:
+        return {}
+    classes = output_layers.recorded_classes(source)
+    values = {"architectures": ["BertForTokenClassification"]}
+    if settings["task"] != output_layers.TAGGING:
+        problem = settings.get("problem", "classification" if classes else "regression")
+        values = {"architectures": ["BertForSequenceClassification"], "problem_type": _HF_PROBLEMS[problem]}
+    return values | _named(classes or ["LABEL_0"])
+
+
+def _named(classes: Sequence[str]) -> dict[str, Any]:
+    return {
+        "id2label": {str(number): name for number, name in enumerate(classes)},
+        "label2id": {name: number for number, name in enumerate(classes)},
+    }
+
+
+def write_hf(
+    folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig, settings: Mapping[str, Any] | None = None
+) -> None:
     """Writes `model.safetensors` and `config.json` for Hugging Face. Each file is written completely or not at all.
 
     Args:
       folder: the folder; made if it doesn't exist.
       tensors: released name -> array, float32.
       config: the model's config.
+      settings: see `hf_settings`; what they don't say follows from the tensors.
     """
     stored = {}
     for name, array in tensors.items():
@@ -82,26 +140,15 @@ def write_hf(folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig)
         stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"].copy()
         stored["cls.predictions.decoder.weight"] = stored["bert.embeddings.word_embeddings.weight"].copy()
     architecture = next(
-        (
-            architecture
-            for name, architecture in (
-                ("qa_outputs.weight", "BertForQuestionAnswering"),
-                ("classifier.weight", "BertForSequenceClassification"),
-                ("cls.seq_relationship.weight", "BertForPreTraining"),
-                ("cls.predictions.bias", "BertForMaskedLM"),
-            )
-            if name in stored
-        ),
-        "BertModel",
+        (architecture for name, architecture in _HF_ARCHITECTURES.items() if name in stored), "BertModel"
     )
-    settings = config.to_hf_dict(architecture)
+    values = config.to_hf_dict(architecture)
     if "classifier.weight" in stored:
-        labels = len(stored["classifier.weight"])
-        settings["id2label"] = {str(i): f"LABEL_{i}" for i in range(labels)}
-        settings["label2id"] = {f"LABEL_{i}": i for i in range(labels)}
+        values["classifier_dropout"] = CLASSIFIER_DROPOUT
+        values |= _named([f"LABEL_{number}" for number in range(len(stored["classifier.weight"]))])
     with files.replacing(os.path.join(folder, SAFETENSORS_FILE), "wb") as writer:
         writer.write(safetensors.numpy.save(stored, metadata={"format": "pt"}))
-    files.write_json(os.path.join(folder, "config.json"), settings)
+    files.write_json(os.path.join(folder, HF_CONFIG_FILE), values | dict(settings or {}))
 
 
 def main() -> None:

@@ -232,6 +232,28 @@ def define_group_by_length() -> flags.FlagHolder[bool | None]:
     )
 
 
+class FreshHeadFlag:
+    """Defines the flag for a new output layer on a model that was fine-tuned before."""
+
+    def __init__(self) -> None:
+        self._flag = flags.DEFINE_bool(
+            "fresh_head",
+            False,
+            "Train a new output layer, although --init_checkpoint was fine-tuned and has one. Otherwise its output "
+            "layer is reused, with its classes matched by name.",
+        )
+
+    def value(self, do_train: bool) -> bool:
+        """Returns the flag's value.
+
+        Raises:
+          InputError: if a new output layer would be used without training.
+        """
+        if self._flag.value and not do_train:
+            raise InputError("--fresh_head: a new output layer must be trained, but --do_train is not given.")
+        return self._flag.value
+
+
 class BiLstmFlags:
     """Defines the flags for a BiLSTM on top of the encoder."""
 

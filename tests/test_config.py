@@ -61,6 +61,8 @@ def test_hf_settings_that_change_the_model_are_refused():
         BertConfig.from_dict(RELEASED | {"model_type": "bert", "position_embedding_type": "relative_key"})
     with pytest.raises(InputError, match="model_type is 'albert'"):
         BertConfig.from_dict(RELEASED | {"model_type": "albert"})
+    with pytest.raises(InputError, match="tokenizer_class is 'BertJapaneseTokenizer'"):
+        BertConfig.from_dict(RELEASED | {"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"})
 
 
 def test_other_layer_norm_epsilon_is_kept():

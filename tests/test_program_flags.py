@@ -19,6 +19,17 @@ def sizes():
         delattr(flags.FLAGS, name)
 
 
+def test_a_new_output_layer_must_be_trained():
+    flag = program_flags.FreshHeadFlag()
+    flags.FLAGS.mark_as_parsed()
+    assert not flag.value(do_train=False)
+    with flagsaver.flagsaver(fresh_head=True):
+        assert flag.value(do_train=True)
+        with pytest.raises(InputError, match="--do_train is not given"):
+            flag.value(do_train=False)
+    delattr(flags.FLAGS, "fresh_head")
+
+
 def test_a_released_size_and_its_changes_become_a_config(sizes, write):
     flags.FLAGS.mark_as_parsed()
     vocab = write("vocab.txt", "[PAD]\n[UNK]\na\n")

@@ -16,7 +16,8 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
-from bert_tf.tokenization.vocabulary import guess_casing
+from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
+from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, guess_casing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,7 +139,7 @@ def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> 
     checkpoint = checkpoints.find_checkpoint(path, flag_name)
     folder = run_directory.folder_of_checkpoint(checkpoint)
     config = BertConfig.from_json_file(find_config(folder, flag_name), flag_name)
-    vocab_file = vocabulary_beside(folder)
+    vocab_file = find_vocabulary(folder)
     if vocab_file is None:
         return ModelFiles(checkpoint, config, None)
     return ModelFiles(checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case, checkpoint))
@@ -164,7 +165,7 @@ def tokenizer_of(
       InputError: if the vocabulary can't be used, or doesn't fit the config or the casing.
     """
     if do_lower_case is None:
-        do_lower_case = _recorded_casing(os.path.dirname(vocab_file) if folder is None else folder, vocab_file)
+        do_lower_case = recorded_casing(os.path.dirname(vocab_file) if folder is None else folder, vocab_file)
     tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint)
     config.check_vocabulary(len(tokenizer.vocab), vocab_file)
     return tokenizer
@@ -204,7 +205,7 @@ def find_files(
         folder = run_directory.folder_of_model(output_dir)
     else:
         return FoundFiles(None, config_file, vocab_file)
-    return FoundFiles(folder, config_file or config_beside(folder), vocab_file or vocabulary_beside(folder))
+    return FoundFiles(folder, config_file or config_beside(folder), vocab_file or find_vocabulary(folder))
 
 
 def restored_encoder(
@@ -249,20 +250,16 @@ def config_beside(folder: str) -> str | None:
     return next(filter(files.exists, paths), None)
 
 
-def vocabulary_beside(folder: str) -> str | None:
-    """The vocabulary in a folder; None if there is none."""
-    path = os.path.join(folder, run_directory.VOCAB_FILE)
-    return path if files.exists(path) else None
+def find_vocabulary(folder: str) -> str | None:
+    """Finds the vocabulary in a folder: vocab.txt, or else Hugging Face's tokenizer.json; None without both."""
+    paths = (os.path.join(folder, name) for name in (run_directory.VOCAB_FILE, TOKENIZER_JSON))
+    return next(filter(files.exists, paths), None)
 
 
-def _recorded_casing(folder: str, vocab_file: str) -> bool:
+def recorded_casing(folder: str, vocab_file: str) -> bool:
     """Reads `do_lower_case` from the run's or the tokenizer's settings, or guesses it from the vocabulary."""
     recorded = run_directory.recorded(folder).get("do_lower_case")
     if recorded is not None:
         return recorded
-    settings_file = os.path.join(folder, "tokenizer_config.json")
-    if files.exists(settings_file):
-        recorded = files.read_json(settings_file, "load()").get("do_lower_case")
-        if recorded is not None:
-            return recorded
-    return guess_casing(vocab_file)
+    recorded = read_tokenizer_config(vocab_file).get("do_lower_case")
+    return guess_casing(vocab_file) if recorded is None else recorded

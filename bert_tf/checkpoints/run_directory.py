@@ -15,6 +15,8 @@ from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
+from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, read_tokenizer_config, unusual_rules
+from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, vocabulary_text
 
 CONFIG_FILE = "bert_config.json"
 VOCAB_FILE = "vocab.txt"
@@ -61,6 +63,7 @@ def prepare(
     resume_settings = {"bert_config": config.to_dict(), **resume_settings}
     if vocab_file:
         resume_settings["vocab_sha256"] = vocabulary_hash(vocab_file)
+        resume_settings |= unusual_rules(read_tokenizer_config(vocab_file))
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir) and not allow_changes:
         _refuse_differences(
@@ -71,9 +74,8 @@ def prepare(
         )
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())
-    target = os.path.join(output_dir, VOCAB_FILE)
-    if vocab_file and os.path.abspath(vocab_file) != os.path.abspath(target):
-        files.copy(vocab_file, target)
+    if vocab_file:
+        copy_tokenizer(vocab_file, output_dir)
     files.write_json(
         path,
         {
@@ -106,6 +108,24 @@ def check_trained_with(folder: str, settings: Mapping[str, Any]) -> None:
             compared,
             f"Use those settings (the vocabulary is the {VOCAB_FILE} in that folder).",
         )
+
+
+def copy_tokenizer(vocab_file: str, folder: str) -> None:
+    """Writes a vocabulary into a folder, and the settings beside it, if there are any, with which it must be used."""
+    target = os.path.join(folder, VOCAB_FILE)
+    if os.path.abspath(vocab_file) == os.path.abspath(target):
+        return
+    if os.path.basename(vocab_file) == TOKENIZER_JSON:
+        with files.replacing(target) as writer:
+            writer.write(vocabulary_text(vocab_file))
+    else:
+        files.copy(vocab_file, target)
+    settings = read_tokenizer_config(vocab_file)
+    settings_file = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+    if settings:
+        files.write_json(settings_file, settings)
+    else:
+        files.remove(settings_file)
 
 
 def _refuse_differences(found: str, before: Mapping[str, Any], now: Mapping[str, Any], advice: str) -> None:

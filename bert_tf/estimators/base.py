@@ -1,6 +1,7 @@
 """What all estimators share: how they are made, loaded, saved and exported."""
 
 import abc
+import functools
 import os
 import re
 import tempfile
@@ -12,6 +13,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.export import export_run
+from bert_tf.finetuning.hyperparameters import fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import Task
 from bert_tf.optimization import TRAINING_STATE
@@ -20,6 +22,7 @@ from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportConfig
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
 from bert_tf.training.contract import TrainingConfig
 
@@ -40,6 +43,7 @@ class Estimator(abc.ABC):
     _TASK: ClassVar[str]
     _SUFFIX: ClassVar[str]
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
+    _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
 
     def __init__(
         self,
@@ -76,19 +80,24 @@ class Estimator(abc.ABC):
         do_lower_case: bool | None = None,
         dtype: str = "float32",
         distribution_strategy: str = "one_device",
+        fresh_head: bool = False,
         **settings: Any,
     ) -> Self:
         """An estimator that starts from a pre-trained model, with a fresh output layer.
 
+        If the model was fine-tuned and has such an output layer, it is used, with its classes matched by name, and the
+        estimator can then predict without being trained.
+
         Args:
           path: of the model, as `bert_tf.load` takes it.
-          labels: the classes; by default those of the training data.
+          labels: the classes; by default those of the training data, or of the model if nothing is trained.
           output_dir: the folder of the run. A run that was interrupted there goes on when `fit` is called again.
           max_seq_length: longer sequences are cut (long contexts of questions are read in windows of this length); by
             default what the programs take: 128, and 384 for questions.
           do_lower_case: the tokenizer's casing; by default what the model's folder says.
           dtype: "float32", "bfloat16" or "float16": the type that products are computed in.
           distribution_strategy: "one_device", "mirrored" or "tpu".
+          fresh_head: train a fresh output layer even if the model has one.
           settings: what else the class says.
 
         Raises:
@@ -97,7 +106,8 @@ class Estimator(abc.ABC):
         checkpoint, config, tokenizer = pretrained.find_model(path, "from_pretrained()", do_lower_case)
         if tokenizer is None:
             raise InputError(f"from_pretrained(): there is no vocab.txt beside {checkpoint}.")
-        flags = {"max_seq_length": max_seq_length or cls._MAX_SEQ_LENGTH, "dtype": dtype, **cls._checked(settings)}
+        flags = {"max_seq_length": max_seq_length or cls._MAX_SEQ_LENGTH, "dtype": dtype, "fresh_head": fresh_head}
+        flags |= cls._checked(settings)
         # A run that is resumed compares the name, not the place of the copy in the cache.
         return cls(path, config, tokenizer, output_dir, labels, flags, distribution_strategy)
 
@@ -137,6 +147,7 @@ class Estimator(abc.ABC):
         source = checkpoints.open_checkpoint(trained, "save()")
         weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
         names = (run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE)
+        names += (TOKENIZER_CONFIG_FILE,)
         with files.replacing_folder(folder) as new:
             for name in filter(lambda name: files.exists(os.path.join(self.output_dir, name)), names):
                 files.copy(os.path.join(self.output_dir, name), os.path.join(new, name))
@@ -169,6 +180,7 @@ class Estimator(abc.ABC):
             config,
             self._distribution,
             init_checkpoint=self._init_checkpoint,
+            fresh_variables=fresh_variables(self.config, fresh_head=self._flags.get("fresh_head", False)),
             group_by_length=group_by_length,
         )
 
@@ -195,6 +207,23 @@ class Estimator(abc.ABC):
                     )
         self._write(path, table)
         return path
+
+    @functools.cached_property
+    def _tuned_before(self) -> checkpoints.CheckpointSource | None:
+        """The model of `from_pretrained`, if its output layer is to be used."""
+        if self._init_checkpoint is None or self._flags.get("fresh_head"):
+            return None
+        source = checkpoints.open_checkpoint(self._init_checkpoint, "from_pretrained()")
+        return source if self._OUTPUT_WEIGHTS in source.shapes else None
+
+    @property
+    def _is_trained(self) -> bool:
+        return saver.latest_checkpoint(run_directory.evaluated_folder(self.output_dir)) is not None
+
+    def _check_usable(self) -> None:
+        """Raises an InputError if nothing was trained, and the model of `from_pretrained` has no output layer."""
+        if self._tuned_before is None:
+            self._check_trained()
 
     def _check_trained(self) -> str:
         """The checkpoint that the run is judged with.

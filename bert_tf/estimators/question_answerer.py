@@ -39,6 +39,7 @@ class QuestionAnswerer(Estimator):
     _TASK = SquadTask.name
     _SUFFIX = ".json"
     _MAX_SEQ_LENGTH = 384
+    _OUTPUT_WEIGHTS = "cls/squad/output_weights"
 
     @classmethod
     def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +106,7 @@ class QuestionAnswerer(Estimator):
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
     def _answers(self, table: Sequence[Mapping[str, Any]]) -> tuple[SquadTask, SquadPredictions]:
-        self._check_trained()
+        self._check_usable()
         if not table:
             raise InputError("x has no examples.")
         with tempfile.TemporaryDirectory() as folder:

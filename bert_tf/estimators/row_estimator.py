@@ -1,6 +1,7 @@
 """Training, evaluation and prediction of the estimators that learn from rows."""
 
 import abc
+import dataclasses
 import math
 import os
 import random
@@ -131,11 +132,18 @@ class RowEstimator(Estimator):
         tables.write_table(path, table)
 
     def _task(self, folder: str, do_train: bool) -> ReportingTask:
-        return self._data_config(folder).build_task(self.output_dir, do_train)
+        config = self._data_config(folder)
+        if not (do_train or config.labels or self._is_trained):
+            config = dataclasses.replace(config, labels=self._labels_before())
+        return config.build_task(self.output_dir, do_train)
+
+    def _labels_before(self) -> Sequence[str] | None:
+        """The classes of the model of `from_pretrained`; None if the task has none."""
+        return None
 
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
-        """The task of a finished run, and the examples that it makes of a table."""
-        self._check_trained()
+        """The task of a trained model, and the examples that it makes of a table."""
+        self._check_usable()
         if not table:
             raise InputError("x has no examples.")
         with tempfile.TemporaryDirectory() as folder:

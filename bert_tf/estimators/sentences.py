@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime.files import InputError
@@ -90,8 +90,15 @@ class Classifier(_TextEstimator):
     @property
     def labels(self) -> list[str]:
         """The classes, in the order of the columns of `predict_proba`."""
-        self._check_trained()
-        return run_directory.recorded_labels(self.output_dir)
+        self._check_usable()
+        return run_directory.recorded_labels(self.output_dir) if self._is_trained else self._labels_before()
+
+    def _labels_before(self) -> list[str]:
+        if self._labels:
+            return list(map(str, self._labels))
+        names = output_layers.recorded_classes(self._tuned_before)
+        rows = self._tuned_before.shapes[self._OUTPUT_WEIGHTS][0]
+        return list(names or (f"LABEL_{row}" for row in range(rows)))
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The probability of each class, [examples, classes], in the order of `labels`."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.checkpoints import output_layers
 from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime import files
@@ -48,6 +49,10 @@ class Tagger(RowEstimator):
 
     def _data_config(self, folder: str) -> DataConfig:
         return DataConfig(TAGGING, folder, labels=self._labels)
+
+    def _labels_before(self) -> list[str]:
+        tags = output_layers.recorded_classes(self._tuned_before) or ()
+        return sorted({tag.partition("-")[2] for tag in tags} - {""})
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
         """The tags of the words of each sentence, in the IOB2 scheme."""

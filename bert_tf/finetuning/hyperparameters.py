@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
 from bert_tf.config import BertConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.training.contract import TrainingConfig
@@ -74,23 +75,27 @@ class Hyperparameters:
         )
 
 
-def fresh_top_layers(config: BertConfig, count: int) -> str:
-    """Returns a pattern that matches the variables of the top blocks and the pooler, which are to be initialised anew.
+def fresh_variables(config: BertConfig, reinit_layers: int = 0, fresh_head: bool = False) -> str:
+    """Returns a pattern that matches the variables which are to be initialised anew; "" if there are none.
 
     The top layers are the most specific to pre-training, and initialising them anew helps on small data sets (Zhang
     et al., 2021, "Revisiting Few-sample BERT Fine-tuning").
 
     Args:
       config: the encoder's config.
-      count: the number of blocks; with 0 the pooler is kept too, and the pattern is empty.
+      reinit_layers: the number of top blocks to initialise anew, with the pooler; with 0 the pooler is kept too.
+      fresh_head: whether an output layer that was fine-tuned before is initialised anew.
 
     Raises:
       InputError: if the encoder has fewer blocks.
     """
-    if not 0 <= count <= config.num_hidden_layers:
-        raise InputError(f"--reinit_layers is {count}, but the model has {config.num_hidden_layers} layers.")
-    blocks = range(config.num_hidden_layers - count, config.num_hidden_layers)
-    return "|".join(["bert/pooler/.*", *(f"bert/encoder/layer_{i}/.*" for i in blocks)]) if count else ""
+    layers = config.num_hidden_layers
+    if not 0 <= reinit_layers <= layers:
+        raise InputError(f"--reinit_layers is {reinit_layers}, but the model has {layers} layers.")
+    patterns = ["bert/pooler/.*"] if reinit_layers else []
+    patterns += [f"bert/encoder/layer_{number}/.*" for number in range(layers - reinit_layers, layers)]
+    patterns += [HEAD_VARIABLES] if fresh_head else []
+    return "|".join(patterns)
 
 
 def hyperparameter_grid(

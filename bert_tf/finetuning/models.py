@@ -29,11 +29,19 @@ class EncoderModel:
     Args:
       config: the encoder's config.
       bilstm: the sizes of the BiLSTM; None for a model without one.
+      classes: the names of the classes; None if there are none.
       encoder_options: see `BertEncoder`.
     """
 
-    def __init__(self, config: BertConfig, bilstm: BiLstmConfig | None = None, **encoder_options) -> None:
+    def __init__(
+        self,
+        config: BertConfig,
+        bilstm: BiLstmConfig | None = None,
+        classes: Sequence[str] | None = None,
+        **encoder_options,
+    ) -> None:
         self.config = config
+        self.classes = classes
         self.encoder = BertEncoder(config, seed=0, **encoder_options)
         self.bilstm = None if bilstm is None else BiLstm(config.hidden_size, bilstm)
         self.width = config.hidden_size if self.bilstm is None else self.bilstm.output_width
@@ -151,6 +159,7 @@ class TokenClassifier(abc.ABC):
     """Predicts a class for each token that has a label; subclasses compute the logits."""
 
     metric_names = ("accuracy",)
+    classes: Sequence[str] | None = None
 
     @abc.abstractmethod
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:

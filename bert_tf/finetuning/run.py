@@ -45,7 +45,7 @@ class FinetuningRun:
       init_checkpoint: the pre-trained model; not used if the folder holds a checkpoint of this run.
       num_workers: the number of processes that tokenize; see `parallel.map_chunks`.
       fresh_variables: a pattern of the variables that are not read from `init_checkpoint`; see
-        `hyperparameters.fresh_top_layers`.
+        `hyperparameters.fresh_variables`.
       pad_to_max_seq_length: pad every batch to `max_seq_length`, as the release does, instead of its longest sequence.
       bilstm: the sizes of a BiLSTM between the encoder and the output layer; None to use the BiLSTM of the run that the
         weights come from, if that run has one.
@@ -112,6 +112,8 @@ class FinetuningRun:
         """
         self._check(config)
         changes = {"training_config": training_config, "init_checkpoint": init_checkpoint, "asked_bilstm": bilstm}
+        # What starts anew is a part of the run's own `init_checkpoint`, not of a model that the run has trained.
+        changes["fresh_variables"] = self.fresh_variables if init_checkpoint == self.init_checkpoint else ""
         return self._copy(config=config, **changes)
 
     def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":

@@ -26,6 +26,8 @@ class PretrainingModel:
       InputError: if the objective is unknown.
     """
 
+    classes = None
+
     def __init__(self, config: BertConfig, objective: str = "mlm_nsp", **encoder_options) -> None:
         if objective not in OBJECTIVES:
             raise InputError(f"--objective is {objective!r}, but one of {', '.join(OBJECTIVES)} is expected.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.tokenization.vocabulary import vocabulary_text
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -108,7 +109,7 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
 
 def vocabulary_hash(vocab_file: str) -> str:
     """Returns the SHA-256 of a vocabulary's pieces, which does not depend on the line ends."""
-    pieces = files.read_text(vocab_file, "--vocab_file").replace("\r\n", "\n").rstrip("\n")
+    pieces = vocabulary_text(vocab_file).replace("\r\n", "\n").rstrip("\n")
     return hashlib.sha256(pieces.encode()).hexdigest()
 
 

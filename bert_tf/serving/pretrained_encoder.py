@@ -123,7 +123,7 @@ class _MaskFiller(tf.Module):
     ) -> None:
         super().__init__(name="fill_mask")
         self._encoder = encoder
-        self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case, [_MASK])
+        self._tokenizer = GraphTokenizer.of(tokenizer, [_MASK])
         self._packer = GraphPacker(tokenizer.vocab, max_seq_length)
         self._mask = tokenizer.vocab[_MASK]
         self._pieces = pieces

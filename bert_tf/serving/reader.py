@@ -54,7 +54,7 @@ class TextReader(tf.Module):
 
     def __init__(self, tokenizer: FullTokenizer, max_seq_length: int) -> None:
         super().__init__(name="texts")
-        self.tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
+        self.tokenizer = GraphTokenizer.of(tokenizer)
         self.packer = GraphPacker(tokenizer.vocab, max_seq_length)
 
     def read(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> tuple[TokenBatch, tf.Tensor]:

@@ -207,7 +207,8 @@ class CustomTask(SentenceTask):
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
         outputs = 1 if self.labels is None else len(self.labels)
-        return ClassifierModel(config, outputs, problem=self.problem, class_weights=self.weights(), **options)
+        options |= {"problem": self.problem, "class_weights": self.weights(), "classes": self.labels}
+        return ClassifierModel(config, outputs, **options)
 
     def weights(self) -> list[float] | None:
         """Returns the weight of each class's examples in the training loss; None for equal weights.

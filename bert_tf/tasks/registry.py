@@ -18,7 +18,7 @@ from bert_tf.tasks.tagging import task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.task import TaggingTask
 
-CUSTOM, TAGGING = "custom", "ner"
+CUSTOM, TAGGING = "custom", TaggingTask.name
 # The name of every task. "all", and several names with commas, are accepted for GLUE's tasks too.
 TASK_NAMES = (*DEFINITIONS, *multiple_choice.FILE_NAMES, CUSTOM, TAGGING)
 # The settings of `DataConfig` that only some tasks have, and these tasks. GLUE's files have fixed names.

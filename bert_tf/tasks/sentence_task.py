@@ -90,7 +90,7 @@ class SentenceTask(abc.ABC):
         """Returns a classifier with one logit per class, or one output for regression."""
         if self.labels is None:
             return ClassifierModel(config, 1, problem="regression", **options)
-        return ClassifierModel(config, len(self.labels), **options)
+        return ClassifierModel(config, len(self.labels), classes=self.labels, **options)
 
     def predictions(self, outputs: ModelOutputs) -> np.ndarray:
         """Returns class numbers, or scores for regression."""

@@ -43,12 +43,17 @@ def is_accent(char: str) -> bool:
 
 
 def clean(char: str) -> str:
-    """Deletes control characters, turns white space into a space, and puts spaces around CJK characters."""
+    """Does what `clean_only` does, and puts spaces around CJK characters."""
+    return f" {char} " if _within(char, CJK_BLOCKS) else clean_only(char)
+
+
+def clean_only(char: str) -> str:
+    """Deletes control characters, and turns white space into a space."""
     if char in " \t\n\r" or unicodedata.category(char) == "Zs":
         return " "
     if char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf"):
         return ""
-    return f" {char} " if _within(char, CJK_BLOCKS) else char
+    return char
 
 
 def separate_punctuation(char: str) -> str:
@@ -70,6 +75,7 @@ class _CharacterTable(dict):
 
 
 CLEAN = _CharacterTable(clean)
+CLEAN_ONLY = _CharacterTable(clean_only)
 SEPARATE_PUNCTUATION = _CharacterTable(separate_punctuation)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.tokenization.characters import CJK_BLOCKS, clean, is_accent, separate_punctuation
+from bert_tf.tokenization.characters import CJK_BLOCKS, clean, clean_only, is_accent, separate_punctuation
 
 # A word begins before or behind the character: both for punctuation and CJK, the second for white space.
 WORD_BEFORE, WORD_BEHIND = 1, 2
@@ -59,8 +59,8 @@ class CharacterRules(NamedTuple):
 
 
 @functools.cache
-def character_rules(do_lower_case: bool) -> CharacterRules:
-    """Computes the tables of `BasicTokenizer(do_lower_case)`, which takes about a second."""
+def character_rules(do_lower_case: bool, strip_accents: bool, tokenize_chinese_chars: bool) -> CharacterRules:
+    """Computes the tables of a `BasicTokenizer` with these attributes, which takes about a second."""
     touched = np.array([unicodedata.category(char) not in ("Cn", "Co", "Cs") for char in map(chr, _CODE_POINTS)])
     for first, last in CJK_BLOCKS:
         touched[first : last + 1] = True
@@ -68,14 +68,14 @@ def character_rules(do_lower_case: bool) -> CharacterRules:
     contexts = np.zeros(len(_CODE_POINTS), np.int32)
     spellings: list[str] = []
     for code in np.flatnonzero(touched).tolist():
-        flags, spelling = _rule(chr(code), do_lower_case)
+        flags, spelling = _rule(chr(code), do_lower_case, strip_accents, tokenize_chinese_chars)
         if flags & SPELLED_OUT:
             change = len(spellings)
             spellings.append(spelling)
         else:
             change = ord(spelling) - code if spelling else _NOTHING
         rules[code] = change << SHIFT | flags
-        if do_lower_case:
+        if do_lower_case or strip_accents:
             contexts[code] = _context(chr(code))
     pages, (rules, contexts) = _paged(rules, contexts)
     longest = max(map(len, spellings), default=1)
@@ -86,25 +86,24 @@ def character_rules(do_lower_case: bool) -> CharacterRules:
 _CODE_POINTS = range(sys.maxunicode + 1)
 
 
-def _rule(char: str, do_lower_case: bool) -> tuple[int, str]:
+def _rule(char: str, do_lower_case: bool, strip_accents: bool, tokenize_chinese_chars: bool) -> tuple[int, str]:
     """Returns a character's flags and its normalized form: "", one character, or several (`SPELLED_OUT`)."""
-    cleaned = clean(char)
+    cleaned = clean(char) if tokenize_chinese_chars else clean_only(char)
     if not cleaned:
         return DELETED, ""
     if cleaned.isspace():
         return WORD_BEHIND | TOKEN_ENDS, ""
     flags = WORD_BEFORE | WORD_BEHIND | TOKEN_ENDS if len(cleaned) > 1 else 0
-    if not do_lower_case:
-        return flags | _apart(char), char
-    decomposed = _decomposed(char)
-    kept = [c for c in decomposed if not is_accent(c)]
+    spelling = char.lower() if do_lower_case else char
+    spelling = unicodedata.normalize("NFD", spelling) if strip_accents else spelling
+    kept = [c for c in spelling if not (strip_accents and is_accent(c))]
     if not kept:
         return flags | ACCENT, ""
     # A leading accent belongs to the character before, so the graph must see it. A trailing one changes nothing.
-    if len(kept) > 1 or kept[0] != decomposed[0]:
-        return flags | SPELLED_OUT, decomposed
-    flags |= COMBINING if unicodedata.combining(kept[0]) else 0
-    flags |= SIGMA if char == "Σ" else 0
+    if len(kept) > 1 or kept[0] != spelling[0]:
+        return flags | SPELLED_OUT, spelling
+    flags |= COMBINING if strip_accents and unicodedata.combining(kept[0]) else 0
+    flags |= SIGMA if do_lower_case and char == "Σ" else 0
     return flags | _apart(kept[0]), kept[0]
 
 

@@ -9,13 +9,14 @@ Axis letters: B texts, C characters of all texts, N characters after normalizati
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization import graph_characters as tables
+from bert_tf.tokenization.tokenizers import BasicTokenizer, FullTokenizer
 from bert_tf.tokenization.vocabulary import MAX_CHARS_PER_WORD, UNK
 
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
@@ -69,16 +70,25 @@ class GraphTokenizer(tf.Module):
       do_lower_case: whether to convert to lower case and remove accents.
       kept_tokens: tokens in brackets, such as "[MASK]", that are not split; `SPECIAL_TOKENS` corresponds to
         `FullTokenizer(keep_special_tokens=True)`.
+      rules: `strip_accents` and `tokenize_chinese_chars`; see `BasicTokenizer`.
 
     Raises:
       InputError: if the vocabulary has no [UNK].
     """
 
-    def __init__(self, vocab: Mapping[str, int], do_lower_case: bool = True, kept_tokens: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        vocab: Mapping[str, int],
+        do_lower_case: bool = True,
+        kept_tokens: Sequence[str] = (),
+        **rules: bool | None,
+    ) -> None:
         super().__init__(name="graph_tokenizer")
         if UNK not in vocab:
             raise InputError(f"The vocabulary has no {UNK}, the token for words that it can't spell.")
-        self.do_lower_case = do_lower_case
+        basic = BasicTokenizer(do_lower_case, **rules)
+        self._strips_accents = basic.strip_accents
+        self._rewrites = basic.do_lower_case or basic.strip_accents
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             _pieces_by_id(vocab),
             max_bytes_per_word=_MAX_BYTES_PER_WORD,
@@ -87,11 +97,16 @@ class GraphTokenizer(tf.Module):
             no_pretokenization=True,
         )
         self._pages, self._rules, self._contexts, self._spellings = map(
-            tf.constant, tables.character_rules(do_lower_case)
+            tf.constant, tables.character_rules(**vars(basic))
         )
         self._special = None
         if kept_tokens:  # [tokens, longest], padded with -1
             self._special = tf.ragged.constant([[*map(ord, token)] for token in kept_tokens], tf.int32).to_tensor(-1)
+
+    @classmethod
+    def of(cls, tokenizer: FullTokenizer, kept_tokens: Sequence[str] = ()) -> Self:
+        """Returns the tokenizer with the vocabulary and the rules of one in Python."""
+        return cls(tokenizer.vocab, kept_tokens=kept_tokens, **vars(tokenizer.basic_tokenizer))
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Texts [B] in UTF-8 -> ids [B, (pieces)] int32, as `FullTokenizer.encode`; invalid bytes are dropped."""
@@ -107,7 +122,7 @@ class GraphTokenizer(tf.Module):
         characters = self._spell_out(self._characters(decoded.flat_values))
         splits, words = _words(characters)
         pieces, starts_in_words, _ = self._wordpiece.tokenize_with_offsets(_without_long(words))
-        starts, ends = _spans(characters, splits[:-1], starts_in_words, self.do_lower_case)
+        starts, ends = _spans(characters, splits[:-1], starts_in_words, self._strips_accents)
 
         row_starts = tf.gather(decoded.row_splits, tf.searchsorted(decoded.row_splits, starts, side="right") - 1)
         last = ends - 1
@@ -155,7 +170,7 @@ class GraphTokenizer(tf.Module):
 
     def _spell_out(self, characters: _Characters) -> _Characters:
         """Applies the rules about several characters: sigmas, characters that become several, canonical order."""
-        if not self.do_lower_case:
+        if not self._rewrites:
             return characters
 
         def rewrite() -> _Characters:

@@ -11,7 +11,16 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from bert_tf.tokenization.characters import ASCII_TOKEN, CLEAN, SEPARATE_PUNCTUATION, split_words, strip_accents
+from bert_tf.runtime.files import InputError
+from bert_tf.tokenization.characters import (
+    ASCII_TOKEN,
+    CLEAN,
+    CLEAN_ONLY,
+    SEPARATE_PUNCTUATION,
+    split_words,
+    strip_accents,
+)
+from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, read_tokenizer_config, unusual_rules
 from bert_tf.tokenization.traced_text import TracedCharacter, TracedText
 from bert_tf.tokenization.vocabulary import (
     CONTINUATION,
@@ -95,10 +104,17 @@ class BasicTokenizer:
 
     Args:
       do_lower_case: whether to convert to lower case and remove accents.
+      strip_accents: whether to remove accents, if not for the same texts as `do_lower_case` says; the release has no
+        such choice.
+      tokenize_chinese_chars: whether each CJK character is a word of its own, as in the release.
     """
 
-    def __init__(self, do_lower_case: bool = True) -> None:
+    def __init__(
+        self, do_lower_case: bool = True, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
+    ) -> None:
         self.do_lower_case = do_lower_case
+        self.strip_accents = do_lower_case if strip_accents is None else strip_accents
+        self.tokenize_chinese_chars = tokenize_chinese_chars
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Splits a text into words and punctuation marks."""
@@ -114,9 +130,11 @@ class BasicTokenizer:
 
     def _apply_rules(self, text: Text, strip: Callable[[Text], Text]) -> list[Text]:
         tokens: list[Text] = []
-        for token in text.translate(CLEAN).split():
+        for token in text.translate(CLEAN if self.tokenize_chinese_chars else CLEAN_ONLY).split():
             if self.do_lower_case:
-                token = strip(token.lower())
+                token = token.lower()
+            if self.strip_accents:
+                token = strip(token)
             tokens.extend(token.translate(SEPARATE_PUNCTUATION).split())
         return tokens
 
@@ -170,17 +188,20 @@ class FullTokenizer:
       do_lower_case: whether to convert to lower case and remove accents; False for cased models.
       keep_special_tokens: whether a special token in a text, such as "[MASK]", stays one token. The release splits it
         like any other text in brackets.
+      rules: `strip_accents` and `tokenize_chinese_chars`; see `BasicTokenizer`.
 
     Raises:
       InputError: if the file is missing or empty, or not UTF-8.
     """
 
-    def __init__(self, vocab_file: str, do_lower_case: bool = True, keep_special_tokens: bool = False) -> None:
+    def __init__(
+        self, vocab_file: str, do_lower_case: bool = True, keep_special_tokens: bool = False, **rules: bool | None
+    ) -> None:
         self.vocab_file = vocab_file
         self.do_lower_case = do_lower_case
         self.vocab = load_vocab(vocab_file)
         self.inv_vocab = {index: piece for piece, index in self.vocab.items()}
-        self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
+        self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case, **rules)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
         kept = [token for token in SPECIAL_TOKENS if token in self.vocab] if keep_special_tokens else []
         self._special = re.compile("(" + "|".join(map(re.escape, kept)) + ")") if kept else None
@@ -298,11 +319,20 @@ class FullTokenizer:
 def load_tokenizer(vocab_file: str, do_lower_case: bool, init_checkpoint: str | None = None) -> FullTokenizer:
     """Checks the vocabulary and the casing, and creates a program's tokenizer.
 
+    Settings in `tokenizer_config.json` beside the vocabulary are honoured; see `tokenizer_config`.
+
     Raises:
-      InputError: see `check_vocab_file`, `validate_case_matches_checkpoint` and `validate_case_matches_vocab`.
+      InputError: see `check_vocab_file`, `validate_case_matches_checkpoint`, `validate_case_matches_vocab` and
+        `read_tokenizer_config`; also if that file says another casing.
     """
     check_vocab_file(vocab_file)
     validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
-    tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case)
+    settings = read_tokenizer_config(vocab_file)
+    tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case, **unusual_rules(settings))
     validate_case_matches_vocab(do_lower_case, tokenizer.vocab)
+    if settings.get("do_lower_case", do_lower_case) != do_lower_case:
+        raise InputError(
+            f"--do_lower_case is {do_lower_case}, but {TOKENIZER_CONFIG_FILE} beside {vocab_file} says "
+            f"{not do_lower_case}. Set --do_lower_case={not do_lower_case}; if the file is wrong, mend it."
+        )
     return tokenizer

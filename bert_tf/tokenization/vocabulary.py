@@ -1,6 +1,7 @@
 """Vocabulary files: reads them as the release does, and checks them for the programs."""
 
 import collections
+import os
 import re
 from collections.abc import Iterable
 
@@ -8,6 +9,8 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
 SPECIAL_TOKENS = PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+# A vocabulary with everything else that Hugging Face's tokenizers know.
+TOKENIZER_JSON = "tokenizer.json"
 # A piece with this prefix continues a word.
 CONTINUATION = "##"
 # Longer words become [UNK].
@@ -22,6 +25,25 @@ _LOWER_MODELS = (
 _CASED_MODELS = ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
 
 
+def vocabulary_text(vocab_file: str) -> str:
+    """Reads the text of a vocab.txt, or makes it from a `tokenizer.json`, which may be all that Hugging Face wrote.
+
+    Raises:
+      InputError: if the file is missing or empty, or not UTF-8, or a `tokenizer.json` holds no WordPiece vocabulary.
+    """
+    if os.path.basename(vocab_file) != TOKENIZER_JSON:
+        return files.read_text(vocab_file, "--vocab_file")
+    model = files.read_json(vocab_file, "--vocab_file").get("model", {})
+    if model.get("type") != "WordPiece":
+        raise InputError(
+            f"--vocab_file: {vocab_file} is a tokenizer of {model.get('type')!r}, but WordPiece is expected."
+        )
+    pieces = sorted(model["vocab"], key=model["vocab"].get)
+    if [model["vocab"][piece] for piece in pieces] != list(range(len(pieces))):
+        raise InputError(f"--vocab_file: the ids in {vocab_file} have gaps, but 0 to {len(pieces) - 1} are expected.")
+    return "".join(f"{piece}\n" for piece in pieces)
+
+
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
     """Reads a vocabulary with one piece per line, as the release does.
 
@@ -31,7 +53,7 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
     Raises:
       InputError: if the file is missing or empty, or not UTF-8.
     """
-    text = files.read_text(vocab_file, "--vocab_file").replace("\r", "")
+    text = vocabulary_text(vocab_file).replace("\r", "")
     lines = text.split("\n")
     if not lines[-1]:
         lines.pop()
@@ -47,7 +69,7 @@ def check_vocab_file(vocab_file: str) -> None:
     Raises:
       InputError: if a special token is missing, a piece occurs twice, a line is blank, or [PAD] is not the first.
     """
-    text = files.read_text(vocab_file, "--vocab_file").replace("\r\n", "\n")
+    text = vocabulary_text(vocab_file).replace("\r\n", "\n")
     first_line: dict[str, int] = {}
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         where = f"--vocab_file: {vocab_file}, line {number}"

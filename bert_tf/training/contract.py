@@ -1,7 +1,7 @@
 """The interface between the training loop and its callers: model, settings, data and evaluation."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import keras
@@ -28,11 +28,13 @@ class TrainableModel(Protocol):
       variables: all variables; their paths are the released names.
       trained_variables: the variables on which the loss depends.
       metric_names: the names of the metrics that `loss` returns.
+      classes: the names of the rows of the output layer; None if they have none.
     """
 
     variables: list[keras.Variable]
     trained_variables: list[keras.Variable]
     metric_names: tuple[str, ...]
+    classes: Sequence[str] | None
 
     def flops(self, batch: Batch) -> tf.Tensor:
         """The number of floating-point operations of a training step with this part of a batch."""

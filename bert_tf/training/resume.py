@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import foreign_names, saver
+from bert_tf.checkpoints import foreign_names, output_layers, saver
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training.contract import TrainableModel
@@ -21,8 +21,9 @@ def restore_or_initialize(
     """Restores the starting point of a run into a new model and its optimizer.
 
     1. If `output_dir` contains a checkpoint of this run, everything is restored, and training resumes at its step.
-    2. Otherwise the model's variables are restored from `init_checkpoint`. Heads that are not in it stay fresh, as do
-       the optimizer, the step, and the variables with names that match `fresh_variables`.
+    2. Otherwise the model's variables are restored from `init_checkpoint`, with the rows of an output layer matched by
+       the names of their classes. Heads that are not in it stay fresh, as do the optimizer, the step, and the variables
+       with names that match `fresh_variables`.
     3. If there is no `init_checkpoint` either, all variables keep their initial values.
 
     Args:
@@ -45,6 +46,7 @@ def restore_or_initialize(
     if init_checkpoint:
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         variables = checkpoints.named_variables(model.variables)
+        source = output_layers.with_classes(source, variables, model.classes)
         return checkpoints.restore(
             variables, source, may_be_fresh=f"{foreign_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
         )
@@ -62,7 +64,7 @@ def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None
 
 
 def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoint: str | None) -> int:
-    """Restores the weights of a run's newest checkpoint, or else those of `init_checkpoint`.
+    """Restores the weights of a run's newest checkpoint, or else those of `init_checkpoint` (see `output_layers`).
 
     Returns:
       The global step in the checkpoint; 0 if it contains none.
@@ -76,5 +78,8 @@ def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoi
             f"--output_dir: {output_dir} holds no checkpoint, and no --init_checkpoint is given. Train first."
         )
     source = checkpoints.open_checkpoint(own or init_checkpoint, "--output_dir" if own else "--init_checkpoint")
-    say(str(checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_fresh="")))
+    variables = checkpoints.named_variables(model.variables)
+    if not own:
+        source = output_layers.with_classes(source, variables, model.classes)
+    say(str(checkpoints.restore(variables, source, may_be_fresh="")))
     return int(source.read("global_step")) if "global_step" in source.shapes else 0

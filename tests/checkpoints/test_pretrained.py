@@ -63,6 +63,9 @@ def test_casing_is_read_from_the_run_or_guessed_from_the_vocabulary(tmp_path):
     (tmp_path / "vocab.txt").write_text(VOCAB.replace("a\nb\n", "中\n"))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+    with pytest.raises(InputError, match=r"tokenizer_config\.json beside .* says False\. Set --do_lower_case=False"):
+        bert_tf.load(str(tmp_path), do_lower_case=True)
+    (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "run.json").write_text('{"resume_settings": {"do_lower_case": true}}')
     assert bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
 

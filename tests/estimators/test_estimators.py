@@ -1,5 +1,7 @@
 """Estimators: the same weights as the programs give, the same folders, and inputs of all kinds."""
 
+import shutil
+
 import keras
 import numpy as np
 import pandas as pd
@@ -7,12 +9,17 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import checkpoints
+from bert_tf import checkpoints, convert_checkpoint
+from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
+from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
+from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
+from bert_tf.training.contract import TrainingConfig
 from tests import programs
-from tests.conftest import assert_close, tiny_config
+from tests.conftest import assert_close, tiny_config, with_large_head
 
 GOOD, BAD = ("a fine day", "fine words here"), ("a poor day", "poor words here")
 TEXTS = [*GOOD, *BAD] * 6
@@ -62,6 +69,28 @@ def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_pa
     loaded.export(str(tmp_path / "exported"))
     served = bert_tf.export.load(str(tmp_path / "exported"))
     assert_close(served(text_a=TEXTS[:4])["probabilities"], probabilities, 1e-5)
+
+
+def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes(pretrained, tmp_path):
+    shutil.copy(f"{pretrained}/vocab.txt", tmp_path)
+    config = BertConfig.from_json_file(f"{pretrained}/bert_config.json")
+    model = with_large_head(ClassifierModel(config, 2))
+    weights = {variable.path: variable.numpy() for variable in model.variables}
+    convert_checkpoint.write_hf(str(tmp_path), weights, config, {"id2label": {"0": "pos", "1": "neg"}})
+    probabilities = {}
+    for labels in (None, ("NEG", "pos")):
+        read = bert_tf.Classifier.from_pretrained(str(tmp_path), labels, max_seq_length=16)
+        assert tuple(read.labels) == (labels or ("pos", "neg"))
+        probabilities[labels] = read.predict_proba(TEXTS[:4])
+    assert_close(probabilities[None][:, ::-1], probabilities["NEG", "pos"], 1e-6)
+    assert read.evaluate(TEXTS[:4], read.predict(TEXTS[:4]))["accuracy"] == 1.0
+    with pytest.raises(InputError, match=r"the classes of .* are pos, neg, but those of the task are good, bad"):
+        bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16).predict(TEXTS)
+    fresh = bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16, fresh_head=True)
+    for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
+        with pytest.raises(InputError, match="no trained model yet"):
+            use()
+    assert fresh._run(None, TrainingConfig("", OptimizerConfig(1.0, 1), 1)).fresh_variables == HEAD_VARIABLES
 
 
 def test_weights_are_those_of_the_program(pretrained, tmp_path):
@@ -131,6 +160,7 @@ def test_tags(pretrained, tmp_path):
     assert tagger.evaluate(sentences, tags)["f1"] == 1.0
     tagger.save(str(tmp_path / "saved"))
     assert bert_tf.Tagger.load(str(tmp_path / "saved")).predict(sentences[:4]) == tags[:4]
+    assert bert_tf.Tagger.from_pretrained(str(tmp_path / "saved"))._labels_before() == ["ADJ"]
     with pytest.raises(InputError, match="holds a run of 'ner', not of 'custom'"):
         bert_tf.Classifier.load(str(tmp_path / "saved"))
 
@@ -225,7 +255,12 @@ def test_questions(pretrained, tmp_path):
     assert [entries[0]["text"] for entries in best] == ["fine", "poor"]
     assert sum(entry["probability"] for entry in best[0]) == pytest.approx(1)
     answerer.save(str(tmp_path / "saved"))
-    assert bert_tf.QuestionAnswerer.load(str(tmp_path / "saved")).predict_n_best(questions[:2]) == best
+    saved = str(tmp_path / "saved")
+    for loaded in (
+        bert_tf.QuestionAnswerer.load(saved),
+        bert_tf.QuestionAnswerer.from_pretrained(saved, **options),
+    ):
+        assert loaded.predict_n_best(questions[:2]) == best
     with pytest.raises(InputError, match=r"the answer 'gone' of example 0 is not at character -1"):
         answerer.fit(questions[:1], ["gone"])
     with pytest.raises(InputError, match="a pair \\(question, context\\) is expected"):

@@ -170,6 +170,13 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
         workflow.carry_out(corrected, workflow_config)
 
 
+def test_only_the_first_model_of_a_run_starts_with_a_fresh_output_layer(tmp_path, write):
+    run = run_of(tmp_path / "out", write)
+    run.init_checkpoint, run.fresh_variables = "first", "output_.*"
+    assert run.with_model(run.config, run.training_config, "first", None).fresh_variables == "output_.*"
+    assert run.with_model(run.config, run.training_config, str(tmp_path / "stage_1"), None).fresh_variables == ""
+
+
 def test_resuming_with_another_init_checkpoint_is_refused(tmp_path, write):
     out = tmp_path / "out"
     run = run_of(out, write)

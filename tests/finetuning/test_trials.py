@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import trials
-from bert_tf.finetuning.hyperparameters import Hyperparameters, count_steps, fresh_top_layers, hyperparameter_grid
+from bert_tf.finetuning.hyperparameters import Hyperparameters, count_steps, fresh_variables, hyperparameter_grid
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime.files import InputError
 from tests.conftest import tiny_config
@@ -31,10 +32,14 @@ def test_grid_has_every_combination_once():
 
 def test_pattern_of_reinitialised_top_layers():
     config: BertConfig = tiny_config(num_hidden_layers=4)
-    assert fresh_top_layers(config, 0) == ""
-    assert fresh_top_layers(config, 2) == "bert/pooler/.*|bert/encoder/layer_2/.*|bert/encoder/layer_3/.*"
+    assert fresh_variables(config, 0) == ""
+    assert fresh_variables(config, 2) == "bert/pooler/.*|bert/encoder/layer_2/.*|bert/encoder/layer_3/.*"
+    both = re.compile(fresh_variables(config, 1, fresh_head=True))
+    for name in ("output_weights", "output_bias", "cls/squad/output_bias", "bert/encoder/layer_3/output/dense/bias"):
+        assert both.fullmatch(name)
+    assert not both.fullmatch("cls/predictions/output_bias")
     with pytest.raises(InputError, match="--reinit_layers is 5, but the model has 4 layers"):
-        fresh_top_layers(config, 5)
+        fresh_variables(config, 5)
 
 
 def run(folder, seeds, trained, resume_settings=None, fail_at=None, **options):

@@ -51,10 +51,9 @@ def assert_same(tokenizer, graph_tokenizer, texts):
                 assert raw[first:behind].decode("utf-8", "ignore") == text[start:end], raw
 
 
-def make_pair(vocab_file, do_lower_case, keep_special_tokens=False):
-    tokenizer = FullTokenizer(str(vocab_file), do_lower_case, keep_special_tokens)
-    kept = SPECIAL_TOKENS if keep_special_tokens else ()
-    return tokenizer, GraphTokenizer(tokenizer.vocab, do_lower_case, kept)
+def make_pair(vocab_file, do_lower_case, keep_special_tokens=False, **rules):
+    tokenizer = FullTokenizer(str(vocab_file), do_lower_case, keep_special_tokens, **rules)
+    return tokenizer, GraphTokenizer.of(tokenizer, SPECIAL_TOKENS if keep_special_tokens else ())
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
@@ -81,6 +80,15 @@ def test_every_rule_meets_every_other(letters, keep_special_tokens):
     pool = [*"aΣσI .-'éİ각中\uf900\u0301\u302e\u0316\u200d\0\u00a0[", "[MASK]"]
     texts = ["".join(rng.choices(pool, k=rng.randint(1, 9))) for _ in range(700)]
     assert_same(*make_pair(letters, True, keep_special_tokens), [text.encode() for text in texts + TRAPS] + BYTES)
+
+
+@pytest.mark.parametrize(("do_lower_case", "chinese"), [(True, False), (False, True)])
+def test_rules_of_other_tokenizers(letters, do_lower_case, chinese):
+    """Lower case with accents, and cased text without them, which the release doesn't have."""
+    rules = {"strip_accents": not do_lower_case, "tokenize_chinese_chars": chinese}
+    assert_same(
+        *make_pair(letters, do_lower_case, **rules), [text.encode() for text in [*TRAPS, "ÉÄ中Ée\u0301"]] + BYTES
+    )
 
 
 def test_quirky_vocabularies():

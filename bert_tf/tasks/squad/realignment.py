@@ -35,7 +35,11 @@ def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool, verbose_
       The part of `orig_text`. If the prediction isn't found in the tokenized words, or these differ from the original
       words in more than spaces, the whole of `orig_text`.
     """
-    tokenized_text = " ".join(BasicTokenizer(do_lower_case=do_lower_case).tokenize(orig_text))
+    return _final_text(pred_text, orig_text, BasicTokenizer(do_lower_case=do_lower_case), verbose_logging)
+
+
+def _final_text(pred_text: str, orig_text: str, tokenizer: BasicTokenizer, verbose_logging: bool) -> str:
+    tokenized_text = " ".join(tokenizer.tokenize(orig_text))
     start = tokenized_text.find(pred_text)
     is_text = bool(pred_text) and pred_text == pred_text.strip(" ")
     if start < 0 or not is_text or _count_solid(orig_text) != _count_solid(tokenized_text):
@@ -116,7 +120,7 @@ class RealignedTexts:
     def text(self, first_piece: int, last_piece: int) -> str:
         first_word, last_word = self._word_of_piece[first_piece], self._word_of_piece[last_piece]
         orig_text = " ".join(self._words[first_word : last_word + 1])
-        if not self._verbose_logging:  # `get_final_text` logs the answers that it can't align
+        if not self._verbose_logging:  # `_final_text` logs the answers that it can't align
             before, after = self._characters_before[first_piece], self._characters_after[last_piece]
             if not before and not after:
                 return orig_text  # the answer consists of whole words, which are kept even if they can't be aligned
@@ -124,7 +128,7 @@ class RealignedTexts:
             if regular and not (before and self._may_begin_earlier(first_piece, first_word)):
                 return orig_text[before : len(orig_text) - after]
         pred_text = join_pieces(self._tokenizer.convert_ids_to_tokens(self._ids[first_piece : last_piece + 1]))
-        return get_final_text(pred_text, orig_text, self._tokenizer.do_lower_case, self._verbose_logging)
+        return _final_text(pred_text, orig_text, self._tokenizer.basic_tokenizer, self._verbose_logging)
 
     def _lengths_of_pieces(self) -> tuple[np.ndarray, np.ndarray]:
         """[P] the number of each piece's characters; whether it is a special token, which hides its characters."""

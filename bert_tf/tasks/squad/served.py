@@ -90,7 +90,7 @@ class ServedAnswerer(tf.Module):
         super().__init__(name="answerer")
         self._encoder = encoder
         self._output = OutputLayer(head)
-        self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
+        self._tokenizer = GraphTokenizer.of(tokenizer)
         self._cls, self._sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
         self.config = config
         self.null_score_diff_threshold = null_score_diff_threshold

@@ -150,11 +150,6 @@ def detect_scheme(sentences: Iterable[Sentence]) -> str:
     return "iob1" if begins["I"] and not begins["B after other"] else "iob2"
 
 
-def tags_of_types(types: Iterable[str]) -> tuple[str, ...]:
-    """Returns the classes of a tagger of these types of entities; their scheme is always IOB2."""
-    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
-
-
 def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
     """Returns the tags of a sentence's entities.
 

@@ -13,12 +13,12 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from bert_tf.checkpoints.output_layers import tags_of_types
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.bilstm import TextEncoder
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import TEXT_LISTS, TEXTS, Signature, ids_signature, in_parts, read_ids, signature
-from bert_tf.tasks.tagging.conll import tags_of_types
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
 
@@ -59,7 +59,7 @@ class ServedTagger(tf.Module):
         super().__init__(name="tagger")
         self._encoder = encoder
         self._output = OutputLayer(head)
-        self._tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
+        self._tokenizer = GraphTokenizer.of(tokenizer)
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
         self._types = tf.constant(list(types))
         self._tags = tf.constant(tags_of_types(types))

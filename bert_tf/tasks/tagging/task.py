@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
+from bert_tf.checkpoints import output_layers
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
@@ -120,7 +121,7 @@ class TaggingTask:
       on_bad_row: "error" stops at a sentence that can't be used; "skip" skips and counts it.
     """
 
-    name = "ner"
+    name = output_layers.TAGGING
     selection_metric = "f1"
     independent = False  # the input of a sentence contains other sentences of its document
     dev_splits = ("dev",)
@@ -149,8 +150,8 @@ class TaggingTask:
 
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
-        """The model's classes; see `conll.tags_of_types`."""
-        return conll.tags_of_types(self.labels)
+        """The model's classes; see `output_layers.tags_of_types`."""
+        return output_layers.tags_of_types(self.labels)
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
@@ -278,7 +279,7 @@ class TaggingTask:
 
     def build_model(self, config: BertConfig, **options) -> TokenModel:
         """Returns a model with one class per tag for each token."""
-        return TokenModel(config, len(self.tags), **options)
+        return TokenModel(config, len(self.tags), classes=self.tags, **options)
 
     def scores(self, outputs: ModelOutputs, features: TaggingFeatures) -> dict[str, float]:
         """Returns precision, recall and F1 of all entities and of each type, the tags' accuracy, and the mean loss."""

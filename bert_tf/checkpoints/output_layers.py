@@ -1,0 +1,130 @@
+"""Output layers of fine-tuned models: which classes they have, and how one is taken over by name.
+
+The rows of an output layer are numbered, and models of the same classes may number them differently. A model that was
+fine-tuned elsewhere is right for a task only if each class of the task gets the row with its name.
+"""
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints.formats import CheckpointSource
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+
+# The variables of a fine-tuned output layer; the layer of SQuAD has a path of its own.
+HEAD_VARIABLES = r"(cls/squad/)?output_(weights|bias)"
+HF_CONFIG_FILE = "config.json"
+# The name of the task of tags in run.json, where its labels are types of entities.
+TAGGING = "ner"
+
+# The names that Hugging Face gives to classes without names.
+_GENERIC_NAME = r"LABEL_\d+"
+
+
+def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
+    """The classes of a tagger of some types of entities; their scheme is always IOB2."""
+    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
+
+
+def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
+    """The names of an output layer's rows, from the folder of its run or from Hugging Face's `config.json`.
+
+    Returns:
+      The names in the order of the rows; None if none are recorded, as for a regression.
+
+    Raises:
+      InputError: if `id2label` doesn't number the classes from 0 on.
+    """
+    if source.kind != "hf":
+        settings = run_directory.recorded(source.path)
+        labels = settings.get("labels") or None
+        return labels and tuple(tags_of_types(labels) if settings.get("task") == TAGGING else labels)
+    names: Mapping[str, Any] = hf_config(source).get("id2label") or {}
+    if set(names) != set(map(str, range(len(names)))):
+        raise InputError(
+            f"{source.path}: the keys of id2label in {HF_CONFIG_FILE} are {', '.join(names)}, but 0 to "
+            f"{len(names) - 1} are expected."
+        )
+    classes = tuple(str(names[str(number)]) for number in range(len(names)))
+    return None if all(re.fullmatch(_GENERIC_NAME, name) for name in classes) else classes
+
+
+def hf_config(source: CheckpointSource) -> dict[str, Any]:
+    """What Hugging Face's `config.json` beside a checkpoint says; empty if there is none."""
+    path = os.path.join(run_directory.folder_of_checkpoint(source.path), HF_CONFIG_FILE)
+    return files.read_json(path, "--init_checkpoint") if files.exists(path) else {}
+
+
+def with_classes(
+    source: CheckpointSource,
+    variables: Mapping[str, tf.Variable],
+    classes: Sequence[str] | None,
+    flag_name: str = "--init_checkpoint",
+) -> CheckpointSource:
+    """Returns a checkpoint with the rows of its output layer in a model's order, and says that the layer is reused.
+
+    Args:
+      source: the checkpoint.
+      variables: the model's, by their released names.
+      classes: the names of the rows of the model's output layer; None if they have none.
+      flag_name: the flag that gave the checkpoint, for messages.
+
+    Raises:
+      InputError: if the output layers have other sizes, or classes with other names.
+    """
+    weights = next((name for name in ("output_weights", "cls/squad/output_weights") if name in variables), "")
+    if weights not in source.shapes:
+        return source
+    names, rows, needed = recorded_classes(source), source.shapes[weights][0], variables[weights].shape[0]
+    if classes is None or (names is not None and rows == 1):  # a score, or the two ends of an answer
+        names = None
+    elif names is not None and len(names) != rows:
+        raise InputError(f"{flag_name}: {source.path} has {rows} outputs, but its config names {len(names)} classes.")
+    remedy = (
+        "Pass --fresh_head (in Python fresh_head=True) to train a new output layer on the rest of the model, or use "
+        "a model of the same classes."
+    )
+    if rows != needed:
+        raise InputError(
+            f"{flag_name}: the output layer of {source.path} has {rows} outputs{_shown(names)}, but the task needs "
+            f"{needed}{_shown(classes)}. {remedy}"
+        )
+    if names is None:
+        order = f"; its rows have no names, and are taken in the order {', '.join(classes)}" if classes else ""
+        say(f"The output layer of {source.path} is reused{order}.")
+        return source
+    order = _places(classes, names)
+    if order is None:
+        raise InputError(
+            f"{flag_name}: the classes of {source.path} are {', '.join(names)}, but those of the task are "
+            f"{', '.join(classes)}. {remedy} If they are the same by other names, rename them in id2label of its "
+            f"{HF_CONFIG_FILE}."
+        )
+    say(f"The output layer of {source.path} is reused, with its classes {', '.join(names)} matched by name.")
+
+    def read(name: str) -> np.ndarray:
+        array = source.read(name)
+        return array[order] if name in ("output_weights", "output_bias") else array
+
+    return dataclasses.replace(source, read=read)
+
+
+def _places(wanted: Sequence[str], names: Sequence[str]) -> list[int] | None:
+    """The places of names in other names, whatever their case if that is unique; None if they are not the same."""
+    for key in (str, str.casefold):
+        places = {key(name): place for place, name in enumerate(names)}
+        if len(places) == len(names) and sorted(places) == sorted(map(key, wanted)):
+            return [places[key(name)] for name in wanted]
+    return None
+
+
+def _shown(names: Sequence[str] | None) -> str:
+    return f" ({', '.join(names)})" if names else ""

@@ -1,0 +1,82 @@
+"""`tokenizer_config.json`: Hugging Face's settings of a tokenizer, beside the vocabulary.
+
+Settings that the tokenizers here have are honoured. Those with which another tokenizer would be needed are errors.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.tokenization.vocabulary import CLS, MASK, PAD, SEP, UNK
+
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
+
+_SPECIAL_TOKENS = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
+# The settings of the rules, besides `do_lower_case`, and their usual values.
+_DEFAULTS = {"strip_accents": None, "tokenize_chinese_chars": True}
+# Settings with which a text would become other pieces, and the values with which it doesn't.
+_REQUIRED = {
+    "tokenizer_class": (*TOKENIZER_CLASSES, None),
+    "do_basic_tokenize": (True,),
+    "never_split": (None, []),
+    **{name: (token,) for name, token in _SPECIAL_TOKENS.items()},
+}
+
+
+def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
+    """Reads and checks the settings beside a vocabulary; empty if there are none.
+
+    Raises:
+      InputError: if they are those of another tokenizer than the release's; names the setting.
+    """
+    path = os.path.join(os.path.dirname(vocab_file), TOKENIZER_CONFIG_FILE)
+    values = files.read_json(path, "--vocab_file") if files.exists(path) else {}
+    if not isinstance(values, dict):
+        raise InputError(f"--vocab_file: {path} holds a {type(values).__name__}, but a JSON object is expected.")
+    for name, allowed in _REQUIRED.items():
+        value = values.get(name, allowed[0])
+        value = value.get("content") if isinstance(value, dict) else value  # a token with its own settings
+        if value not in allowed:
+            raise InputError(
+                f"--vocab_file: {path} says {name} {value!r}, but {allowed[0]!r} is expected. Texts would become other "
+                "pieces than the model was trained with, so it can't be used."
+            )
+    for name, types in {
+        "do_lower_case": (bool,),
+        "strip_accents": (bool, type(None)),
+        "tokenize_chinese_chars": (bool,),
+    }.items():
+        if name in values and not isinstance(values[name], types):
+            raise InputError(f"--vocab_file: {path} says {name} {values[name]!r}, but true or false is expected.")
+    return values
+
+
+def unusual_rules(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The rules in a tokenizer's settings, besides `do_lower_case`, that differ from the release's.
+
+    Args:
+      values: what `read_tokenizer_config` returned.
+
+    Returns:
+      Arguments of `FullTokenizer`: `strip_accents` and `tokenize_chinese_chars`, or none of them.
+    """
+    rules = {name: values.get(name, default) for name, default in _DEFAULTS.items()}
+    if rules["strip_accents"] == values.get("do_lower_case"):
+        rules["strip_accents"] = None
+    return {name: value for name, value in rules.items() if value != _DEFAULTS[name]}
+
+
+def hf_tokenizer_config(vocab_file: str, do_lower_case: bool, max_positions: int) -> dict[str, Any]:
+    """The content of `tokenizer_config.json` for a vocabulary; what is known of it already stays.
+
+    Args:
+      vocab_file: the vocabulary.
+      do_lower_case: whether the tokenizer converts to lower case.
+      max_positions: the number of the model's positions, the longest input that the tokenizer shall make.
+    """
+    defaults = {"model_max_length": max_positions, **_DEFAULTS, **_SPECIAL_TOKENS}
+    ours = {"do_lower_case": do_lower_case, "tokenizer_class": TOKENIZER_CLASSES[0]}
+    return defaults | read_tokenizer_config(vocab_file) | ours

@@ -1,0 +1,153 @@
+"""Output layers that were trained elsewhere: their classes are matched by name, or the error says what to do."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf import checkpoints, convert_checkpoint
+from bert_tf.checkpoints import output_layers
+from bert_tf.finetuning.hyperparameters import fresh_variables
+from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.runtime.files import InputError
+from bert_tf.training import resume
+from tests.conftest import assert_close, tiny_config
+
+NAMES = ("yes", "no", "maybe")
+CONFIG = tiny_config(num_hidden_layers=1)
+
+
+def model_of(classes):
+    model = ClassifierModel(CONFIG, len(classes), classes=classes)
+    model.head.output_bias.assign(np.arange(1.0, 1.0 + len(classes)))
+    return model
+
+
+@pytest.fixture(scope="module")
+def their_weights():
+    """The weights of a model whose output layer has the bias 1, 2, 3."""
+    return {variable.path: variable.numpy() for variable in model_of(NAMES).variables}
+
+
+@pytest.fixture
+def hugging_face(tmp_path, their_weights):
+    """Writes a fine-tuned model with classes of the given names; returns its folder."""
+
+    def write(id2label):
+        convert_checkpoint.write_hf(str(tmp_path / "hf"), their_weights, CONFIG, {"id2label": id2label})
+        return str(tmp_path / "hf")
+
+    return write
+
+
+def named(names):
+    return {str(number): name for number, name in enumerate(names)}
+
+
+def started(model, init_checkpoint, folder, fresh=""):
+    return resume.restore_or_initialize(model, {}, str(folder), init_checkpoint, fresh)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "bias", "said"),
+    [
+        (NAMES, NAMES, [1, 2, 3], "its classes yes, no, maybe matched by name"),
+        (NAMES, ("maybe", "yes", "no"), [3, 1, 2], "matched by name"),
+        (("No", "MAYBE", "Yes"), NAMES, [3, 1, 2], "matched by name"),
+        (("a", "A", "b"), ("A", "b", "a"), [2, 3, 1], "matched by name"),
+        (("LABEL_0", "LABEL_1", "LABEL_2"), NAMES, [1, 2, 3], "have no names, and are taken in the order yes, no"),
+        ((), NAMES, [1, 2, 3], "have no names"),
+    ],
+)
+def test_classes_are_matched_by_name(tmp_path, hugging_face, their_weights, capsys, theirs, ours, bias, said):
+    path, model = hugging_face(named(theirs)), model_of(ours)
+    started(model, path, tmp_path)
+    order = [value - 1 for value in bias]
+    assert_close(model.head.output_bias, bias, 0)
+    assert_close(model.head.output_weights, their_weights["output_weights"][order], 0)
+    assert said in capsys.readouterr().err
+    model = model_of(ours)
+    assert resume.restore_for_evaluation(model, str(tmp_path / "none"), path) == 0
+    assert_close(model.head.output_bias, bias, 0)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "message"),
+    [
+        (
+            NAMES,
+            ("yes", "no", "never"),
+            r"are yes, no, maybe, but .* yes, no, never.*--fresh_head.*id2label",
+        ),
+        (
+            NAMES,
+            ("yes", "no"),
+            r"3 outputs \(yes, no, maybe\), but .* 2 \(yes, no\)\. Pass --fresh_head",
+        ),
+        (("a", "A", "b"), ("a", "B", "b"), "the classes of"),
+        (("yes", "no"), NAMES, "has 3 outputs, but its config names 2 classes"),
+    ],
+)
+def test_other_classes_are_an_error_unless_the_output_layer_is_new(tmp_path, hugging_face, theirs, ours, message):
+    path, model = hugging_face(named(theirs)), model_of(ours)
+    with pytest.raises(InputError, match=message):
+        started(model, path, tmp_path)
+    summary = started(model, path, tmp_path, fresh_variables(CONFIG, fresh_head=True))
+    assert summary.fresh == ("output_weights", "output_bias")
+    assert_close(model.head.output_bias, np.arange(1, 1 + len(ours)), 0)
+
+
+def test_names_must_be_numbered_from_0(tmp_path, hugging_face):
+    with pytest.raises(InputError, match=r"the keys of id2label in config\.json are 1, 2, 3, but 0 to 2 are expected"):
+        started(model_of(NAMES), hugging_face({"1": "yes", "2": "no", "3": "maybe"}), tmp_path)
+
+
+def run_folder(folder, weights, settings):
+    """Makes the folder of a run with a checkpoint; returns the checkpoint."""
+    checkpoints.write_checkpoint(str(folder / "model.ckpt-1"), weights)
+    (folder / "run.json").write_text(json.dumps({"resume_settings": settings}))
+    return str(folder / "model.ckpt-1")
+
+
+def test_the_classes_of_our_own_runs_are_matched_too(tmp_path, their_weights):
+    path = run_folder(tmp_path, their_weights, {"task": "custom", "labels": list(NAMES)})
+    model = model_of(NAMES[::-1])
+    started(model, path, tmp_path)
+    assert_close(model.head.output_bias, [3, 2, 1], 0)
+    tagger = run_folder(tmp_path, their_weights, {"task": "ner", "labels": ["LOC"]})
+    assert output_layers.recorded_classes(checkpoints.open_checkpoint(tagger)) == ("O", "B-LOC", "I-LOC")
+
+
+GENERIC = ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "architecture", "names", "problem"),
+    [
+        ({"task": "mnli", "labels": NAMES}, "SequenceClassification", NAMES, "single_label_classification"),
+        (
+            {"task": "custom", "problem": "multi_label", "labels": NAMES},
+            "SequenceClassification",
+            NAMES,
+            "multi_label_classification",
+        ),
+        ({"task": "sts-b", "labels": None}, "SequenceClassification", ["LABEL_0"], "regression"),
+        ({"task": "ner", "labels": ["LOC"]}, "TokenClassification", ["O", "B-LOC", "I-LOC"], None),
+        ({"task": "codah", "labels": ["0", "1", "2", "3"]}, "MultipleChoice", GENERIC, None),
+        ({}, "SequenceClassification", GENERIC, None),
+    ],
+)
+def test_hugging_faces_config_says_what_a_run_has_trained(
+    tmp_path, their_weights, settings, architecture, names, problem
+):
+    source = checkpoints.open_checkpoint(run_folder(tmp_path, their_weights, settings))
+    convert_checkpoint.write_hf(str(tmp_path / "hf"), their_weights, CONFIG, convert_checkpoint.hf_settings(source))
+    written = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert written["architectures"] == [f"BertFor{architecture}"]
+    assert written["id2label"] == named(names)
+    assert written["label2id"] == {name: number for number, name in enumerate(names)}
+    assert written.get("problem_type") == problem
+    # Once more from Hugging Face's format, nothing is lost.
+    again = convert_checkpoint.hf_settings(checkpoints.open_checkpoint(str(tmp_path / "hf")))
+    assert again.items() <= written.items()
+    assert {"architectures", "id2label", "label2id"} <= again.keys()

@@ -1,0 +1,102 @@
+"""Hugging Face's settings of a tokenizer: honoured, or refused by name."""
+
+import json
+
+import pytest
+
+from bert_tf import tokenization
+from bert_tf.checkpoints import run_directory
+from bert_tf.runtime.files import InputError
+from bert_tf.tokenization.tokenizer_config import hf_tokenizer_config
+from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from tests.conftest import tiny_config
+
+PIECES = [*SPECIAL_TOKENS, "e", "é", "中", "##中", "文", "##文"]
+
+
+@pytest.fixture
+def vocab(write):
+    """Writes a vocabulary, with settings beside it; returns the vocabulary's path."""
+
+    def write_both(**settings):
+        write("tokenizer_config.json", json.dumps(settings))
+        return write("vocab.txt", "\n".join(PIECES) + "\n")
+
+    return write_both
+
+
+@pytest.mark.parametrize(
+    ("settings", "pieces"),
+    [
+        ({}, ["e", "中", "文"]),
+        ({"strip_accents": None, "tokenizer_class": "BertTokenizerFast"}, ["e", "中", "文"]),
+        ({"strip_accents": True, "do_lower_case": True}, ["e", "中", "文"]),
+        ({"strip_accents": False, "cls_token": {"content": "[CLS]", "lstrip": False}}, ["é", "中", "文"]),
+        ({"tokenize_chinese_chars": False}, ["e", "中", "##文"]),
+    ],
+)
+def test_rules_are_honoured_and_stay_with_the_vocabulary(vocab, tmp_path, settings, pieces):
+    path = vocab(**settings)
+    assert tokenization.load_tokenizer(path, True).tokenize("É 中文") == pieces
+    run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
+    copied = str(tmp_path / "run" / "vocab.txt")
+    assert tokenization.load_tokenizer(copied, True).tokenize("É 中文") == pieces
+    recorded = run_directory.recorded(str(tmp_path / "run"))
+    assert recorded.get("strip_accents", True) == (pieces[0] == "e")
+    assert recorded.get("tokenize_chinese_chars", True) == (pieces[2] == "文")
+    run_directory.prepare(str(tmp_path / "run"), tiny_config(), vocab(), {}, {})
+    assert not (tmp_path / "run" / "tokenizer_config.json").exists()
+
+
+def test_accents_can_be_removed_from_cased_text(vocab):
+    basic = tokenization.FullTokenizer(vocab(), do_lower_case=False, strip_accents=True).basic_tokenizer
+    assert basic.tokenize("É e\u0301 İ") == ["E", "e", "I"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"tokenizer_class": "BertJapaneseTokenizer"},
+            "'BertJapaneseTokenizer', but 'BertTokenizer' is",
+        ),
+        ({"tokenizer_class": "RobertaTokenizer"}, "RobertaTokenizer"),
+        ({"do_basic_tokenize": False}, "says do_basic_tokenize False, but True is expected"),
+        ({"never_split": ["x"]}, "never_split"),
+        ({"cls_token": "<s>"}, r"says cls_token '<s>', but '\[CLS\]' is expected"),
+        ({"strip_accents": "no"}, "says strip_accents 'no', but true or false is expected"),
+        ({"do_lower_case": False}, "says False. Set --do_lower_case=False"),
+    ],
+)
+def test_other_tokenizers_are_refused_by_name(vocab, settings, message):
+    with pytest.raises(InputError, match=message):
+        tokenization.load_tokenizer(vocab(**settings), True)
+
+
+def test_settings_must_be_an_object(vocab, write):
+    path = vocab()
+    write("tokenizer_config.json", "[]")
+    with pytest.raises(InputError, match="holds a list, but a JSON object is expected"):
+        tokenization.load_tokenizer(path, True)
+
+
+def test_known_settings_stay_when_they_are_written(vocab):
+    path = vocab(model_max_length=64, strip_accents=False, do_lower_case=True)
+    written = hf_tokenizer_config(path, True, 512)
+    assert (written["model_max_length"], written["strip_accents"], written["do_lower_case"]) == (64, False, True)
+    assert (written["tokenizer_class"], written["mask_token"]) == ("BertTokenizer", "[MASK]")
+    assert hf_tokenizer_config(vocab(), False, 512)["model_max_length"] == 512
+
+
+def test_a_vocabulary_is_read_from_tokenizer_json(write, tmp_path):
+    model = {"type": "WordPiece", "vocab": {piece: i for i, piece in reversed(list(enumerate(PIECES)))}}
+    path = write("tokenizer.json", json.dumps({"model": model}))
+    assert list(tokenization.load_tokenizer(path, True).vocab) == PIECES
+    run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
+    assert (tmp_path / "run" / "vocab.txt").read_text() == "\n".join(PIECES) + "\n"
+    write("tokenizer.json", '{"model": {"type": "BPE"}}')
+    with pytest.raises(InputError, match="is a tokenizer of 'BPE', but WordPiece is expected"):
+        tokenization.load_tokenizer(path, True)
+    write("tokenizer.json", '{"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}')
+    with pytest.raises(InputError, match="have gaps, but 0 to 1 are expected"):
+        tokenization.load_tokenizer(path, True)
