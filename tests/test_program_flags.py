@@ -8,15 +8,51 @@ from absl.testing import flagsaver
 
 from bert_tf import program_flags
 from bert_tf.runtime.files import InputError
+from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.conftest import tiny_config
+
+
+def defined(group):
+    known = set(flags.FLAGS)
+    yield group()
+    for name in set(flags.FLAGS) - known:
+        delattr(flags.FLAGS, name)
 
 
 @pytest.fixture(scope="module")
 def sizes():
-    known = set(flags.FLAGS)
-    yield program_flags.ModelSizeFlags()
-    for name in set(flags.FLAGS) - known:
+    yield from defined(program_flags.ModelSizeFlags)
+
+
+@pytest.fixture
+def model():
+    # A program that another test has imported may have a flag of the same name.
+    others = {name: flags.FLAGS[name] for name in {"bert_config_file"} & set(flags.FLAGS)}
+    for name in others:
         delattr(flags.FLAGS, name)
+    yield from defined(program_flags.ModelFlags)
+    for name, flag in others.items():
+        flags.FLAGS[name] = flag
+
+
+def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(model, write):
+    flags.FLAGS.mark_as_parsed()
+    with pytest.raises(InputError, match="--bert_config_file is needed, because --init_checkpoint is not given"):
+        model.read()
+    config = tiny_config(vocab_size=7)
+    path = write("run/bert_config.json", config.to_json_string())
+    folder = path.removesuffix("/bert_config.json")
+    with pytest.raises(InputError, match=f"--vocab_file is needed, because there is no such file in {folder}"):
+        model.read(folder)
+    for piece, lower in (("a", True), ("A", False)):
+        write("run/vocab.txt", "\n".join((*SPECIAL_TOKENS, piece, "b")) + "\n")
+        read, tokenizer = model.read(folder)
+        assert read == config and tokenizer.do_lower_case == lower
+        with flagsaver.as_parsed(do_lower_case=str(not lower)), pytest.raises(InputError, match="Set --do_lower_case"):
+            model.read(folder)
+    other = write("other.json", tiny_config(vocab_size=6).to_json_string())
+    with flagsaver.as_parsed(bert_config_file=other), pytest.raises(InputError, match="vocab_size is 6"):
+        model.read(folder)
 
 
 def test_a_new_output_layer_must_be_trained():
@@ -46,6 +82,9 @@ def test_a_config_file_takes_the_place_of_a_size(sizes, write):
     flags.FLAGS.mark_as_parsed()
     path = write("bert_config.json", json.dumps(tiny_config().to_dict()))
     assert sizes.config(path, None) == tiny_config()
+    assert sizes.config(None, None, found=path) == tiny_config()
+    with flagsaver.as_parsed(model_size="mini"):
+        assert sizes.config(None, write("vocab.txt", "a\n"), found=path).hidden_size == 256
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Either --bert_config_file or"):
         sizes.config(path, None)
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="--model_size needs --vocab_file"):

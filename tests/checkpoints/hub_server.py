@@ -61,6 +61,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._file(path, server.files[path.removeprefix("/files/")], {})
         match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path)
         match = match or re.fullmatch(r"/([^/]+/[^/]+)/(resolve)/([^/]+)/(.+)", path)
+        if not match:
+            return self._error(404, "EntryNotFound")
         name, what, revision = match.group(1, 2, 3)
         if name not in server.repositories:
             return self._error(404 if token else 401, "RepoNotFound")

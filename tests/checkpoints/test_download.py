@@ -8,15 +8,16 @@ import huggingface_hub.constants
 import numpy as np
 import pytest
 import safetensors.numpy
+from huggingface_hub import constants
 
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint
-from bert_tf.checkpoints import download, formats, pretrained, saver
+from bert_tf.checkpoints import download, formats, pretrained, run_directory, saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.files import InputError
 from tests.checkpoints.hub_server import hub_server
 from tests.conftest import assert_close, tiny_config
-from tests.programs import PIECES
+from tests.programs import PIECES, run
 
 NAME = "someone/tiny-bert"
 
@@ -44,7 +45,6 @@ def model(released, tmp_path_factory):
 @pytest.fixture
 def hub(model, tmp_path, monkeypatch):
     """A server with the model, and an empty cache."""
-    constants = huggingface_hub.constants
     download._snapshot.cache_clear()
     with hub_server() as server:
         server.repositories[NAME] = dict(model)
@@ -73,7 +73,7 @@ def error(path):
 def go_offline(monkeypatch):
     download._snapshot.cache_clear()
     huggingface_hub.close_session()
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
 
 
 def test_a_repository_is_loaded_by_its_name_and_later_without_the_network(hub, released, monkeypatch):
@@ -127,7 +127,7 @@ def test_a_repository_without_safetensors_is_refused(hub, monkeypatch):
 
 
 def test_a_broken_transfer_is_resumed(hub, model, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 100)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
     hub.broken["model.safetensors"] = [1000, 500]
     with open(formats.find_checkpoint(NAME), "rb") as reader:
         assert reader.read() == model["model.safetensors"]
@@ -145,7 +145,7 @@ def test_a_transfer_that_breaks_for_good_is_an_error_and_leaves_no_half_file(hub
 
 
 def test_an_unreachable_server_is_an_error(hub, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert "nor in the cache, and the Hugging Face Hub can't be reached (ConnectError" in error(NAME)
 
 
@@ -269,3 +269,19 @@ def test_a_folder_with_a_scheme_is_read_by_tensorflow(released):
     assert_is_released(f"file://{released}", released)
     assert_is_released(f"file://{released}/bert_model.ckpt", released)
     assert bert_tf.load(f"file://{released}").tokenizer is not None
+
+
+def test_a_run_records_the_name_and_not_the_copy(hub):
+    classifier = bert_tf.Classifier.from_pretrained(NAME)
+    assert classifier._init_checkpoint == NAME and classifier.tokenizer.do_lower_case
+    assert run_directory.folder_of_checkpoint(NAME) == download.local_path(NAME)
+    assert run_directory.recorded(NAME) == {} and not run_directory.is_causal(NAME)
+
+
+def test_a_program_takes_a_name_and_finds_the_other_files_itself(hub, tmp_path, write):
+    environment = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
+    flags = [f"--input_file={write('input.txt', 'a b')}", f"--output_file={tmp_path / 'out.jsonl'}", "--layers=-1"]
+    model = [f"--init_checkpoint={NAME}", "--max_seq_length=16"]
+    run("extract_features.py", *flags, *model, environment=environment)
+    (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [token["token"] for token in json.loads(line)["features"]] == ["[CLS]", "a", "b", "[SEP]"]

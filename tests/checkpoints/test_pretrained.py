@@ -5,7 +5,7 @@ import pytest
 
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint
-from bert_tf.checkpoints import saver
+from bert_tf.checkpoints import pretrained, saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.files import InputError
 from tests.conftest import assert_close, tiny_config
@@ -118,3 +118,21 @@ def test_the_checkpoint_that_the_run_evaluates_is_loaded(tmp_path):
     save_run(tmp_path / "swept" / "trials" / "third", 5)
     with pytest.raises(InputError, match="holds trials, of which 2 have checkpoints"):
         bert_tf.load(str(tmp_path / "swept"))
+
+
+def test_the_files_of_a_model_are_found(tmp_path):
+    start, own, given = tmp_path / "start", tmp_path / "own", str(tmp_path / "given")
+    start.mkdir()
+    save(start)
+    own.mkdir()
+    beside = [(str(folder), f"{folder}/bert_config.json", f"{folder}/vocab.txt") for folder in (start, own)]
+    checkpoint = str(start / "bert_model.ckpt")
+    assert pretrained.find_files(checkpoint, str(own)) == beside[0]
+    assert pretrained.find_files(None, str(own)) == (str(own), None, None)
+    assert pretrained.find_files(None, "", given) == (None, given, None)
+    assert pretrained.find_files(None, str(own), given, given) == (None, given, given)
+    assert pretrained.find_files(checkpoint, "", given) == (str(start), given, beside[0][2])
+    save_run(own, 3)
+    assert pretrained.find_files(str(tmp_path / "gone"), str(own)) == beside[1]
+    with pytest.raises(InputError, match="there is no checkpoint"):
+        pretrained.find_files(str(tmp_path / "gone"), "")
