@@ -212,6 +212,11 @@ class Modes:
         spans, null_score = served.best_spans(windows, logits, rules), served.null_scores(windows, logits)
         found = served.place_answers(self.context, self.pieces, spans, null_score, rules)
         found = {name: values.numpy().tolist() for name, values in found.items()}
+        for i, best in enumerate(exact.n_best.values()):
+            listed = [entry["text"] for entry in best if entry["text"] not in ("", PLACEHOLDER)]
+            given = [text.decode() for text in found["answers"][i][: found["num_answers"][i]]]
+            assert given == listed[: len(given)]  # fewer if very many spans have the same text
+            assert len(given) >= min(len(listed), 2)
         assert [text.decode() for text in found["answer"]] == [
             text if text != PLACEHOLDER else "" for text in exact.answers.values()
         ]
