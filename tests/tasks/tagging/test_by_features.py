@@ -49,6 +49,7 @@ def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_pa
     run = run_of(write, tmp_path / "out", pretrained)
     features = run.features("dev")
     assert features.lengths.tolist() == [3, 3]
+    assert isinstance(features.per_token["activations"][0], np.memmap)  # in a file, not in memory
     batch = features.batch(np.array([1]), 4)
     assert run.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()) == ["f", "b", "a", "[PAD]"]
     ids = run.tokenizer.convert_tokens_to_ids(["[CLS]", "f", "b", "##c", "##d", "a", "[SEP]"])
