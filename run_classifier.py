@@ -73,7 +73,8 @@ _FEATURE_LAYERS = flags.DEFINE_string(
     "feature_layers",
     None,
     "Feature-based tagging (paper, Table 7): freeze the model, and train a BiLSTM on the activations of these layers, "
-    "such as '-1,-2,-3,-4' (the last layer is -1) or 'embeddings'.",
+    "such as '-1,-2,-3,-4' (the last layer is -1) or 'embeddings'. The defaults of --learning_rate and "
+    "--num_train_epochs are then 1e-3 and 10, because the BiLSTM begins with fresh weights.",
 )
 _FEATURE_COMBINATION = flags.DEFINE_enum(
     "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are combined."
@@ -126,10 +127,14 @@ _EXPORT = program_flags.ExportFlags()
 _ALLOW_CHANGES = flags.DEFINE_bool(
     "allow_changes", False, "Resume or evaluate a run although its settings have changed."
 )
+# What trains a BiLSTM from fresh weights. The usual defaults are for weights that are pre-trained.
+_FRESH_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 
 
 def main() -> None:
     """Carries out the steps that the flags ask for."""
+    if _FEATURE_LAYERS.value:
+        program_flags.set_defaults(_FRESH_BILSTM)
     names = glue_benchmark.parse_names(_TASK_NAME.value)
     export_config = make_export_config() if _DO_EXPORT.value else None
     if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:

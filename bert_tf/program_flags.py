@@ -4,6 +4,7 @@ Each group has first the release's flags with their names and defaults, and then
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from absl import flags
@@ -31,7 +32,12 @@ RECIPES = {f"bert_{size}": {"model_size": size, **_PAPER} for size in ("base", "
 
 def apply_recipe(name: str | None) -> None:
     """Sets the flags of a recipe, except those that were given."""
-    for flag, value in RECIPES.get(name, {}).items():
+    set_defaults(RECIPES.get(name, {}))
+
+
+def set_defaults(values: Mapping[str, Any]) -> None:
+    """Sets flags, except those that were given."""
+    for flag, value in values.items():
         flags.FLAGS.set_default(flag, value)
 
 

@@ -93,6 +93,19 @@ def test_a_config_file_takes_the_place_of_a_size(sizes, write):
         sizes.config(None, "vocab.txt")
 
 
+def test_defaults_are_set_except_for_given_flags():
+    flags.DEFINE_float("rate_of_a_test", 5e-5, "A rate.")
+    flags.FLAGS.mark_as_parsed()
+    try:
+        program_flags.set_defaults({"rate_of_a_test": 1e-3})
+        assert flags.FLAGS.rate_of_a_test == 1e-3
+        with flagsaver.as_parsed(rate_of_a_test="1e-4"):
+            program_flags.set_defaults({"rate_of_a_test": 2e-3})
+            assert flags.FLAGS.rate_of_a_test == 1e-4
+    finally:
+        delattr(flags.FLAGS, "rate_of_a_test")
+
+
 def test_numbers_of_a_list_flag():
     holder = flags.DEFINE_list("numbers_of_a_test", [], "Numbers.")
     flags.FLAGS.mark_as_parsed()

@@ -4,6 +4,7 @@
     hyperparameters   the values that are chosen on the dev set, and the grid of a sweep
     models            the encoder with one output layer: classes, tags or answer spans
     task              the interface that every task implements
+    input_pipeline    the examples of each step, as the training loop reads them
     run               one task, one model and one folder: tokenize, train, restore, predict
     selection         evaluation during training: the best weights, and early stopping
     trials            several runs with different hyperparameters; the best one is used

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning import reports, trials
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.hyperparameters import Hyperparameters
@@ -147,11 +147,13 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
     Raises:
       InputError: if the data can't be used, or the folder holds another run.
     """
-    prepare(run, config)
     output_dir = run.training_config.output_dir
-    selected_run = _train(run, config, output_dir) if config.do_train else _trained_before(run, output_dir)
     if not config.do_train:
+        selected_run = _in_folder(run, run_directory.folder_of_model(output_dir))
         selected_run.check_model(config.allow_changes)
+    prepare(run, config)
+    if config.do_train:
+        selected_run = _train(run, config, output_dir)
     results: dict[str, dict] = {"eval": {}, "predict": {}}
     if config.do_eval:
         results["eval"] = _evaluate(selected_run, config, output_dir)
@@ -159,13 +161,6 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
         results["predict"], scored = _predict(selected_run, config, output_dir)
         results["eval"] |= scored
     return results
-
-
-def _trained_before(run: FinetuningRun, output_dir: str) -> FinetuningRun:
-    """Returns the run of a folder, or the best of its trials."""
-    table = TrialTable(output_dir, run.task.selection_metric)
-    best = None if saver.latest_checkpoint(output_dir) else table.best()
-    return run if best is None else _in_folder(run, table.folder(best["trial"]))
 
 
 def _in_folder(run: FinetuningRun, folder: str) -> FinetuningRun:
@@ -223,12 +218,11 @@ def _evaluate(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> di
     global_step = run.restore()
     results: dict[str, dict] = {}
     for split in task.dev_splits:
-        batch_size = config.selection.batch_size
-        outputs = run.predict(run.features(split), batch_size, split)
-        scores = {"global_step": global_step, **task.results(outputs, run.features(split), batch_size)}
+        features, batch_size = run.features(split), config.selection.batch_size
+        outputs = run.predict(features, batch_size, split)
+        results[split] = {"global_step": global_step, **task.results(outputs, features, batch_size)}
         suffix = "" if split == task.dev_splits[0] else f"_{split}"
-        reports.report_evaluation(output_dir, suffix, scores, task.confusion(outputs, run.features(split)))
-        results[split] = scores
+        reports.report_evaluation(output_dir, suffix, results[split], task.confusion(outputs, features))
     return results
 
 

@@ -26,6 +26,11 @@ _COUNTS = {
     "entity_types": "num_entities",
     "entity_starts": "num_entities",
     "entity_ends": "num_entities",
+    **dict.fromkeys(
+        ("answers", "answer_starts", "answer_ends", "answer_scores", "answer_probabilities"), "num_answers"
+    ),
+    "scores": "num_tokens",
+    "entity_scores": "num_entities",
     "guesses": "num_masks",
     "probabilities": "num_masks",
     "all_encoder_layers": "num_tokens",

@@ -212,6 +212,17 @@ def test_answers(tokenizer, sizes, threshold, bilstm):
         assert (context[start:end] if start >= 0 else "") == answer
         assert (start == -1) == (end == -1) == (answer == "")
     for i, best in enumerate(predictions.n_best.values()):
+        listed = [entry for entry in best if entry["text"] not in ("", "empty")]
+        count = found["num_answers"][i]
+        assert [text.decode() for text in found["answers"][i, :count]] == [entry["text"] for entry in listed]
+        expected_probabilities = [entry["probability"] for entry in listed]
+        assert_close(found["answer_probabilities"][i, :count], expected_probabilities, 1e-4)
+        for text, start, end in zip(*(found[f"answer{x}"][i, :count] for x in ("s", "_starts", "_ends")), strict=True):
+            assert texts[i][1][start:end] == text.decode()
+        if is_version_2:
+            (null,) = [entry for entry in best if not entry["text"]]
+            assert found["null_probability"][i] == pytest.approx(null["probability"], abs=1e-4)
+            assert found["null_threshold"][i] == np.float32(threshold)
         entry = next((entry for entry in best if entry["text"] == expected[i] != ""), None)
         if entry:
             assert found["score"][i] == pytest.approx(entry["start_logit"] + entry["end_logit"], abs=1e-4)
@@ -282,6 +293,9 @@ def test_tags(tokenizer, kind, tmp_path):
     features = task.featurize(sentences, tokenizer, LENGTH)
     batch = features.batch(np.arange(len(features)), max(20, features.max_length))
     tag_ids = features.at_words(model.predict(batch)["tags"].numpy())
+    probabilities = features.at_words(tf.nn.softmax(model.logits(batch)).numpy()).max(axis=-1)
+    flat_scores = np.concatenate([row("scores", len(words), i) for i, words in enumerate(tokens)])
+    assert_close(flat_scores, probabilities, 1e-4)
     expected = features.by_sentence([task.tags[i] for i in tag_ids])
     tags = [row("tags", len(words), i) for i, words in enumerate(tokens)]
     assert [row for row in tags if row] == expected
@@ -291,6 +305,8 @@ def test_tags(tokenizer, kind, tmp_path):
         count = found["num_entities"][i]
         entities = get_entities(tags[i])
         assert row("entity_types", count, i) == [kind for kind, _, _ in entities]
+        lowest = [found["scores"][i, first : last + 1].min() for _, first, last in entities]
+        assert_close(row("entity_scores", count, i), lowest, 0)
         places = list(zip(found["entity_starts"][i], found["entity_ends"][i], strict=True))[:count]
         assert places == [(spans[first][0], spans[last][1]) for _, first, last in entities]
         assert row("entities", count, i) == [text[start:end] for start, end in places]

@@ -3,7 +3,8 @@
 The functions do what `windows.featurize` and `decoding.decode` do with `answer_text="offsets"`, by the same `rules.py`.
 
 Axis letters: B questions, W windows of all questions, S windows of a question, T tokens of the longest window,
-n tokens of all windows, E pieces of all windows' texts, K positions that are paired.
+n tokens of all windows, E pieces of all windows' texts, K positions that are paired, M spans that are compared,
+N answers that are listed.
 """
 
 from typing import NamedTuple
@@ -33,6 +34,8 @@ from bert_tf.tokenization.graph_tokenization import GraphTokenizer, TokenizedTex
 
 # The odds are summed in another order than in Python, so odds that equal the threshold may seem to be above it.
 _ROUNDING = 1e-5
+# So many spans are compared for each answer that is listed, because several spans may have the same text.
+_SPANS_PER_ANSWER = 8
 _NOWHERE = -1
 
 
@@ -57,7 +60,13 @@ class GraphWindows(NamedTuple):
 
 
 class BestSpans(NamedTuple):
-    """[B] each: the best span of a question, as pieces of its context, both included, and its score; -inf if none."""
+    """The best spans of each question [B, M], best first; M is the same for all, and scores are -inf after the last.
+
+    Attributes:
+      first_piece: the first piece of the context.
+      last_piece: the last piece of the context.
+      score: the sum of the two logits.
+    """
 
     first_piece: tf.Tensor
     last_piece: tf.Tensor
@@ -101,7 +110,11 @@ class ServedAnswerer(tf.Module):
         From texts, [B] each: `answer`, as written in the context, or "" for none; `start` and `end`, its characters
         [start, end) in the context, counted in code points, -1 for none; `score`, the sum of the two logits of the
         best span, even if the answer is none, and the lowest float if there is no span; `null_score`, the same sum for
-        [CLS], the lowest of all windows. From ids: `start_logits` and `end_logits` [B, T], -10000 for padding.
+        [CLS], the lowest of all windows. The n best answers, best first: `answers`, `answer_starts`, `answer_ends`,
+        `answer_scores` and `answer_probabilities` [B, N], padded after the first `num_answers` [B]. Probabilities are a
+        softmax over the listed scores, as in nbest_predictions.json. For SQuAD 2.0 they include the null score's,
+        `null_probability` [B]; the answer is none if `null_score` minus `score` is above `null_threshold` [B].
+        From ids: `start_logits` and `end_logits` [B, T], -10000 for padding.
         """
         return {
             "serving_default": signature(self._from_texts, question=TEXTS, context=TEXTS),
@@ -120,8 +133,9 @@ class ServedAnswerer(tf.Module):
         logits = in_parts(self._logits, windows.tokens, width=2)
         spans = best_spans(windows, logits, self.config)
         null_score = null_scores(windows, logits)
-        has_answer = is_answer(spans, null_score, self.config, self.null_score_diff_threshold)
-        return place_answers(context, pieces, spans, null_score, has_answer)
+        threshold = self.null_score_diff_threshold if self.config.version_2_with_negative else None
+        size = self.config.n_best_size
+        return place_answers(context, pieces, spans, null_score, n_best_size=size, threshold=threshold)
 
     def _logits(self, batch: TokenBatch) -> tf.Tensor:
         """Sequences -> [n, 2], for start and end."""
@@ -169,7 +183,7 @@ def _is_max_context(places: tf.RaggedTensor, num_pieces: tf.Tensor) -> tf.Tensor
 
 
 def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) -> BestSpans:
-    """Windows with their logits [n, 2] -> each question's best span; see `decoding.decode`."""
+    """Windows with their logits [n, 2] -> each question's best spans; see `decoding.decode`."""
     tokens = windows.tokens
     longest = tf.reduce_max(tf.concat([tokens.lengths, [1]], axis=0))
     padded = tokens.padded(tf.cast(logits, tf.float64), -float("inf"), longest)  # [W, T, 2]
@@ -181,67 +195,98 @@ def best_spans(windows: GraphWindows, logits: tf.Tensor, config: SquadConfig) ->
     fits = pairs_fit(starts, ends, start_fits, end_fits, max_answer_length=config.max_answer_length, ops=tf)
     scores = start_logits[:, :, tf.newaxis] + end_logits[:, tf.newaxis, :]
     scores = tf.reshape(tf.where(fits, scores, -float("inf")), [tf.shape(scores)[0], count * count])
-    best_score, best = _highest(scores)
-    first = tf.gather(starts, best // count, batch_dims=1)
-    last = tf.gather(ends, best % count, batch_dims=1)
-    to_piece = windows.text_start - windows.first_lengths
-    # The best of a question's windows, of equal ones the first.
-    score, window = _highest(_by_question(best_score, windows.counts, -float("inf")))
-    window = tf.cast(window, tf.int64) + tf.cumsum(windows.counts, exclusive=True)
-    # One more window, for questions without windows.
-    first, last = (tf.pad(tf.cast(x, tf.int64) + to_piece, [[0, 1]]) for x in (first, last))
-    return BestSpans(tf.gather(first, window), tf.gather(last, window), score)
+    kept = tf.minimum(config.n_best_size * _SPANS_PER_ANSWER, count * count)
+    score, best = tf.math.top_k(scores, kept)  # [W, M], of equal ones the first
+    to_piece = tf.cast(windows.text_start - windows.first_lengths, tf.int64)[:, tf.newaxis]
+    first = tf.cast(tf.gather(starts, best // count, batch_dims=1), tf.int64) + to_piece
+    last = tf.cast(tf.gather(ends, best % count, batch_dims=1), tf.int64) + to_piece
+    score, place = tf.math.top_k(_by_question(score, windows.counts, -float("inf")), kept)  # [B, M]
+    first, last = (tf.gather(_by_question(x, windows.counts, 0), place, batch_dims=1) for x in (first, last))
+    return BestSpans(first, last, score)
 
 
 def null_scores(windows: GraphWindows, logits: tf.Tensor) -> tf.Tensor:
     """[B] the lowest score of [CLS] in a question's windows: no answer only if every window says so; else 0."""
     scores = tf.reduce_sum(tf.cast(windows.tokens.first(logits), tf.float64), axis=1)
-    lowest = tf.reduce_min(_by_question(scores, windows.counts, float("inf")), axis=1)
+    lowest = tf.reduce_min(_by_question(scores[:, tf.newaxis], windows.counts, float("inf")), axis=1)
     return tf.where(windows.counts > 0, lowest, 0.0)
 
 
-def is_answer(
-    spans: BestSpans, null_score: tf.Tensor, config: SquadConfig, null_score_diff_threshold: float
-) -> tf.Tensor:
-    """[B] whether a question has an answer; see `decoding.answer_questions`."""
-    found = spans.score > -float("inf")
-    if config.version_2_with_negative:
-        found &= ~means_no_answer(null_score - spans.score, null_score_diff_threshold + _ROUNDING)
-        if config.n_best_size == 1:  # an n-best list of one has no answer beside the null answer
-            found &= spans.score >= null_score
-    return found
-
-
 def place_answers(
-    context: tf.Tensor, pieces: TokenizedText, spans: BestSpans, null_score: tf.Tensor, has_answer: tf.Tensor
+    context: tf.Tensor,
+    pieces: TokenizedText,
+    spans: BestSpans,
+    null_score: tf.Tensor,
+    *,
+    n_best_size: int,
+    threshold: float | None,
 ) -> dict[str, tf.Tensor]:
-    """The outputs of `serving_default`; see `ServedAnswerer.signatures`."""
+    """The outputs of `serving_default`, see `ServedAnswerer.signatures`; `threshold` is None for SQuAD 1.1."""
+    is_span = spans.score > -float("inf")
 
     def at(places: tf.RaggedTensor, piece: tf.Tensor) -> tf.Tensor:
-        """[B, (pieces)], [B] -> [B]; 0 where there is no answer, and therefore `piece` may lie outside the context."""
+        """[B, (pieces)], [B, M] -> [B, M]; 0 where there is no span: there `piece` may lie outside the context."""
         values = tf.pad(places.flat_values, [[1, 0]])
-        return tf.gather(values, tf.where(has_answer, places.row_starts() + piece + 1, 0))
+        return tf.gather(values, tf.where(is_span, places.row_starts()[:, tf.newaxis] + piece + 1, 0))
 
     first_byte, end_byte = at(pieces.byte_starts, spans.first_piece), at(pieces.byte_ends, spans.last_piece)
-    return {
-        "answer": valid_utf8(tf.strings.substr(context, first_byte, end_byte - first_byte)),
-        "start": tf.where(has_answer, tf.cast(at(pieces.starts, spans.first_piece), tf.int32), _NOWHERE),
-        "end": tf.where(has_answer, tf.cast(at(pieces.ends, spans.last_piece), tf.int32), _NOWHERE),
-        "score": tf.maximum(tf.cast(spans.score, tf.float32), tf.float32.min),
+    texts = tf.strings.substr(context[:, tf.newaxis], first_byte, end_byte - first_byte)
+    texts = tf.reshape(valid_utf8(tf.reshape(texts, [-1])), tf.shape(texts))
+    is_listed = is_span & _is_first(texts)
+    rank = tf.cumsum(tf.cast(is_listed, tf.int32), axis=1)  # 1 for the best text
+    size = tf.fill([tf.shape(context)[0]], n_best_size)
+    if threshold is not None:
+        # As in the release's lists, no answer takes a place, or comes in addition if it is not among the best.
+        better = tf.math.count_nonzero(is_listed & (spans.score >= null_score[:, tf.newaxis]), axis=1, dtype=tf.int32)
+        size = tf.where(better >= n_best_size, size, size - 1)
+    is_listed &= rank <= size[:, tf.newaxis]
+
+    def listed(values: tf.Tensor, padding: str | float) -> tf.Tensor:
+        """[B, M] -> [B, N], the values of the listed spans."""
+        return tf.ragged.boolean_mask(values, is_listed).to_tensor(tf.constant(padding, values.dtype))
+
+    starts = tf.cast(at(pieces.starts, spans.first_piece), tf.int32)
+    ends = tf.cast(at(pieces.ends, spans.last_piece), tf.int32)
+    scores = tf.where(is_listed, spans.score, -float("inf"))
+    outputs = {}
+    is_answer, probabilities = is_span[:, 0], tf.nn.softmax(scores)
+    if threshold is not None:
+        probabilities = tf.nn.softmax(tf.concat([scores, null_score[:, tf.newaxis]], axis=1))
+        is_answer &= ~means_no_answer(null_score - spans.score[:, 0], threshold + _ROUNDING)
+        if n_best_size == 1:  # an n-best list of one has no answer beside the null answer
+            is_answer &= spans.score[:, 0] >= null_score
+        outputs["null_probability"] = tf.cast(probabilities[:, -1], tf.float32)
+        outputs["null_threshold"] = tf.fill(tf.shape(null_score), tf.constant(threshold, tf.float32))
+        probabilities = probabilities[:, :-1]
+    return outputs | {
+        "answer": tf.where(is_answer, texts[:, 0], ""),
+        "start": tf.where(is_answer, starts[:, 0], _NOWHERE),
+        "end": tf.where(is_answer, ends[:, 0], _NOWHERE),
+        "score": tf.maximum(tf.cast(spans.score[:, 0], tf.float32), tf.float32.min),
         "null_score": tf.cast(null_score, tf.float32),
+        "num_answers": tf.math.count_nonzero(is_listed, axis=1, dtype=tf.int32),
+        "answers": listed(texts, ""),
+        "answer_starts": listed(starts, _NOWHERE),
+        "answer_ends": listed(ends, _NOWHERE),
+        "answer_scores": listed(tf.cast(spans.score, tf.float32), 0.0),
+        "answer_probabilities": listed(tf.cast(probabilities, tf.float32), 0.0),
     }
 
 
+def _is_first(texts: tf.Tensor) -> tf.Tensor:
+    """Whether a text [B, M] differs from all texts before it in its row."""
+    equal = texts[:, :, tf.newaxis] == texts[:, tf.newaxis, :]
+    count = tf.shape(texts)[1]
+    before = tf.range(count)[tf.newaxis, :] < tf.range(count)[:, tf.newaxis]
+    return ~tf.reduce_any(equal & before, axis=2)
+
+
 def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Tensor:
-    """[W] -> [B, S], with one column more than the question with the most windows needs."""
-    rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False).to_tensor(padding)
-    return tf.pad(rows, [[0, 0], [0, 1]], constant_values=padding)
-
-
-def _highest(scores: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """[rows, columns] -> [rows] the highest of each row and its column, the first of equal ones."""
-    values, places = tf.math.top_k(scores, 1)
-    return values[:, 0], places[:, 0]
+    """[W, M] -> [B, S*M], the values of all windows of a question; S is at least 1."""
+    rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
+    padded = tf.pad(rows.to_tensor(padding), [[0, 0], [0, 1], [0, 0]], constant_values=tf.cast(padding, values.dtype))
+    shape = tf.shape(padded)
+    return tf.reshape(padded, [shape[0], shape[1] * shape[2]])
 
 
 def exportable(run: FinishedRun) -> Exportable:

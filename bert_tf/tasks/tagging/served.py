@@ -30,9 +30,13 @@ _NO_POSITION = -1
 
 
 class _Entities(NamedTuple):
-    """Entities of a batch of texts [B, (entities)]: types, and the words [first_words, end_words) by their numbers."""
+    """Entities of a batch of texts [B, (entities)]: types, and the words [first_words, end_words) by their numbers.
+
+    The score is the lowest of the entity's words.
+    """
 
     types: tf.RaggedTensor
+    scores: tf.RaggedTensor
     first_words: tf.RaggedTensor
     end_words: tf.RaggedTensor
 
@@ -70,12 +74,13 @@ class ServedTagger(tf.Module):
         """Returns the signatures.
 
         - `serving_default` takes text_a [B]. Words are separated by white space; punctuation, quotes and brackets at
-          the start or end of a word are words of their own. It returns `tokens` (the words), `tags`, `token_starts` and
-          `token_ends` [B, W], padded after the first `num_tokens` [B], and `entities` (their texts), `entity_types`,
-          `entity_starts` and `entity_ends` [B, E], padded after the first `num_entities` [B]. Starts and ends are
-          positions of characters [start, end), counted in code points.
-        - `words` takes words [B, W], padded with "". It returns `num_tokens`, `tags`, `num_entities`, `entity_types`,
-          `entity_starts` and `entity_ends`, where starts and ends are numbers of words.
+          the start or end of a word are words of their own, and those inside belong to the word. It returns `tokens`
+          (the words), `tags`, `scores` (the probabilities of the tags), `token_starts` and `token_ends` [B, W], padded
+          after the first `num_tokens` [B], and `entities` (their texts), `entity_types`, `entity_scores` (the lowest of
+          their words), `entity_starts` and `entity_ends` [B, E], padded after the first `num_entities` [B]. Starts and
+          ends are positions of characters [start, end), counted in code points.
+        - `words` takes words [B, W], padded with "". It returns `num_tokens`, `tags`, `scores`, `num_entities`,
+          `entity_types`, `entity_scores`, `entity_starts` and `entity_ends`; starts and ends are numbers of words.
         - `ids` takes input_ids, input_mask and segment_ids [B, T], and returns `logits` [B, T, C].
         """
         return {
@@ -96,13 +101,15 @@ class ServedTagger(tf.Module):
         message = 'words must have "" only after the last word of each text.'
         tf.debugging.Assert(tf.reduce_all(tf.sequence_mask(lengths, tf.shape(words)[1]) == (words != "")), [message])
         rows = tf.RaggedTensor.from_tensor(words, lengths)
-        tag_ids = self._tag_ids(rows)
-        entities = self._entities(tag_ids)
+        tag_ids, scores = self._tag_ids(rows)
+        entities = self._entities(tag_ids, scores)
         return {
             "num_tokens": lengths,
             "tags": _dense(self._names(tag_ids), ""),
+            "scores": _dense(scores, 0.0),
             "num_entities": entities.types.row_lengths(),
             "entity_types": _dense(entities.types, ""),
+            "entity_scores": _dense(entities.scores, 0.0),
             "entity_starts": _dense(entities.first_words, _NO_POSITION),
             "entity_ends": _dense(entities.end_words, _NO_POSITION),
         }
@@ -110,8 +117,8 @@ class ServedTagger(tf.Module):
     def _from_texts(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
         texts = valid_utf8(text_a)
         words, starts, ends = _split_words(texts)
-        tag_ids = self._tag_ids(words)
-        entities = self._entities(tag_ids)
+        tag_ids, scores = self._tag_ids(words)
+        entities = self._entities(tag_ids, scores)
         to_characters = _CharacterCounter(texts)
         first_bytes = _gather_words(starts, entities.first_words)
         end_bytes = _gather_words(ends, entities.end_words - 1)
@@ -120,11 +127,13 @@ class ServedTagger(tf.Module):
             "num_tokens": words.row_lengths(),
             "tokens": _dense(words, ""),
             "tags": _dense(self._names(tag_ids), ""),
+            "scores": _dense(scores, 0.0),
             "token_starts": _dense(to_characters(starts), _NO_POSITION),
             "token_ends": _dense(to_characters(ends), _NO_POSITION),
             "num_entities": entities.types.row_lengths(),
             "entities": _dense(entity_texts, ""),
             "entity_types": _dense(entities.types, ""),
+            "entity_scores": _dense(entities.scores, 0.0),
             "entity_starts": _dense(to_characters(first_bytes), _NO_POSITION),
             "entity_ends": _dense(to_characters(end_bytes), _NO_POSITION),
         }
@@ -140,8 +149,11 @@ class ServedTagger(tf.Module):
         """The words' values [W, `_value_width`], and the number of words in each text [B] -> the logits [W, C]."""
         return values
 
-    def _tag_ids(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Words [B, (words)] -> their classes [B, (words)], int32; for the windows see `tagging.task.windows`."""
+    def _tag_ids(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Words [B, (words)] -> their classes [B, (words)], int32, and the probabilities of these.
+
+        For the windows see `tagging.task.windows`.
+        """
         pieces = self._tokenizer.tokenize(words.flat_values)  # [W, (pieces)]
         is_empty = pieces.row_lengths() == 0
         unknown = tf.RaggedTensor.from_row_lengths(
@@ -175,10 +187,12 @@ class ServedTagger(tf.Module):
         is_word = tf.scatter_nd(token[:, tf.newaxis], tf.ones_like(token, tf.bool), tf.shape(zeros, token.dtype))
         values = in_parts(self._token_values, batch, self._value_width, is_word)
         logits = self._word_logits(values, words.row_lengths())
-        return words.with_flat_values(tf.argmax(logits, axis=-1, output_type=tf.int32))
+        tag_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
+        return words.with_flat_values(tag_ids), words.with_flat_values(scores)
 
-    def _entities(self, tag_ids: tf.RaggedTensor) -> _Entities:
-        """Classes [B, (words)] -> entities; as in seqeval, I- begins an entity if there is none to continue."""
+    def _entities(self, tag_ids: tf.RaggedTensor, scores: tf.RaggedTensor) -> _Entities:
+        """Classes and scores [B, (words)] -> entities; as in seqeval, I- begins one if there is none to continue."""
         tags, row = tag_ids.flat_values, tag_ids.value_rowids()
         kind = (tags + 1) // 2  # 0 for O
         is_inside = (tags > 0) & (tags % 2 == 0)
@@ -198,7 +212,9 @@ class ServedTagger(tf.Module):
             return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
 
         types = tf.gather(self._types, tf.gather(kind, first) - 1)
-        return _Entities(rows(types), rows(first - first_of_row), rows(end - first_of_row))
+        words = tf.ragged.range(first, end)
+        lowest = tf.reduce_min(words.with_flat_values(tf.gather(scores.flat_values, words.flat_values)), axis=1)
+        return _Entities(rows(types), rows(lowest), rows(first - first_of_row), rows(end - first_of_row))
 
 
 def _split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
@@ -265,5 +281,5 @@ def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.Ragge
     return numbers.with_flat_values(tf.gather(values.flat_values, row_starts + numbers.flat_values))
 
 
-def _dense(rows: tf.RaggedTensor, padding: str | int) -> tf.Tensor:
+def _dense(rows: tf.RaggedTensor, padding: str | float) -> tf.Tensor:
     return rows.to_tensor(padding)

@@ -218,9 +218,14 @@ class Modes:
         logits = tf.constant(np.stack([start_logits[is_token], end_logits[is_token]], axis=1).reshape(-1, 2))
         config = configs["offsets"]
         spans, null_score = served.best_spans(windows, logits, config), served.null_scores(windows, logits)
-        has_answer = served.is_answer(spans, null_score, config, threshold or 0.0)
-        found = served.place_answers(self.context, self.pieces, spans, null_score, has_answer)
+        options = {"n_best_size": n_best_size, "threshold": threshold}
+        found = served.place_answers(self.context, self.pieces, spans, null_score, **options)
         found = {name: values.numpy().tolist() for name, values in found.items()}
+        for i, best in enumerate(exact.n_best.values()):
+            listed = [entry["text"] for entry in best if entry["text"] not in ("", PLACEHOLDER)]
+            given = [text.decode() for text in found["answers"][i][: found["num_answers"][i]]]
+            assert given == listed[: len(given)]  # fewer if very many spans have the same text
+            assert len(given) >= min(len(listed), 2)
         assert [text.decode() for text in found["answer"]] == [
             text if text != PLACEHOLDER else "" for text in exact.answers.values()
         ]

@@ -49,6 +49,7 @@ def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_pa
     run = run_of(write, tmp_path / "out", pretrained)
     features = run.features("dev")
     assert features.lengths.tolist() == [3, 3]
+    assert isinstance(features.per_token["activations"][0], np.memmap)  # in a file, not in memory
     batch = features.batch(np.array([1]), 4)
     assert run.tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()) == ["f", "b", "a", "[PAD]"]
     ids = run.tokenizer.convert_tokens_to_ids(["[CLS]", "f", "b", "##c", "##d", "a", "[SEP]"])
@@ -67,6 +68,9 @@ def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretr
     assert results["eval"]["dev"]["eval_f1"] == 1.0
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
+    run_of(write, tmp_path / "out", pretrained).check_model()
+    with pytest.raises(InputError, match=r"feature_layers 1 was -1, and is -2 now"):
+        run_of(write, tmp_path / "out", pretrained, layers="-2,embeddings").check_model()
     with pytest.raises(InputError, match="bilstm_units was 5, and is 6 now"):
         workflow.carry_out(
             run_of(write, tmp_path / "out", pretrained, units=6),
