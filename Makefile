@@ -11,13 +11,18 @@ WITH_DOCS := $(VENV)/.installed-with-docs
 # Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
 TEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: quickstart test coverage lint format bench docs wheel clean
+.PHONY: quickstart test test-transformers coverage lint format bench docs wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
 
 test: $(WITH_TESTS)
 	$(TEST)
+
+# Compares models and tokenizers with Hugging Face's. PyTorch is large, and a build of it for CPUs is enough.
+test-transformers: $(WITH_TESTS)
+	$(INSTALL) "torch>=2.4" "transformers>=5"
+	$(BIN)/python -m pytest tests/checkpoints/test_transformers.py
 
 coverage: $(WITH_TESTS)
 	mkdir -p build/coverage

@@ -77,6 +77,8 @@ def hf_tokenizer_config(vocab_file: str, do_lower_case: bool, max_positions: int
       do_lower_case: whether the tokenizer converts to lower case.
       max_positions: the number of the model's positions, the longest input that the tokenizer shall make.
     """
-    defaults = {"model_max_length": max_positions, **_DEFAULTS, **_SPECIAL_TOKENS}
+    known = read_tokenizer_config(vocab_file)
     ours = {"do_lower_case": do_lower_case, "tokenizer_class": TOKENIZER_CLASSES[0]}
-    return defaults | read_tokenizer_config(vocab_file) | ours
+    # Where no length was set, transformers writes a very large one.
+    ours["model_max_length"] = min(known.get("model_max_length", max_positions), max_positions)
+    return _DEFAULTS | _SPECIAL_TOKENS | known | ours

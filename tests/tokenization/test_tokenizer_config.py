@@ -85,7 +85,8 @@ def test_known_settings_stay_when_they_are_written(vocab):
     written = hf_tokenizer_config(path, True, 512)
     assert (written["model_max_length"], written["strip_accents"], written["do_lower_case"]) == (64, False, True)
     assert (written["tokenizer_class"], written["mask_token"]) == ("BertTokenizer", "[MASK]")
-    assert hf_tokenizer_config(vocab(), False, 512)["model_max_length"] == 512
+    for settings in ({}, {"model_max_length": 10**30}):
+        assert hf_tokenizer_config(vocab(**settings), False, 512)["model_max_length"] == 512
 
 
 def test_a_vocabulary_is_read_from_tokenizer_json(write, tmp_path):

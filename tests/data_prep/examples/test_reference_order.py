@@ -75,6 +75,14 @@ def test_program_makes_cased_examples_of_an_uncased_vocabulary(tmp_path):
     assert hashlib.sha256(found).hexdigest() == case["outputs"][0]["canonical_sha256"]
 
 
+def test_a_vocabulary_of_other_rules_is_refused(write):
+    vocab = write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    write("tokenizer_config.json", '{"strip_accents": false}')
+    files = (f"--input_file={write('text.txt', 'a')}", f"--vocab_file={vocab}", f"--output_file={vocab}.tfrecord")
+    printed = run("-m", "data_prep.create_pretraining_data", *files, expect=1)
+    assert "says {'strip_accents': False}, but pre-training data are made by the release's rules only" in printed
+
+
 def test_training_reads_them(tmp_path):
     name = "edge"
     case = CASES[name]
