@@ -41,10 +41,10 @@ class GlueDefinition:
     """
 
     folder: str
-    labels: tuple[str, ...] | None
-    metric: Metric
-    selection_metric: str
-    text_a: str | int
+    labels: tuple[str, ...] | None = BINARY
+    metric: Metric = metrics.accuracy
+    selection_metric: str = "accuracy"
+    text_a: str | int = "sentence"
     text_b: str | None = None
     label: str | int = "label"
     files: tuple[tuple[str, ...], ...] = (("train", "train.tsv"), ("dev", "dev.tsv"), ("test", "test.tsv"))
@@ -63,57 +63,36 @@ _MNLI_FILES = (
 )
 _XNLI_FILES = (("train", "multinli/multinli.train.{language}.tsv"), ("dev", "xnli.dev.tsv"), ("test", "xnli.test.tsv"))
 
+_PAIR = {"text_a": "sentence1", "text_b": "sentence2"}
+_ACCURACY_AND_F1 = {"metric": metrics.accuracy_and_f1, "selection_metric": "f1"}
+_NLI = {**_PAIR, "labels": NLI, "label": "gold_label"}
+
 DEFINITIONS: dict[str, GlueDefinition] = {
     "cola": GlueDefinition(
         "CoLA",
-        BINARY,
-        metrics.matthews_correlation,
-        "matthews_correlation",
-        3,
+        metric=metrics.matthews_correlation,
+        selection_metric="matthews_correlation",
+        text_a=3,
         label=1,
         has_header=False,
         test_text_a="sentence",
     ),
-    "sst-2": GlueDefinition("SST-2", BINARY, metrics.accuracy, "accuracy", "sentence"),
-    "mrpc": GlueDefinition(
-        "MRPC", BINARY, metrics.accuracy_and_f1, "f1", text_a="#1 String", text_b="#2 String", label="Quality"
-    ),
-    "sts-b": GlueDefinition(
-        "STS-B", None, metrics.pearson_and_spearman, "spearman", text_a="sentence1", text_b="sentence2", label="score"
-    ),
+    "sst-2": GlueDefinition("SST-2"),
+    "mrpc": GlueDefinition("MRPC", **_ACCURACY_AND_F1, text_a="#1 String", text_b="#2 String", label="Quality"),
+    "sts-b": GlueDefinition("STS-B", None, metrics.pearson_and_spearman, "spearman", **_PAIR, label="score"),
     "qqp": GlueDefinition(
         "QQP",
-        BINARY,
-        metrics.accuracy_and_f1,
-        "f1",
+        **_ACCURACY_AND_F1,
         text_a="question1",
         text_b="question2",
         label="is_duplicate",
         has_incomplete_rows=True,
     ),
-    "mnli": GlueDefinition(
-        "MNLI",
-        NLI,
-        metrics.accuracy,
-        "accuracy",
-        text_a="sentence1",
-        text_b="sentence2",
-        label="gold_label",
-        files=_MNLI_FILES,
-    ),
-    "qnli": GlueDefinition("QNLI", INFERENCE, metrics.accuracy, "accuracy", text_a="question", text_b="sentence"),
-    "rte": GlueDefinition("RTE", INFERENCE, metrics.accuracy, "accuracy", text_a="sentence1", text_b="sentence2"),
-    "wnli": GlueDefinition("WNLI", BINARY, metrics.accuracy, "accuracy", text_a="sentence1", text_b="sentence2"),
-    "xnli": GlueDefinition(
-        "XNLI",
-        NLI,
-        metrics.accuracy,
-        "accuracy",
-        text_a="sentence1",
-        text_b="sentence2",
-        label="gold_label",
-        files=_XNLI_FILES,
-    ),
+    "mnli": GlueDefinition("MNLI", **_NLI, files=_MNLI_FILES),
+    "qnli": GlueDefinition("QNLI", INFERENCE, text_a="question", text_b="sentence"),
+    "rte": GlueDefinition("RTE", INFERENCE, **_PAIR),
+    "wnli": GlueDefinition("WNLI", **_PAIR),
+    "xnli": GlueDefinition("XNLI", **_NLI, files=_XNLI_FILES),
 }
 
 # The label of pairs whose annotators did not agree.
