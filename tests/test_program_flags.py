@@ -26,8 +26,9 @@ def sizes():
 
 @pytest.fixture
 def model():
-    # A program that another test has imported may have a flag of the same name.
-    others = {name: flags.FLAGS[name] for name in {"bert_config_file"} & set(flags.FLAGS)}
+    # A program that another test has imported may have flags of the same names.
+    names = {"bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case"}
+    others = {name: flags.FLAGS[name] for name in names & set(flags.FLAGS)}
     for name in others:
         delattr(flags.FLAGS, name)
     yield from defined(program_flags.ModelFlags)
