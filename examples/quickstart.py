@@ -26,7 +26,13 @@ SENTENCES = (
     "Natural selection acts only by preserving variations which are useful to each species.",
     "The emperor led the legions against the barbarians, and the senate obeyed.",
 )
-MASKED = ("It is a [MASK] of the first importance.", "He was a man of great [MASK] and courage.")
+MASKED = (
+    "I do not [MASK] it.",
+    "It would [MASK] better to go.",
+    "This is one [MASK] the most important facts.",
+    "He could [MASK] see the whale.",
+    "It is a [MASK] of the first importance.",
+)
 # A model learns first what stands beside a masked piece. It finds that out in minutes if all places are near.
 LENGTHS = ("--max_seq_length=16", "--max_predictions_per_seq=3")
 
@@ -58,7 +64,7 @@ def main() -> None:
             *("run_pretraining.py", f"--input_file={CORPUS}", f"--output_dir={PRETRAINED}", f"--vocab_file={VOCAB}"),
             *("--bert_config_file=examples/tiny.json", *LENGTHS, "--objective=mlm", "--do_train"),
             *("--train_batch_size=128", "--learning_rate=2e-3", "--bias_correction"),
-            *("--num_train_steps=1600", "--num_warmup_steps=100", "--save_checkpoints_steps=400"),
+            *("--num_train_steps=1200", "--num_warmup_steps=100", "--save_checkpoints_steps=400"),
             *(f"--eval_input_file={HELDOUT}", "--eval_batch_size=64", "--eval_steps=200"),
         ],
     )
@@ -81,7 +87,7 @@ def main() -> None:
     )
     print("\n" + (FINETUNED / "test_predictions.tsv").read_text())
     step(
-        "Predict masked words",
+        "Predict masked words: the words beside them decide, their meaning hardly does",
         None,
         ["-m", "bert_tf.fill_mask", f"--model={PRETRAINED}", *(f"--text={text}" for text in MASKED)],
     )
