@@ -76,7 +76,7 @@ def write_files(folder: pathlib.Path) -> None:
 
 def commands() -> str:
     """The shell commands that make the rest: what `make quickstart` leaves, and checkpoints."""
-    lengths = "--max_seq_length=64 --max_predictions_per_seq=10"
+    lengths = "--max_seq_length=16 --max_predictions_per_seq=3"
     config = json.dumps(_CONFIG)
     return f"""
         quickstart=build/quickstart

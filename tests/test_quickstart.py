@@ -1,0 +1,27 @@
+import collections
+import json
+import pathlib
+import re
+
+from examples import quickstart
+from tests.data_prep.corpora import PIECES, features, make, records, write_corpus, write_vocab
+
+EXAMPLES = pathlib.Path(quickstart.__file__).parent
+
+
+def test_most_frequent_label_counts_masked_pieces_only(tmp_path):
+    write_vocab(tmp_path)
+    write_corpus(tmp_path / "text.txt")
+    [path], _ = make(tmp_path, tmp_path / "text.txt", output="one", dupe_factor=3)
+    labels = collections.Counter()
+    for record in map(features, records(path)):
+        weights = map(int, record["masked_lm_weights"])
+        labels.update(label for label, weight in zip(record["masked_lm_ids"], weights, strict=True) if weight)
+    piece, share = quickstart.most_frequent_label(path, tmp_path / "vocab.txt")
+    assert labels[PIECES.index(piece)] == max(labels.values())
+    assert share == max(labels.values()) / labels.total()
+
+
+def test_the_model_has_an_embedding_for_each_piece_of_the_vocabulary():
+    [size] = re.findall("--vocab_size=([0-9]+)", pathlib.Path(quickstart.__file__).read_text())
+    assert json.loads((EXAMPLES / "tiny.json").read_text())["vocab_size"] == int(size)
