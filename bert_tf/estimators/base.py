@@ -109,7 +109,8 @@ class Estimator(abc.ABC):
         flags = {"max_seq_length": max_seq_length or cls._MAX_SEQ_LENGTH, "dtype": dtype, "fresh_head": fresh_head}
         flags |= cls._checked(settings)
         # A run that is resumed compares the name, not the place of the copy in the cache.
-        return cls(path, config, tokenizer, output_dir, labels, flags, distribution_strategy)
+        options = {"output_dir": output_dir, "labels": labels, "distribution_strategy": distribution_strategy}
+        return cls(path, config, tokenizer, flags=flags, **options)
 
     @classmethod
     def load(cls, folder: str, distribution_strategy: str = "one_device") -> Self:
@@ -129,7 +130,8 @@ class Estimator(abc.ABC):
             raise InputError(f"load(): {folder} holds a run of {settings.get('task')!r}, not of {cls._TASK!r}.")
         _, config, tokenizer = pretrained.find_model(folder, "load()", settings["do_lower_case"])
         flags = {**recorded["flags"], "max_seq_length": settings["max_seq_length"]}
-        return cls(None, config, tokenizer, folder, settings.get("labels"), flags, distribution_strategy)
+        options = {"output_dir": folder, "labels": settings.get("labels")}
+        return cls(None, config, tokenizer, flags=flags, distribution_strategy=distribution_strategy, **options)
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl: what was measured during training, and when."""
@@ -177,8 +179,8 @@ class Estimator(abc.ABC):
             self.config,
             self.tokenizer,
             self._flags["max_seq_length"],
-            config,
-            self._distribution,
+            training_config=config,
+            distribution_config=self._distribution,
             init_checkpoint=self._init_checkpoint,
             fresh_variables=fresh_variables(self.config, fresh_head=self._flags.get("fresh_head", False)),
             group_by_length=group_by_length,

@@ -188,7 +188,7 @@ def read_lines(
         reader = decompressor(raw) if decompressor else raw
         if start:
             reader.seek(start - 1)
-        lines = _split_lines(_chunks(path, reader, raw, start, end, advance), max(start - 1, 0))
+        lines = _split_lines(_chunks(path, reader, raw, start=start, end=end, advance=advance), max(start - 1, 0))
         if start:
             next(lines, None)  # the rest of the line before
         for offset, line in lines:

@@ -142,7 +142,7 @@ def choose_chunks(window: SentenceWindow, duplicate: int, first: int, rules: Seg
     while first < len(following):
         chosen.append(first)
         first = following[first]
-    chunks = Chunks(keys, window.documents, targets, here, cuts, ends, is_random_next)
+    chunks = Chunks(keys, window.documents, targets, first=here, cuts=cuts, ends=ends, is_random_next=is_random_next)
     return Chunks(*(column[chosen] for column in chunks)), first
 
 

@@ -117,8 +117,8 @@ class ExampleMaker:
             word_starts = np.zeros_like(is_text)
             word_starts[is_text] = ~continues_word
         if options.is_masked:
-            most = options.max_predictions_per_seq
-            masked = mask_batch(input_ids, is_text, keys, word_starts, options.policy, vocabulary, most)
+            rules = {"policy": options.policy, "max_predictions_per_seq": options.max_predictions_per_seq}
+            masked = mask_batch(input_ids, is_text, keys, word_starts, vocabulary=vocabulary, **rules)
             return values | masked.features()
         return values if word_starts is None else values | {"word_starts": word_starts}
 

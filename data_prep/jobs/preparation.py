@@ -138,7 +138,7 @@ def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
         bucket_examples = int(np.clip(examples // _BUCKETS, *_BUCKET_EXAMPLES))
         buckets = cut_into_buckets(examples, num_shards, bucket_examples)
         buckets_folder = os.path.join(folder, "buckets")
-        write = WriteStage(buckets_folder, store, runs, buckets, config.examples, config.tokenizer.vocab)
+        write = WriteStage(buckets_folder, store, runs, buckets, options=config.examples, vocab=config.tokenizer.vocab)
         paths = [write.path(job) for job in range(len(buckets))]
         assembler = ShardAssembler(folder, config.shards, resources.own(num_shards), paths)
         written = run(write, "examples", examples, "example", assembler.add)
