@@ -302,7 +302,7 @@ def test_no_incomplete_folder_is_left(run_folder, exported, tmp_path, monkeypatc
 
 
 def test_a_missing_model_or_signature_is_refused(tmp_path, exported):
-    with pytest.raises(InputError, match=r"has no saved_model\.pb"):
+    with pytest.raises(InputError, match=r"has no saved_model\.pb. .* is exported by `python -m bert_tf\.export"):
         saved_model.load(str(tmp_path))
     with pytest.raises(InputError, match="has no signature 'oops'; it has ids, serving_default"):
         saved_model.load(exported, "oops")
