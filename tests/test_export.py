@@ -116,6 +116,11 @@ def test_invalid_examples_are_refused_with_their_numbers(model, example, message
         model.predict([example])
 
 
+def test_a_saved_model_can_be_called_itself(model):
+    texts = tf.constant(["a b", "c"])
+    assert_close(model._model(texts, texts)["logits"], model(text_a=texts, text_b=texts)["logits"], 0)
+
+
 def test_valid_lines_are_answered_although_others_are_invalid(model):
     lines = [
         b'{"text_a": "a", "text_b": "b", "id": 5}\n',

@@ -149,7 +149,8 @@ def test_the_encoders_outputs_stay_what_they_are_in_a_model():
     outputs = keras.Model(inputs, BertEncoder(CONFIG)(inputs)).predict(INPUTS, verbose=0)
     assert isinstance(outputs, EncoderOutput)
     assert repr(outputs).startswith("EncoderOutput(embedding_output=[6, 8, 12], all_encoder_layers=2 x [6, 8, 12], ")
-    assert "pooled_output=[6, 12], attention_probs=2 x [6, 3, 8, 8])" in repr(outputs)
+    assert "pooled_output=[6, 12], attention_probs=2 x [6, 3, 8, 8], input_mask=[6, 8])" in repr(outputs)
+    assert_close(outputs.input_mask, MASK, 0)
 
 
 class Subclassed(keras.Model):
@@ -235,7 +236,14 @@ def test_parts_that_are_frozen_stay_as_they_are():
     assert {"bert/encoder/layer_1/output/dense/kernel", "bert/pooler/dense/kernel", "output_weights"} <= changed
 
 
-@pytest.mark.parametrize("call", [lambda e: e(IDS, MASK), lambda e: e({"token_ids": IDS, "padding_mask": MASK > 0})])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda e: e(IDS.tolist(), MASK.tolist()),
+        lambda e: e({"token_ids": IDS, "padding_mask": MASK > 0}),
+        lambda e: e(input_ids=IDS, attention_mask=MASK),
+    ],
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_is_left_out_of_losses(call, causal):
     encoder = BertEncoder(CONFIG, causal=causal)
@@ -257,6 +265,8 @@ def test_padding_is_left_out_of_losses(call, causal):
         ({"ids": IDS}, "the input 'ids' is unknown"),
         ({"input_mask": MASK}, "input_ids are missing"),
         ({"input_ids": IDS, "input_mask": MASK, "attention_mask": MASK}, "input_mask is given twice"),
+        ([IDS, MASK], r"input_ids has the shape \[2, 6, 8\], but \[batch, tokens\]"),
+        (IDS[0], r"input_ids has the shape \[8\], but"),
         (np.ones((1, 33), np.int32), "33 tokens, but the model has only 32 positions"),
     ],
 )
