@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
@@ -144,13 +145,14 @@ class BertEncoder(BertLayer):
 
     def __call__(
         self,
-        input_ids: tf.Tensor | Mapping[str, tf.Tensor],
+        input_ids: tf.Tensor | Mapping[str, tf.Tensor] | None = None,
         input_mask: tf.Tensor | None = None,
         segment_ids: tf.Tensor | None = None,
         **kwargs,
     ) -> EncoderOutput:
         """See `call`. Keras passes only the first argument to `compute_mask`, so all inputs go into it."""
-        return super().__call__(_named_inputs(input_ids, input_mask, segment_ids), **kwargs)
+        others = {name: kwargs.pop(name) for name in list(kwargs) if name in _INPUT_NAMES}
+        return super().__call__(_named_inputs(input_ids, input_mask, segment_ids, others), **kwargs)
 
     def call(
         self,
@@ -164,15 +166,15 @@ class BertEncoder(BertLayer):
 
         Args:
           input_ids: [B, T], integers; or a dict of all inputs by their names. There `token_ids`, `attention_mask`,
-            `padding_mask` and `token_type_ids`, the names of other libraries, are understood too.
+            `padding_mask` and `token_type_ids`, the names of other libraries, are understood too, also as arguments.
           input_mask: [B, T], 1 for tokens and 0 for positions that may not be attended to; all ones if None.
           segment_ids: [B, T], all zeros if None.
           training: whether dropout is active, with new masks in each call.
           seed: [2], integers; dropout is active with the masks of this seed, whatever `training` says.
 
         Raises:
-          ValueError: if the dict has an unknown key or lacks the input_ids, or the sequences are longer than the
-            model's positions.
+          ValueError: if the dict has an unknown key or lacks the input_ids, an input isn't [B, T] numbers, or the
+            sequences are longer than the model's positions.
         """
         inputs = _named_inputs(input_ids, input_mask, segment_ids)
         # Keras's inputs are float32 by default, and masks may be bool.
@@ -199,6 +201,7 @@ class BertEncoder(BertLayer):
             sequence_output=layers[-1],
             pooled_output=self.pooler(self._summary(layers[-1], input_mask)),
             attention_probs=tuple(probabilities),
+            input_mask=input_mask,
         )
 
     def compute_mask(self, inputs: Mapping[str, tf.Tensor], previous_mask: object = None) -> EncoderOutput | None:
@@ -207,7 +210,7 @@ class BertEncoder(BertLayer):
         if mask is None:
             return None
         mask = keras.ops.cast(mask, "bool")
-        return EncoderOutput(mask, (mask,) * self.config.num_hidden_layers, mask, None, ())
+        return EncoderOutput(mask, (mask,) * self.config.num_hidden_layers, mask, None, (), None)
 
     def enable_lora(self, rank: int) -> None:
         """Freezes the encoder, and trains updates of low rank for the queries' and values' projections (see `Dense`).
@@ -250,19 +253,24 @@ class BertEncoder(BertLayer):
 
 
 def _named_inputs(
-    input_ids: tf.Tensor | Mapping[str, tf.Tensor], input_mask: tf.Tensor | None, segment_ids: tf.Tensor | None
+    input_ids: tf.Tensor | Mapping[str, tf.Tensor] | None,
+    input_mask: tf.Tensor | None,
+    segment_ids: tf.Tensor | None,
+    others: Mapping[str, tf.Tensor] | None = None,
 ) -> dict[str, tf.Tensor]:
     """The inputs that are given, by our names for them."""
     given = list(input_ids.items()) if isinstance(input_ids, Mapping) else [("input_ids", input_ids)]
     inputs = {}
-    for key, value in [*given, ("input_mask", input_mask), ("segment_ids", segment_ids)]:
+    for key, value in [*given, ("input_mask", input_mask), ("segment_ids", segment_ids), *(others or {}).items()]:
         name = _INPUT_NAMES.get(key)
         if name is None:
             raise ValueError(f"the input {key!r} is unknown; BertEncoder knows {', '.join(_INPUT_NAMES)}.")
         if value is not None and name in inputs:
             raise ValueError(f"{name} is given twice, the second time as {key}.")
         if value is not None:
-            inputs[name] = value
+            inputs[name] = np.array(value) if isinstance(value, list) else value
+            if len(inputs[name].shape) != 2:
+                raise ValueError(f"{key} has the shape {list(inputs[name].shape)}, but [batch, tokens] is expected.")
     if "input_ids" not in inputs:
         raise ValueError(f"input_ids are missing; BertEncoder was given {', '.join(map(str, inputs)) or 'nothing'}.")
     return inputs

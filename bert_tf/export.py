@@ -38,7 +38,7 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
       InputError: if there is no model in `model_dir`, or `export_dir` is not empty.
     """
     config = config or ExportConfig()
-    saved_model.check_export_dir(export_dir)
+    files.check_new_folder(export_dir, "--export_dir")
     if config.onnx:
         portable_models.import_tf2onnx()
     model = build(model_dir, config)

@@ -58,8 +58,12 @@ class FillMask:
           For each [MASK] a list of guesses, the most probable one first.
 
         Raises:
-          InputError: if the text has no [MASK], or too many pieces for the model.
+          InputError: if it isn't a text, or has no [MASK], or too many pieces for the model; or if `top` is below 1.
         """
+        if not isinstance(text, str):
+            raise InputError(f"fill_mask: {str(text)[:60]!r} ({type(text).__name__}) is given, but a text is expected.")
+        if top < 1:
+            raise InputError(f"fill_mask: top is {top}, but at least 1 is expected.")
         ids = self._encode(text)
         mask_id = self.bert.tokenizer.vocab[MASK]
         positions = [position for position, piece in enumerate(ids) if piece == mask_id]

@@ -6,6 +6,7 @@ gradients must be summed over the replicas first), and in a step that XLA compil
 
 import abc
 import dataclasses
+import numbers
 import re
 from collections.abc import Sequence
 
@@ -54,7 +55,7 @@ class OptimizerConfig:
             raise InputError(f"--num_train_steps is {self.num_train_steps}, but at least 1 is expected.")
         if self.num_warmup_steps < 0:
             raise InputError(f"--num_warmup_steps is {self.num_warmup_steps}, but at least 0 is expected.")
-        if not self.learning_rate > 0:
+        if not (isinstance(self.learning_rate, numbers.Real) and self.learning_rate > 0):
             raise InputError(f"--learning_rate is {self.learning_rate}, but a number above 0 is expected.")
 
 

@@ -14,6 +14,7 @@ from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
+from bert_tf.runtime import files
 from bert_tf.runtime.distribution import STRATEGIES, DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import saved_model
@@ -314,7 +315,7 @@ class ExportFlags:
         Raises:
           InputError: if the folder is not given, or is not new.
         """
-        saved_model.check_export_dir(self.export_dir)
+        files.check_new_folder(self.export_dir, "--export_dir")
         return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, self._text.value, **settings)
 
 

@@ -116,6 +116,11 @@ def test_invalid_examples_are_refused_with_their_numbers(model, example, message
         model.predict([example])
 
 
+def test_a_saved_model_can_be_called_itself(model):
+    texts = tf.constant(["a b", "c"])
+    assert_close(model._model(texts, texts)["logits"], model(text_a=texts, text_b=texts)["logits"], 0)
+
+
 def test_valid_lines_are_answered_although_others_are_invalid(model):
     lines = [
         b'{"text_a": "a", "text_b": "b", "id": 5}\n',
@@ -302,7 +307,7 @@ def test_no_incomplete_folder_is_left(run_folder, exported, tmp_path, monkeypatc
 
 
 def test_a_missing_model_or_signature_is_refused(tmp_path, exported):
-    with pytest.raises(InputError, match=r"has no saved_model\.pb"):
+    with pytest.raises(InputError, match=r"has no saved_model\.pb. .* is exported by `python -m bert_tf\.export"):
         saved_model.load(str(tmp_path))
     with pytest.raises(InputError, match="has no signature 'oops'; it has ids, serving_default"):
         saved_model.load(exported, "oops")

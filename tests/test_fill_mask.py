@@ -34,11 +34,17 @@ def test_guesses_for_each_mask_are_sorted(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("a b", r"has no \[MASK\]"), ("a " * 6 + "[MASK]", "has 7 pieces, but the model takes 6")]
+    ("text", "top", "message"),
+    [
+        ("a b", 5, r"has no \[MASK\]"),
+        ("a " * 6 + "[MASK]", 5, "has 7 pieces, but the model takes 6"),
+        (["a [MASK]"], 5, r"\(list\) is given, but a text is expected"),
+        ("a [MASK]", 0, "top is 0"),
+    ],
 )
-def test_bad_texts_are_refused(folder, text, message):
+def test_bad_texts_are_refused(folder, text, top, message):
     with pytest.raises(InputError, match=message):
-        FillMask(str(folder))(text)
+        FillMask(str(folder))(text, top)
 
 
 def test_a_model_without_the_head_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """What all estimators share: how they are made, loaded, saved and exported."""
 
 import abc
+import dataclasses
 import functools
 import os
 import re
@@ -16,7 +17,7 @@ from bert_tf.export import export_run
 from bert_tf.finetuning.hyperparameters import fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import Task
-from bert_tf.optimization import TRAINING_STATE
+from bert_tf.optimization import TRAINING_STATE, OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
@@ -127,7 +128,10 @@ class Estimator(abc.ABC):
         recorded = run_directory.read(folder)
         settings = recorded["resume_settings"]
         if settings.get("task") != cls._TASK:
-            raise InputError(f"load(): {folder} holds a run of {settings.get('task')!r}, not of {cls._TASK!r}.")
+            raise InputError(
+                f"load(): {folder} holds a run of {settings.get('task')!r}, not of {cls._TASK!r}. from_pretrained() "
+                "takes any model with a fitting output layer."
+            )
         _, config, tokenizer = pretrained.find_model(folder, "load()", settings["do_lower_case"])
         flags = {**recorded["flags"], "max_seq_length": settings["max_seq_length"]}
         options = {"output_dir": folder, "labels": settings.get("labels")}
@@ -144,8 +148,7 @@ class Estimator(abc.ABC):
           InputError: if nothing was trained yet, or the folder isn't new.
         """
         trained = self._check_trained()
-        if files.exists(folder) and (not files.is_folder(folder) or files.list_folder(folder)):
-            raise InputError(f"save(): {folder} is there already; name a new folder.")
+        files.check_new_folder(folder, "save()")
         source = checkpoints.open_checkpoint(trained, "save()")
         weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
         names = (run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE)
@@ -173,6 +176,25 @@ class Estimator(abc.ABC):
             raise TypeError(f"{cls.__name__} has no setting {next(iter(settings))!r}.")
         return {}
 
+    def _training_config(
+        self, optimizer: OptimizerConfig, batch_size: int, seed: int, others: Mapping[str, Any]
+    ) -> TrainingConfig:
+        """The settings of `fit`; `others` are fields of `TrainingConfig` that have no argument of their own.
+
+        Raises:
+          TypeError: if there is no such field.
+        """
+        given = {"output_dir": self.output_dir, "optimizer": optimizer, "train_batch_size": batch_size}
+        given |= {"seed": seed, "dtype": self._flags["dtype"]}
+        known = [field.name for field in dataclasses.fields(TrainingConfig) if field.name not in given]
+        for name in others:
+            if name not in known:
+                raise TypeError(
+                    f"{type(self).__name__}.fit() has no argument {name!r}; besides its own, it takes "
+                    f"{', '.join(known)}."
+                )
+        return TrainingConfig(**given, **others)
+
     def _run(self, task: Task, config: TrainingConfig, group_by_length: bool | None = None) -> FinetuningRun:
         return FinetuningRun(
             task,
@@ -197,17 +219,17 @@ class Estimator(abc.ABC):
           InputError: if a run that has begun would go on with other data than it had.
         """
         path = os.path.join(folder, split + self._SUFFIX)
-        files.make_folder(folder)
-        if saver.latest_checkpoint(self.output_dir) and files.exists(path):
-            with tempfile.TemporaryDirectory() as other:
-                new = os.path.join(other, split + self._SUFFIX)
-                self._write(new, table)
-                if files.read_text(new, "fit()") != files.read_text(path, "fit()"):
-                    raise InputError(
-                        f"fit(): {self.output_dir} holds a run that was trained on other data ({path}). Use another "
-                        "output_dir; to go on from its weights, make a new estimator with from_pretrained()."
-                    )
-        self._write(path, table)
+        if not (saver.latest_checkpoint(self.output_dir) and files.exists(path)):
+            self._write(path, table)
+            return path
+        with tempfile.TemporaryDirectory() as other:
+            new = os.path.join(other, split + self._SUFFIX)
+            self._write(new, table)
+            if files.read_text(new, "fit()") != files.read_text(path, "fit()"):
+                raise InputError(
+                    f"fit(): {self.output_dir} holds a run that was trained on other data ({path}). Use another "
+                    "output_dir; to go on from its weights, make a new estimator with from_pretrained()."
+                )
         return path
 
     @functools.cached_property

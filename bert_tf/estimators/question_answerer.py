@@ -79,13 +79,12 @@ class QuestionAnswerer(Estimator):
 
         Raises:
           InputError: if the data can't be used, or the folder holds a run with other data or settings.
+          TypeError: if there is no such argument.
         """
+        optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
+        config = self._training_config(optimizer, batch_size, seed, training)
         path = self._write_once(
             os.path.join(self.output_dir, DATA_FOLDER), "train", _table(*rows.with_labels(x, y, "x"))
-        )
-        optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
-        config = TrainingConfig(
-            self.output_dir, optimizer, batch_size, seed=seed, dtype=self._flags["dtype"], **training
         )
         run = self._run(SquadTask(self._config(), [path]), config, group_by_length)
         hyperparameters = Hyperparameters(batch_size, learning_rate, epochs, seed)

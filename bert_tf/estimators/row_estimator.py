@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from bert_tf.estimators import rows
 from bert_tf.estimators.base import DATA_FOLDER, Estimator
 from bert_tf.finetuning import workflow
@@ -29,6 +31,7 @@ class RowEstimator(Estimator):
     """An estimator of one of the tasks of `run_classifier.py`; subclasses bring the rows."""
 
     _SUFFIX = ".jsonl"
+    _RANK = 0  # of an example; see `rows.as_list`
     _trained: FinetuningRun | None = None
 
     def fit(
@@ -37,7 +40,7 @@ class RowEstimator(Estimator):
         y: Any = None,
         *,
         validation_split: float = 0.0,
-        validation_data: tuple[Any, Any] | None = None,
+        validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
         epochs: float = 3.0,
         batch_size: int = 32,
         learning_rate: float = 5e-5,
@@ -58,7 +61,8 @@ class RowEstimator(Estimator):
           x: the examples; see the class. Or a `tf.data.Dataset` of pairs (example, label), if `y` is None.
           y: their labels.
           validation_split: the share of the examples to evaluate on; they are drawn by the seed, and not trained on.
-          validation_data: examples and labels to evaluate on, in place of a share of `x`.
+          validation_data: a pair of examples and labels to evaluate on, or a data set as for `x`, in place of a share
+            of `x`.
           epochs: how often each example is seen.
           batch_size: examples in a step.
           learning_rate: the peak.
@@ -76,22 +80,21 @@ class RowEstimator(Estimator):
 
         Raises:
           InputError: if the data can't be used, or the folder holds a run with other data or settings.
+          TypeError: if there is no such argument.
         """
-        train = self._table(*rows.with_labels(x, y, "x"))
-        dev = [] if validation_data is None else self._table(*rows.with_labels(*validation_data, "validation_data"))
+        train = self._table(*rows.with_labels(x, y, "x", self._RANK))
+        dev = [] if validation_data is None else self._table(*rows.validation(validation_data, self._RANK))
         if validation_split and not dev:
             train, dev = _split(train, validation_split, seed)
         if (keep_best or early_stopping_patience) and not dev:
             raise InputError("fit(): keep_best and early_stopping_patience need validation data, but there are none.")
+        optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
+        training_config = self._training_config(optimizer, batch_size, seed, training)
         self._flags |= self._learned_settings(train)
         folder = os.path.join(self.output_dir, DATA_FOLDER)
         self._write_once(folder, "train", train)
         if dev:
             self._write_once(folder, "dev", dev)
-        optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
-        training_config = TrainingConfig(
-            self.output_dir, optimizer, batch_size, seed=seed, dtype=self._flags["dtype"], **training
-        )
         config = WorkflowConfig(
             do_train=True,
             do_eval=bool(dev),
@@ -113,7 +116,7 @@ class RowEstimator(Estimator):
           y: their labels.
           batch_size: examples that are computed together, on each device.
         """
-        task, examples = self._read("dev", self._table(*rows.with_labels(x, y, "x")))
+        task, examples = self._read("dev", self._table(*rows.with_labels(x, y, "x", self._RANK)))
         outputs, features = self._outputs(task, examples, batch_size)
         return task.scores(outputs, features)
 

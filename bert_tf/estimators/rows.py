@@ -1,7 +1,7 @@
 """Turns what Python users hold their data in into plain lists of texts and labels."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,33 +10,37 @@ import tensorflow as tf
 from bert_tf.runtime.files import InputError
 
 
-def as_list(values: Any, name: str) -> list[Any]:
-    """A list of plain Python values from a list, an array, a pandas object, or a `tf.data.Dataset` without batches.
+def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
+    """A list of plain Python values from a list, an array, a tensor, a pandas object, or a `tf.data.Dataset`.
 
     Args:
-      values: the data. A row of a table with several columns becomes a tuple.
+      values: the data. A row of a table with several columns becomes a tuple. A data set may be batched.
       name: how messages call the data.
+      rank: of the texts in one example: 0 for a text or several ones, 1 for a list of words.
 
     Raises:
-      InputError: if it is a single text, or nothing that can be gone through.
+      InputError: if it is a single text, has no order, or is nothing that can be gone through.
     """
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes | Mapping | set | frozenset) or not isinstance(values, Iterable):
         raise InputError(f"{name} is {_shown(values)}, but a list of examples is expected.")
     if isinstance(values, tf.data.Dataset):
-        values = values.as_numpy_iterator()
+        values = _unbatched(values, rank).as_numpy_iterator()
+    elif isinstance(values, tf.Tensor):
+        values = values.numpy()
     elif hasattr(values, "itertuples"):  # a pandas.DataFrame
         rows = values.itertuples(index=False, name=None)
         values = rows if values.shape[1] > 1 else (row[0] for row in rows)
     return [_plain(value) for value in values]
 
 
-def with_labels(x: Any, y: Any, name: str) -> tuple[list[Any], list[Any]]:
+def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], list[Any]]:
     """Examples and their labels, as many of each.
 
     Args:
       x: the examples; or a `tf.data.Dataset` of pairs (example, label), if `y` is None.
       y: their labels.
       name: how messages call the data.
+      rank: see `as_list`.
 
     Raises:
       InputError: if there are no labels, or not as many as there are examples, or no examples at all.
@@ -44,16 +48,30 @@ def with_labels(x: Any, y: Any, name: str) -> tuple[list[Any], list[Any]]:
     if y is None:
         if not isinstance(x, tf.data.Dataset):
             raise InputError(f"{name}: labels are needed, but none are given.")
-        pairs = as_list(x, name)
+        pairs = as_list(x, name, rank)
         if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
             raise InputError(f"{name}: the data set's elements must be pairs of an example and its label.")
         x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    examples, labels = as_list(x, name), as_list(y, f"{name}'s labels")
+    examples, labels = as_list(x, name, rank), as_list(y, f"{name}'s labels")
     if len(examples) != len(labels):
         raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels.")
     if not examples:
         raise InputError(f"{name} has no examples.")
     return examples, labels
+
+
+def validation(data: Any, rank: int = 0) -> tuple[list[Any], list[Any]]:
+    """What `fit` was given as `validation_data`: a pair (examples, labels), or a `tf.data.Dataset` of such pairs.
+
+    Raises:
+      InputError: if it is something else; and see `with_labels`.
+    """
+    name = "validation_data"
+    if isinstance(data, tf.data.Dataset):
+        return with_labels(data, None, name, rank)
+    if not isinstance(data, tuple | list) or len(data) != 2:
+        raise InputError(f"{name} is {_shown(data)}, but a pair (examples, labels) is expected.")
+    return with_labels(data[0], data[1], name, rank)
 
 
 def text(value: Any, place: str) -> str:
@@ -105,6 +123,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_plain(part) for part in value)
     return value
+
+
+def _unbatched(dataset: tf.data.Dataset, rank: int) -> tf.data.Dataset:
+    """A data set of examples, from one of examples or of batches; two texts in one tensor are a pair."""
+    first = tf.nest.flatten(dataset.element_spec)[0].shape
+    is_batched = first.rank is not None and first.rank > rank and first[0] != 2
+    return dataset.unbatch() if is_batched else dataset
 
 
 def _shown(value: Any) -> str:

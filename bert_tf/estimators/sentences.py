@@ -8,9 +8,11 @@ import numpy as np
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
+from bert_tf.finetuning.workflow import ReportingTask
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.custom import Columns
 from bert_tf.tasks.registry import CUSTOM, DataConfig
+from bert_tf.tasks.sentence_features import InputExample, check_texts
 
 
 class _TextEstimator(RowEstimator):
@@ -20,22 +22,44 @@ class _TextEstimator(RowEstimator):
     _PROBLEM = "classification"
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
-        table = [rows.text_columns(example, f"example {number}") for number, example in enumerate(examples)]
-        single = [number for number, row in enumerate(table) if "text_b" not in row]
+        columns, table = self._columns, []
+        for number, value in enumerate(examples):
+            texts = rows.text_columns(value, f"example {number}")
+            check_texts(InputExample("", texts["text"], texts.get("text_b")), f"example {number}")
+            names = (columns.text, columns.text_b or "text_b")
+            table.append(dict(zip(names, texts.values(), strict=False)))
+        single = [number for number, row in enumerate(table) if len(row) == 1]
         if single and len(single) != len(table):
             raise InputError(f"example {single[0]} is one text, but others are pairs; give all of the same kind.")
         for number, label in enumerate(labels or ()):
-            table[number]["label"] = self._label(label, f"example {number}")
+            table[number][columns.label] = self._label(label, f"example {number}")
         return table
 
     def _label(self, value: Any, place: str) -> Any:
         return rows.label(value, place)
 
     def _learned_settings(self, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {"text_b_column": "text_b" if "text_b" in table[0] else ""}
+        name = self._columns.text_b or "text_b"
+        return {"text_b_column": name if name in table[0] else ""}
+
+    @property
+    def _columns(self) -> Columns:
+        """Those of the data that the model was trained on, which a program may have read under other names."""
+        names = {name: self._flags.get(f"{name}_column") for name in ("text", "text_b", "label")}
+        return Columns(**{name: column for name, column in names.items() if column})
+
+    def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
+        given = self._learned_settings(table) if table else {}
+        if not self._is_trained:
+            self._flags |= given
+        elif table and given["text_b_column"] != self._columns.text_b:
+            kinds = ["single texts", "pairs of texts"]
+            found, expected = kinds if self._columns.text_b else reversed(kinds)
+            raise InputError(f"x has {found}, but the model was trained on {expected}.")
+        return super()._read(split, table)
 
     def _data_config(self, folder: str) -> DataConfig:
-        columns = Columns(text_b=self._flags.get("text_b_column", ""))
+        columns = self._columns
         labels = self._labels and [str(label) for label in self._labels]
         return DataConfig(CUSTOM, folder, columns=columns, problem=self._problem, labels=labels, **self._options())
 
@@ -51,7 +75,7 @@ class Classifier(_TextEstimator):
     """Classes of texts or of pairs of texts.
 
     Examples are texts, or pairs of texts (tuples). Labels are texts or whole numbers; with `multi_label=True` each
-    example has a list of them, which may be empty.
+    example has a list of them, which may be empty, or a 0 or 1 for each of `labels`.
 
         classifier = bert_tf.Classifier.from_pretrained("models/bert-base", labels=["neg", "pos"])
         classifier.fit(texts, labels, validation_split=0.1)
@@ -85,7 +109,17 @@ class Classifier(_TextEstimator):
             raise InputError(
                 f"{place} has the label {value!r}, but with multi_label=True a list of labels is expected."
             )
-        return [super(Classifier, self)._label(part, place) for part in value]
+        classes = list(map(str, self._labels or ()))
+        is_flags = all(part in (0, 1) and not isinstance(part, str) for part in value)
+        if is_flags and len(value) == len(classes) and not {"0", "1"} & set(classes):  # a row of 0 and 1
+            return [label for label, is_there in zip(classes, value, strict=True) if is_there]
+        found = [super(Classifier, self)._label(part, place) for part in value]
+        if len(set(found)) < len(found):
+            raise InputError(
+                f"{place} has a label twice: {', '.join(found)}. If these are columns of 0 and 1, name the classes of "
+                "the columns: from_pretrained(..., labels=[...])."
+            )
+        return found
 
     @property
     def labels(self) -> list[str]:

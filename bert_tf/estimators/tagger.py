@@ -22,6 +22,7 @@ class Tagger(RowEstimator):
 
     _TASK = TAGGING
     _SUFFIX = ".conll"
+    _RANK = 1
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         table = []
@@ -56,7 +57,7 @@ class Tagger(RowEstimator):
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
         """The tags of the words of each sentence, in the IOB2 scheme."""
-        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        task, examples = self._read("test", self._table(rows.as_list(x, "x", self._RANK), None))
         outputs, features = self._outputs(task, examples, batch_size)
         tags = np.array(task.tags)[features.at_words(outputs["tags"])]
         return [list(map(str, sentence)) for sentence in features.by_sentence(tags)]

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 
 class EncoderOutput(NamedTuple):
-    """The outputs of `BertEncoder`, in its compute dtype.
+    """The outputs of `BertEncoder`; hidden states and probabilities are in its compute dtype.
 
     Attributes:
       embedding_output: [B, T, H], the input of the first block.
@@ -18,6 +18,7 @@ class EncoderOutput(NamedTuple):
       pooled_output: [B, H], a tanh layer over the last hidden state of the first token, [CLS]; in a causal encoder over
         that of the last token, [SEP].
       attention_probs: L tensors [B, N, T, T], before dropout; empty with `recompute_gradients`.
+      input_mask: [B, T], integers: 1 for the tokens and 0 for the padding of the other outputs.
     """
 
     embedding_output: tf.Tensor
@@ -25,6 +26,7 @@ class EncoderOutput(NamedTuple):
     sequence_output: tf.Tensor
     pooled_output: tf.Tensor
     attention_probs: tuple[tf.Tensor, ...]
+    input_mask: tf.Tensor
 
     def __repr__(self) -> str:
         """Shapes instead of numbers, which would fill pages."""

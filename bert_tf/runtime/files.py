@@ -145,6 +145,22 @@ def check_output_file(path: str, flag_name: str) -> None:
         raise InputError(f"{flag_name}: {path} is a folder, but the name of a file is expected.")
 
 
+def check_new_folder(path: str, flag_name: str) -> None:
+    """Checks that a folder can be written anew. Call it before any work is done.
+
+    Args:
+      path: the folder.
+      flag_name: the flag or function that gave the path, for messages; for example `--export_dir`.
+
+    Raises:
+      InputError: if the path is missing, or there is a file or a folder with content.
+    """
+    if not path:
+        raise InputError(f"{flag_name} is needed, but it is not given.")
+    if exists(path) and (not is_folder(path) or list_folder(path)):
+        raise InputError(f"{flag_name}: {path} exists already. Choose another folder, or remove this one.")
+
+
 def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
     """Finds the files that match a comma-separated list of names and glob patterns.
 

@@ -92,16 +92,10 @@ class ExportConfig:
                 raise InputError(f"{flag}: a model with a BiLSTM is exported as a SavedModel only. Leave the flag out.")
 
 
-def check_export_dir(export_dir: str) -> None:
-    """Raises an InputError if a model can't be exported into a folder; call it before training."""
-    if not export_dir:
-        raise InputError("--export_dir is needed with --do_export, but it is not given.")
-    if files.exists(export_dir) and (not files.is_folder(export_dir) or files.list_folder(export_dir)):
-        raise InputError(f"--export_dir: {export_dir} exists already. Choose another folder, or remove this one.")
-
-
 def write(model: ServedModel, folder: str, text: bool = True) -> list[str]:
     """Writes a SavedModel into a folder that doesn't exist yet.
+
+    What `tf.saved_model.load` gives of it can be called like its first signature, with inputs in their order.
 
     Args:
       model: the served model.
@@ -112,6 +106,7 @@ def write(model: ServedModel, folder: str, text: bool = True) -> list[str]:
       The names of its signatures.
     """
     signatures = {name: function for name, function in model.signatures().items() if text or name == "ids"}
+    model.__call__ = next(iter(signatures.values()))
     tf.saved_model.save(model, folder, signatures=signatures)
     return list(signatures)
 
@@ -126,7 +121,10 @@ class ExportedModel:
 
     def __init__(self, folder: str, signature: str = SERVING_DEFAULT) -> None:
         if not files.exists(f"{folder}/saved_model.pb"):
-            raise InputError(f"{folder} is not an exported model: it has no saved_model.pb.")
+            raise InputError(
+                f"{folder} is not an exported model: it has no saved_model.pb. A run or a pre-trained model is "
+                "exported by `python -m bert_tf.export --model_dir=... --export_dir=...`."
+            )
         self._model = tf.saved_model.load(folder)
         self.signatures = sorted(self._model.signatures)
         if signature not in self.signatures:

@@ -13,6 +13,7 @@ from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
+from bert_tf.estimators import rows
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
@@ -64,7 +65,7 @@ def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_pa
     classifier.save(str(tmp_path / "saved"))
     loaded = bert_tf.Classifier.load(str(tmp_path / "saved"))
     assert_close(loaded.predict_proba(TEXTS[:4]), probabilities, 0)
-    with pytest.raises(InputError, match="name a new folder"):
+    with pytest.raises(InputError, match="exists already"):
         classifier.save(str(tmp_path / "saved"))
     loaded.export(str(tmp_path / "exported"))
     served = bert_tf.export.load(str(tmp_path / "exported"))
@@ -112,6 +113,8 @@ def test_weights_are_those_of_the_program(pretrained, tmp_path):
         assert ours.keys() == theirs.keys()
         for name, value in ours.items():
             assert np.array_equal(value, theirs[name]), name
+    read = bert_tf.Classifier.load(str(tmp_path / "theirs"))
+    assert read.predict(TEXTS[:4]) == estimator.predict(TEXTS[:4])
 
 
 def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained, tmp_path):
@@ -121,8 +124,10 @@ def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained
         return estimator
 
     first = fit(TEXTS).predict(GOOD)
+    written = (tmp_path / "data" / "train.jsonl").stat().st_mtime_ns
     assert first.shape == (2,)
     assert_close(fit(TEXTS).predict(GOOD), first, 0)
+    assert (tmp_path / "data" / "train.jsonl").stat().st_mtime_ns == written
     with pytest.raises(InputError, match="was trained on other data"):
         fit([*TEXTS[1:], TEXTS[0]])
 
@@ -133,8 +138,18 @@ def test_several_labels_of_pairs(pretrained):
     )
     pairs = [(text, "words") for text in TEXTS]
     labels = [[label for label in ("fine", "poor") if label in text] for text in TEXTS]
+    flags = np.array([[label in text for label in ("fine", "poor")] for text in TEXTS], np.int64)
+    assert estimator._table(pairs, flags.tolist()) == estimator._table(pairs, labels)
     estimator.fit(pairs, labels, **LEARN)
     assert estimator.predict(pairs[:4]) == labels[:4]
+    with pytest.raises(InputError, match="x has single texts, but the model was trained on pairs of texts"):
+        estimator.predict(TEXTS)
+    # A model that was fine-tuned elsewhere is given both texts too.
+    copied = bert_tf.Classifier.from_pretrained(estimator.output_dir, multi_label=True, max_seq_length=16)
+    for given, second in ((pairs, "words"), (TEXTS, None)):
+        assert {example.text_b for example in copied._read("test", copied._table(given, None))[1]} == {second}
+    with pytest.raises(InputError, match="example 0 has a label twice: 1, 0, 1"):
+        copied._table(TEXTS[:1], [[1, 0, 1]])
 
 
 def test_choices(pretrained, tmp_path):
@@ -192,22 +207,29 @@ def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
         "numpy": (np.array(TEXTS), np.array(numbers, np.int64)),
         "pandas": (pd.Series(TEXTS), pd.DataFrame({"label": np.array(numbers, np.int64)})),
         "dataset": (dataset, None),
+        "batches": (dataset.batch(2), None),
+        "tensors": (tf.constant(TEXTS), tf.constant(numbers, tf.int64)),
     }
     written = set()
     for kind, (x, y) in inputs.items():
         estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
-        table = estimator._table(*bert_tf.estimators.rows.with_labels(x, y, "x"))
+        table = estimator._table(*rows.with_labels(x, y, "x"))
         tables.write_table(str(tmp_path / f"{kind}.jsonl"), table)
         written.add((tmp_path / f"{kind}.jsonl").read_bytes())
     assert len(written) == 1
+    assert rows.validation(dataset.batch(5)) == rows.validation((TEXTS, numbers))
+    words = tf.data.Dataset.from_generator(lambda: [["a", "day"]], output_signature=tf.TensorSpec([None], tf.string))
+    assert rows.as_list(words, "x", rank=1) == [["a", "day"]]
     pairs = pd.DataFrame({"question": TEXTS, "answer": TEXTS})
-    assert bert_tf.estimators.rows.as_list(pairs, "x") == [(text, text) for text in TEXTS]
+    assert rows.as_list(pairs, "x") == [(text, text) for text in TEXTS]
 
 
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
         ("one text", ["pos"], "a list of examples is expected"),
+        ({"text": TEXTS}, LABELS, r"\(dict\), but a list of examples is expected"),
+        (set(TEXTS), LABELS, r"\(set\), but a list of examples is expected"),
         (TEXTS, LABELS[1:], "24 examples, but 23 labels"),
         (TEXTS, None, "labels are needed"),
         ([], [], "no examples"),
@@ -216,7 +238,7 @@ def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
         ([*TEXTS[:3], ("a", "b")], LABELS[:4], "example 0 is one text, but others are pairs"),
         ([*TEXTS[:3], "\ud800"], LABELS[:4], "example 3 has a lone surrogate"),
         (TEXTS[:4], [*LABELS[:3], float("nan")], "example 3 has no label"),
-        ([*TEXTS[:3], " "], LABELS[:4], r"train.jsonl, line 4: the text is empty"),
+        ([*TEXTS[:3], " "], LABELS[:4], "example 3: the text is empty"),
         (TEXTS[:4], [*LABELS[:3], "other"], "the label 'other' is unknown"),
     ],
 )
@@ -230,6 +252,12 @@ def test_settings_that_fit_nothing_are_refused(pretrained):
     estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
     with pytest.raises(InputError, match=r"validation_split is 1\.5"):
         estimator.fit(TEXTS, LABELS, validation_split=1.5)
+    with pytest.raises(InputError, match=r"validation_data is .* \(list\), but a pair \(examples, labels\)"):
+        estimator.fit(TEXTS, LABELS, validation_data=TEXTS)
+    with pytest.raises(TypeError, match=r"no argument 'callbacks'; besides its own, it takes save_checkpoints_steps"):
+        estimator.fit(TEXTS, LABELS, callbacks=[])
+    with pytest.raises(InputError, match=r"--learning_rate is .*CosineDecay"):
+        estimator.fit(TEXTS, LABELS, learning_rate=keras.optimizers.schedules.CosineDecay(1e-3, 10))
     with pytest.raises(InputError, match="need validation data"):
         estimator.fit(TEXTS, LABELS, keep_best=True)
     with pytest.raises(TypeError, match="no setting 'multilabel'"):

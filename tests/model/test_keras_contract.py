@@ -1,12 +1,12 @@
 """The layers keep Keras's promises: configs, saving, symbolic calls, dtypes, training, freezing, masks, strategies."""
 
 import contextlib
-import json
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras.src.testing import TestCase
 
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import ClassificationHead, LinearHead, MaskedLMHead, SpanHead
@@ -24,23 +24,29 @@ LABELS = (IDS[:, 0] % 2).astype(np.int32)
 INPUTS = {"input_ids": IDS, "input_mask": MASK}
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-# Each public layer: how it is made, and with what it is called.
+# Each public layer: class, arguments, inputs by their names in `call`, shapes of the outputs, and number of variables.
+_SEQUENCES = (6, 8, 12)
+_ENCODED = EncoderOutput(_SEQUENCES, (_SEQUENCES,) * 2, _SEQUENCES, (6, 12), ((6, 3, 8, 8),) * 2, (6, 8))
+_CAUSAL = {"use_one_hot_embeddings": True, "recompute_gradients": True, "causal": True, "seed": 3}
+_BIAS = np.zeros((6, 1, 1, 8), np.float32)
+_TABLE = np.zeros((41, 12), np.float32)
 LAYERS = {
-    "encoder": (lambda **kw: BertEncoder(CONFIG, **kw), [IDS, MASK]),
-    "causal_encoder": (
-        lambda **kw: BertEncoder(
-            CONFIG, use_one_hot_embeddings=True, recompute_gradients=True, causal=True, seed=3, **kw
-        ),
-        [IDS, MASK],
+    "encoder": (BertEncoder, {}, {"input_ids": IDS}, _ENCODED, 39),
+    "causal_encoder": (BertEncoder, _CAUSAL, {"input_ids": IDS}, _ENCODED._replace(attention_probs=()), 39),
+    "block": (TransformerBlock, {}, {"x": STATES, "attention_bias": _BIAS}, (_SEQUENCES, (6, 3, 8, 8)), 16),
+    "embeddings": (Embeddings, {}, {"input_ids": IDS, "segment_ids": MASK}, (48, 12), 5),
+    "dense": (Dense, {"units": 5, "activation": "gelu"}, {"x": STATES}, (6, 8, 5), 2),
+    "layer_norm": (LayerNorm, {}, {"x": STATES}, _SEQUENCES, 2),
+    "classification": (ClassificationHead, {"outputs": 3, "seed": 2}, {"x": STATES}, (6, 8, 3), 2),
+    "linear": (LinearHead, {"outputs": 3, "scope": "cls/seq_relationship"}, {"x": STATES[:, 0]}, (6, 3), 2),
+    "span": (SpanHead, {}, {"x": STATES}, ((6, 8), (6, 8)), 2),
+    "masked_lm": (
+        MaskedLMHead,
+        {},
+        {"sequence_output": STATES, "positions": POSITIONS, "embedding_table": _TABLE},
+        (6, 3, 41),
+        5,
     ),
-    "block": (lambda **kw: TransformerBlock(CONFIG, **kw), [STATES, np.zeros((6, 1, 1, 8), np.float32)]),
-    "embeddings": (lambda **kw: Embeddings(CONFIG, **kw), [IDS, MASK]),
-    "dense": (lambda **kw: Dense(CONFIG, 5, "gelu", **kw), [STATES]),
-    "layer_norm": (lambda **kw: LayerNorm(CONFIG, **kw), [STATES]),
-    "classification": (lambda **kw: ClassificationHead(CONFIG, 3, seed=2, **kw), [STATES]),
-    "linear": (lambda **kw: LinearHead(CONFIG, 3, "cls/seq_relationship", **kw), [STATES[:, 0]]),
-    "span": (lambda **kw: SpanHead(CONFIG, **kw), [STATES]),
-    "masked_lm": (lambda **kw: MaskedLMHead(CONFIG, **kw), [STATES, POSITIONS, np.zeros((41, 12), np.float32)]),
 }
 
 
@@ -48,26 +54,33 @@ def flat(outputs):
     return tf.nest.flatten(outputs)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_is_rebuilt_from_its_config(name):
-    make, inputs = LAYERS[name]
-    layer = make(name="given")
-    outputs = flat(layer(*inputs))
-    serialized = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
-    rebuilt = keras.saving.deserialize_keras_object(serialized)
-    assert rebuilt.name == "given"
-    assert rebuilt.get_config() == layer.get_config()
-    rebuilt(*inputs)
-    rebuilt.set_weights(layer.get_weights())
-    for found, expected in zip(flat(rebuilt(*inputs)), outputs, strict=True):
-        assert_close(found, expected, 0)
+def made(name, **options):
+    cls, arguments, inputs, _, _ = LAYERS[name]
+    return cls(CONFIG, **arguments, **options), list(inputs.values())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_symbolic_call_says_what_an_eager_one_gives(name, dtype):
-    make, inputs = LAYERS[name]
-    layer = make(dtype=dtype)
+def test_a_layer_passes_the_checks_of_keras(name):
+    cls, arguments, inputs, shapes, variables = LAYERS[name]
+    first, *others = inputs
+    TestCase().run_layer_test(
+        cls,
+        {"config": CONFIG, **arguments},
+        input_data=inputs[first],
+        call_kwargs={other: inputs[other] for other in others},
+        expected_output_shape=shapes,
+        expected_num_trainable_weights=variables,
+        expected_num_non_trainable_weights=0,
+        supports_masking=True,
+        # These two checks call the layer with its first input alone.
+        run_training_check=not others and name != "causal_encoder",
+        run_mixed_precision_check=not others,
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, (_, _, inputs, _, _) in LAYERS.items() if len(inputs) > 1])
+def test_a_symbolic_call_of_a_layer_with_several_inputs_says_what_an_eager_one_gives(name):
+    layer, inputs = made(name, dtype="mixed_bfloat16")
     symbolic = flat(layer(*(keras.KerasTensor((None, *x.shape[1:]), dtype=str(x.dtype)) for x in inputs)))
     for found, spec in zip(flat(layer(*inputs)), symbolic, strict=True):
         assert spec.dtype == found.dtype.name
@@ -77,8 +90,7 @@ def test_a_symbolic_call_says_what_an_eager_one_gives(name, dtype):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_that_is_made_frozen_can_be_trained_later(name):
-    make, inputs = LAYERS[name]
-    layer = make(trainable=False)
+    layer, inputs = made(name, trainable=False)
     layer(*inputs)
     assert layer.weights
     assert not any(weight.trainable for weight in layer.weights)
@@ -88,13 +100,9 @@ def test_a_layer_that_is_made_frozen_can_be_trained_later(name):
 
 @pytest.mark.parametrize("name", ["encoder", "block", "classification"])
 def test_training_draws_dropout_and_a_seed_fixes_it(name):
-    _, inputs = LAYERS[name]
-    cls, *arguments = {
-        "encoder": (BertEncoder, CONFIG),
-        "block": (TransformerBlock, CONFIG),
-        "classification": (ClassificationHead, CONFIG, 3),
-    }[name]
-    layer, twin = cls(*arguments, seed=5), cls(*arguments, seed=5)
+    cls, arguments, inputs, _, _ = LAYERS[name]
+    layer, twin = (cls(CONFIG, **{**arguments, "seed": 5}) for _ in range(2))
+    inputs = list(inputs.values())
     inference = flat(layer(*inputs))[0]
     twin(*inputs)
     twin.set_weights(layer.get_weights())
@@ -149,7 +157,8 @@ def test_the_encoders_outputs_stay_what_they_are_in_a_model():
     outputs = keras.Model(inputs, BertEncoder(CONFIG)(inputs)).predict(INPUTS, verbose=0)
     assert isinstance(outputs, EncoderOutput)
     assert repr(outputs).startswith("EncoderOutput(embedding_output=[6, 8, 12], all_encoder_layers=2 x [6, 8, 12], ")
-    assert "pooled_output=[6, 12], attention_probs=2 x [6, 3, 8, 8])" in repr(outputs)
+    assert "pooled_output=[6, 12], attention_probs=2 x [6, 3, 8, 8], input_mask=[6, 8])" in repr(outputs)
+    assert_close(outputs.input_mask, MASK, 0)
 
 
 class Subclassed(keras.Model):
@@ -187,9 +196,8 @@ def check_that_a_model_learns(how):
         keras.utils.set_random_seed(1)
         options = {"dtype": how, "recompute_gradients": True} if how == "mixed_bfloat16" else {}
         model = Subclassed() if how == "subclassed" else sequential(**options)
-        # XLA, Keras's default, takes seconds to compile; one of the models does.
-        jit_compile = "auto" if how == "sequential" else False
-        model.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy"], jit_compile=jit_compile)
+        # XLA, Keras's default, takes seconds to compile; the checks of Keras do.
+        model.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy"], jit_compile=False)
     inputs = IDS if how == "sequential" else INPUTS
     model.fit(inputs, LABELS, batch_size=6, epochs=20, verbose=0)
     loss, accuracy = model.evaluate(inputs, LABELS, batch_size=6, verbose=0)
@@ -235,7 +243,14 @@ def test_parts_that_are_frozen_stay_as_they_are():
     assert {"bert/encoder/layer_1/output/dense/kernel", "bert/pooler/dense/kernel", "output_weights"} <= changed
 
 
-@pytest.mark.parametrize("call", [lambda e: e(IDS, MASK), lambda e: e({"token_ids": IDS, "padding_mask": MASK > 0})])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda e: e(IDS.tolist(), MASK.tolist()),
+        lambda e: e({"token_ids": IDS, "padding_mask": MASK > 0}),
+        lambda e: e(input_ids=IDS, attention_mask=MASK),
+    ],
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_padding_is_left_out_of_losses(call, causal):
     encoder = BertEncoder(CONFIG, causal=causal)
@@ -257,6 +272,8 @@ def test_padding_is_left_out_of_losses(call, causal):
         ({"ids": IDS}, "the input 'ids' is unknown"),
         ({"input_mask": MASK}, "input_ids are missing"),
         ({"input_ids": IDS, "input_mask": MASK, "attention_mask": MASK}, "input_mask is given twice"),
+        ([IDS, MASK], r"input_ids has the shape \[2, 6, 8\], but \[batch, tokens\]"),
+        (IDS[0], r"input_ids has the shape \[8\], but"),
         (np.ones((1, 33), np.int32), "33 tokens, but the model has only 32 positions"),
     ],
 )
