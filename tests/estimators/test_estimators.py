@@ -49,25 +49,27 @@ def weights_of(folder):
     return {name: source.read(name) for name in source.shapes}
 
 
-def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_path):
+def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_path, caplog):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
     with pytest.raises(InputError, match="no trained model yet"):
         classifier.predict(TEXTS)
-    scores = classifier.fit(TEXTS, LABELS, validation_split=0.25, **LEARN)
+    scores = classifier.fit(TEXTS, LABELS, validation_split=0.25, **LEARN | {"evaluate_every": 30})
     assert scores["eval_accuracy"] == 1.0
     assert classifier.labels == ["pos", "neg"]
     assert classifier.predict(TEXTS[:4]) == LABELS[:4]
     probabilities = classifier.predict_proba(TEXTS[:4])
     assert_close(probabilities.sum(axis=1), 1, 1e-5)
     assert classifier.evaluate(TEXTS, LABELS)["accuracy"] == 1.0
-    assert [line["kind"] for line in classifier.history()].count("eval") == 1
+    assert [line["kind"] for line in classifier.history()].count("eval") == 2  # after 30 steps, and at the end
 
     classifier.save(str(tmp_path / "saved"))
     loaded = bert_tf.Classifier.load(str(tmp_path / "saved"))
     assert_close(loaded.predict_proba(TEXTS[:4]), probabilities, 0)
     with pytest.raises(InputError, match="exists already"):
         classifier.save(str(tmp_path / "saved"))
+    caplog.set_level("INFO", "tensorflow")
     loaded.export(str(tmp_path / "exported"))
+    assert not caplog.messages
     served = bert_tf.export.load(str(tmp_path / "exported"))
     assert_close(served(text_a=TEXTS[:4])["probabilities"], probabilities, 1e-5)
 

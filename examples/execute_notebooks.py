@@ -1,0 +1,41 @@
+"""Runs the notebooks and writes what they print and draw into them; `make notebooks` runs this script.
+
+    python -m examples.execute_notebooks [NAME ...]
+
+Progress bars and messages, which are on standard error, are left out.
+"""
+
+import os
+import pathlib
+import shutil
+import sys
+import time
+
+FOLDER = pathlib.Path(__file__).resolve().parent / "notebooks"
+# The first one makes the model that the second one serves.
+NAMES = ("pretraining", "serving", "movie_reviews", "squad", "ner")
+
+
+def execute(name: str) -> None:
+    """Executes a notebook in place. If a cell fails, the notebook stays as it was."""
+    import nbformat  # the tests, which read the names, do without these packages
+    from nbclient import NotebookClient
+
+    # A notebook that goes on where an earlier run ended would show less.
+    shutil.rmtree(FOLDER.parent.parent / "build" / "notebooks" / name, ignore_errors=True)
+    path = FOLDER / f"{name}.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    context = {"metadata": {"path": str(FOLDER)}}
+    start = time.monotonic()
+    NotebookClient(notebook, timeout=None, record_timing=False, resources=context).execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+    nbformat.write(notebook, path)
+    print(f"{path.name}: {(time.monotonic() - start) / 60:.1f} minutes, {path.stat().st_size / 1e3:.0f} kB", flush=True)
+
+
+if __name__ == "__main__":
+    os.environ["PYTHONPATH"] = str(FOLDER.parent.parent)  # for the notebooks, which run in their own folder
+    for name in sys.argv[1:] or NAMES:
+        execute(name)
