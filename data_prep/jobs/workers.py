@@ -91,6 +91,7 @@ class Workers:
         # Workers are forked from a server process, because this one may have threads, which a fork doesn't survive.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(list(_PRELOADED))
+        self._processes_before = set(multiprocessing.active_children())
         self._progress = context.Value("q", 0)
         self._cancelled = context.RawValue("b", False)
         shared = self._progress, self._cancelled
@@ -142,7 +143,10 @@ class Workers:
             while jobs or running:
                 while jobs and len(running) < self._num_workers * _JOBS_AHEAD:
                     job = jobs.pop(0)
-                    running[pool.submit(_work, self._stages, pickled, job)] = job
+                    try:
+                        running[pool.submit(_work, self._stages, pickled, job)] = job
+                    except OSError as error:  # the pool broke while it started another worker
+                        raise BrokenProcessPool from error
                 done, _ = concurrent.futures.wait(running, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
                 now = progress.value
                 advance(now - shown)
@@ -150,6 +154,9 @@ class Workers:
                 for future in done:
                     yield running.pop(future), future.result()
         except BrokenProcessPool:
+            # A worker that started just when the pool ended the others still waits for jobs, and the pool for it.
+            for process in set(multiprocessing.active_children()) - self._processes_before:
+                process.terminate()
             raise InputError(
                 "--num_workers: a worker process was killed, most likely because memory ran out. Lower --num_workers "
                 "or --memory_budget_mb and run the same command again; finished work is kept."

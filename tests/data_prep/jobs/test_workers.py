@@ -1,8 +1,10 @@
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -43,6 +45,22 @@ def test_an_interruption_ends_the_jobs_that_run(tmp_path):
 def test_a_worker_that_is_killed_is_told_of(tmp_path):
     with pytest.raises(InputError, match="--num_workers: a worker process was killed"):
         run(StageOfTheDying(str(tmp_path), (1, 1, 1)), 2, [])
+
+
+def test_a_worker_that_starts_while_another_is_killed_ends_too(tmp_path, monkeypatch):
+    spawn = ProcessPoolExecutor._spawn_process
+
+    def spawn_late(pool):
+        time.sleep(0.5 if pool._processes else 0)
+        spawn(pool)
+
+    monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", spawn_late)
+    before = set(multiprocessing.active_children())
+    with pytest.raises(InputError, match="a worker process was killed"):
+        run(StageOfTheDying(str(tmp_path), (1, 1, 1)), 2, [])
+    for process in set(multiprocessing.active_children()) - before:
+        process.join(5)
+        assert process.exitcode is not None
 
 
 # The owner is killed before its workers have imported their modules.
