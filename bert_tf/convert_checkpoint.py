@@ -21,7 +21,6 @@ from bert_tf.model.heads import CLASSIFIER_DROPOUT
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import multiple_choice
-from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, hf_tokenizer_config
 
 # The model that a tensor belongs to, unless a run says more.
 _HF_ARCHITECTURES = {
@@ -82,12 +81,11 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
         if source.kind == "hf" and output_layers.recorded_classes(source):
             program.say("note: the release's format has no place for the names of the classes.")
     vocab_file = find_vocabulary(folder)
-    if vocab_file:
+    if vocab_file and target_format == "hf":
+        casing = recorded_casing(folder, vocab_file)
+        run_directory.write_hf_tokenizer(vocab_file, target_folder, casing, config.max_position_embeddings)
+    elif vocab_file:
         run_directory.copy_tokenizer(vocab_file, target_folder)
-        if target_format == "hf":
-            casing = recorded_casing(folder, vocab_file)
-            settings = hf_tokenizer_config(vocab_file, casing, config.max_position_embeddings)
-            files.write_json(os.path.join(target_folder, TOKENIZER_CONFIG_FILE), settings)
     program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
 
 

@@ -30,6 +30,8 @@ from bert_tf.tasks.squad.served import ServedAnswerer
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.served import ServedTagger
 from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
+from bert_tf.tokenization import load_tokenizer
+from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from tests import programs
 from tests.conftest import assert_close, tiny_config, with_large_head
 from tests.programs import PIECES, write_model_files
@@ -401,6 +403,15 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
     assert sorted(served.signatures()) == ["all_layers", "ids", "pairs", "serving_default"]
     with pytest.raises(InputError, match="33"):
         export.build(str(tmp_path), ExportConfig(max_seq_length=33))
+
+
+def test_an_exported_vocabulary_keeps_the_rules_of_its_tokenizer(write, tmp_path):
+    pieces = {piece: number for number, piece in enumerate([*SPECIAL_TOKENS, "a", "é", "e"])}
+    vocab_file = write("model/tokenizer.json", json.dumps({"model": {"type": "WordPiece", "vocab": pieces}}))
+    write("model/tokenizer_config.json", json.dumps({"do_lower_case": True, "strip_accents": False}))
+    export.Exportable(None, None, load_tokenizer(vocab_file, True), 12).write_text_settings(str(tmp_path))
+    assert load_tokenizer(str(tmp_path / "vocab.txt"), True).tokenize("A É") == ["a", "é"]
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["model_max_length"] == 12
 
 
 def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp_path):

@@ -15,7 +15,12 @@ from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, read_tokenizer_config, unusual_rules
+from bert_tf.tokenization.tokenizer_config import (
+    TOKENIZER_CONFIG_FILE,
+    hf_tokenizer_config,
+    read_tokenizer_config,
+    unusual_rules,
+)
 from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, vocabulary_text
 
 CONFIG_FILE = "bert_config.json"
@@ -67,7 +72,7 @@ def prepare(
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir) and not allow_changes:
         _refuse_differences(
-            f"{output_dir} holds a run that began with other settings",
+            f"--output_dir: {output_dir} holds a run that began with other settings",
             recorded(output_dir),
             resume_settings,
             "Use another folder, go back to those settings, or pass --allow_changes to resume with the new ones.",
@@ -128,12 +133,26 @@ def copy_tokenizer(vocab_file: str, folder: str) -> None:
         files.remove(settings_file)
 
 
+def write_hf_tokenizer(vocab_file: str, folder: str, do_lower_case: bool, max_length: int) -> None:
+    """Writes a vocabulary into a folder, with all settings that Hugging Face's tokenizers read.
+
+    Args:
+      vocab_file: the vocabulary.
+      folder: the folder.
+      do_lower_case: whether the tokenizer converts to lower case.
+      max_length: the longest input that the tokenizer shall make.
+    """
+    copy_tokenizer(vocab_file, folder)
+    settings = hf_tokenizer_config(vocab_file, do_lower_case, max_length)
+    files.write_json(os.path.join(folder, TOKENIZER_CONFIG_FILE), settings)
+
+
 def _refuse_differences(found: str, before: Mapping[str, Any], now: Mapping[str, Any], advice: str) -> None:
     changes = _differences("", before, now)
     if changes:
         more = [f"and {len(changes) - _MAX_LISTED_CHANGES} more"] if len(changes) > _MAX_LISTED_CHANGES else []
         listed = "\n  ".join(changes[:_MAX_LISTED_CHANGES] + more)
-        raise InputError(f"--output_dir: {found}:\n  {listed}\n{advice}")
+        raise InputError(f"{found}:\n  {listed}\n{advice}")
 
 
 def _differences(name: str, before: Any, now: Any) -> list[str]:

@@ -48,16 +48,11 @@ class Exportable(NamedTuple):
     def write_text_settings(self, folder: str) -> None:
         """Writes what a caller of the signature `ids`, of LiteRT or of ONNX needs to turn texts into ids and back.
 
-        vocab.txt has the vocabulary, tokenizer_config.json the casing and the greatest length (in Hugging Face's
+        vocab.txt has the vocabulary, tokenizer_config.json the rules and the greatest length (in Hugging Face's
         format), and labels.json the classes.
         """
-        files.copy(self.tokenizer.vocab_file, os.path.join(folder, run_directory.VOCAB_FILE))
-        settings = {
-            "do_lower_case": self.tokenizer.do_lower_case,
-            "model_max_length": self.max_seq_length,
-            "tokenizer_class": "BertTokenizer",
-        }
-        files.write_json(os.path.join(folder, "tokenizer_config.json"), settings)
+        tokenizer = self.tokenizer
+        run_directory.write_hf_tokenizer(tokenizer.vocab_file, folder, tokenizer.do_lower_case, self.max_seq_length)
         if self.classes is not None:
             files.write_json(os.path.join(folder, run_directory.LABELS_FILE), list(self.classes))
 
