@@ -241,8 +241,9 @@ class Estimator(abc.ABC):
         return source if self._OUTPUT_WEIGHTS in source.shapes else None
 
     @property
-    def _is_trained(self) -> bool:
-        return saver.latest_checkpoint(run_directory.evaluated_folder(self.output_dir)) is not None
+    def _trained_checkpoint(self) -> str | None:
+        """The checkpoint that the run is judged with; None if there is none yet."""
+        return saver.latest_checkpoint(run_directory.evaluated_folder(self.output_dir))
 
     def _check_usable(self) -> None:
         """Raises an InputError if nothing was trained, and the model of `from_pretrained` has no output layer."""
@@ -250,12 +251,12 @@ class Estimator(abc.ABC):
             self._check_trained()
 
     def _check_trained(self) -> str:
-        """The checkpoint that the run is judged with.
+        """Returns `_trained_checkpoint`.
 
         Raises:
           InputError: if there is none yet.
         """
-        checkpoint = saver.latest_checkpoint(run_directory.evaluated_folder(self.output_dir))
+        checkpoint = self._trained_checkpoint
         if checkpoint is None:
             raise InputError(f"{type(self).__name__}: there is no trained model yet; call fit() or load() first.")
         return checkpoint

@@ -136,7 +136,7 @@ class RowEstimator(Estimator):
 
     def _task(self, folder: str, do_train: bool) -> ReportingTask:
         config = self._data_config(folder)
-        if not (do_train or config.labels or self._is_trained):
+        if not (do_train or config.labels or self._trained_checkpoint):
             config = dataclasses.replace(config, labels=self._labels_before())
         return config.build_task(self.output_dir, do_train)
 

@@ -50,7 +50,7 @@ class _TextEstimator(RowEstimator):
 
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
         given = self._learned_settings(table) if table else {}
-        if not self._is_trained:
+        if not self._trained_checkpoint:
             self._flags |= given
         elif table and given["text_b_column"] != self._columns.text_b:
             kinds = ["single texts", "pairs of texts"]
@@ -125,7 +125,7 @@ class Classifier(_TextEstimator):
     def labels(self) -> list[str]:
         """The classes, in the order of the columns of `predict_proba`."""
         self._check_usable()
-        return run_directory.recorded_labels(self.output_dir) if self._is_trained else self._labels_before()
+        return run_directory.recorded_labels(self.output_dir) if self._trained_checkpoint else self._labels_before()
 
     def _labels_before(self) -> list[str]:
         if self._labels:
