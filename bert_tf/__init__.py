@@ -18,12 +18,24 @@ def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32"): 
     return pretrained.load(path, do_lower_case, dtype)
 
 
+def load_tokenizer(path: str, do_lower_case: bool | None = None):  # noqa: ANN201 (imported when called)
+    """Loads the tokenizer of a model, without its weights; the arguments are those of `load`.
+
+    Raises:
+      InputError: if there is no vocabulary, or if checkpoint, config and vocabulary don't fit together.
+    """
+    from bert_tf.checkpoints import pretrained
+
+    return pretrained.find_tokenizer(path, "load_tokenizer()", do_lower_case)
+
+
 # What is imported when it is first used: TensorFlow takes seconds, and data preparation does without it.
 _IMPORTED_WHEN_USED = {
     **dict.fromkeys(
         ("Classifier", "Encoder", "MultipleChoice", "QuestionAnswerer", "Regressor", "Tagger"), "bert_tf.estimators"
     ),
     "FillMask": "bert_tf.fill_mask",
+    "Tokenizer": "bert_tf.sequences.tokenizer",
 }
 
 

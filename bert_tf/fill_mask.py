@@ -38,10 +38,7 @@ class FillMask:
 
     def __init__(self, path: str, do_lower_case: bool | None = None) -> None:
         self.bert = pretrained.load(path, do_lower_case)
-        if self.bert.tokenizer is None:
-            raise InputError(
-                f"fill_mask: there is no vocab.txt beside {self.bert.source.path}; put the model's vocabulary there."
-            )
+        pretrained.required_tokenizer(self.bert.tokenizer, self.bert.source.path, "fill_mask")
         self.head = self.bert.masked_lm("fill_mask")
         if self.head is None:
             raise InputError(f"fill_mask: {self.bert.source.path} has no masked-LM head; give a pre-trained model.")

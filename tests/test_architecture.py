@@ -39,7 +39,14 @@ USED_BY_DATA_PREPARATION = [
 ]
 WITHOUT_TENSORFLOW = [
     *USED_BY_DATA_PREPARATION,
-    *("finetuning.feature_sets", "tasks.tables", "tasks.metrics", "tasks.sentence_features", "tasks.tagging.conll"),
+    *(
+        "sequences.tokenizer",
+        "finetuning.feature_sets",
+        "tasks.tables",
+        "tasks.metrics",
+        "tasks.sentence_features",
+        "tasks.tagging.conll",
+    ),
 ]
 
 

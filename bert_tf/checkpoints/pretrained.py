@@ -4,8 +4,6 @@ import dataclasses
 import os
 from typing import NamedTuple
 
-import numpy as np
-
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.checkpoints.download import CONFIG_FILES
@@ -14,8 +12,8 @@ from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences import packing
-from bert_tf.tokenization import FullTokenizer, load_tokenizer
+from bert_tf.sequences.tokenizer import Tokenizer
+from bert_tf.tokenization import load_tokenizer
 from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
 from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, guess_casing
 
@@ -32,7 +30,7 @@ class LoadedBert:
     """
 
     encoder: BertEncoder
-    tokenizer: FullTokenizer | None
+    tokenizer: Tokenizer | None
     config: BertConfig
     source: checkpoints.CheckpointSource
 
@@ -68,27 +66,10 @@ class LoadedBert:
           InputError: if anything but texts is given, there is no vocabulary, or the model has too few positions.
         """
         texts = [text for given in texts for text in (given if isinstance(given, list) else [given])]
-        if not texts:
-            raise InputError("no text is given, but at least one is needed.")
-        if self.tokenizer is None:
-            raise InputError("texts can't be encoded: there is no vocab.txt beside the checkpoint.")
         max_seq_length = max_seq_length or self.config.max_position_embeddings
-        packing.check_max_seq_length(max_seq_length)
         self.config.check_sequence_length(max_seq_length)
-        sequences = []
-        for text in texts:
-            parts = (text,) if isinstance(text, str) else text
-            if not (isinstance(parts, tuple) and len(parts) in (1, 2) and all(isinstance(part, str) for part in parts)):
-                raise InputError(
-                    f"{str(text)[:60]!r} is given, but a text, a pair of texts or a list of them is expected."
-                )
-            ids = [self.tokenizer.encode(part) for part in parts]
-            a, b = packing.fit_segments(ids[0], ids[1] if len(ids) > 1 else None, max_seq_length)
-            cls, sep = (self.tokenizer.vocab[token] for token in ("[CLS]", "[SEP]"))
-            sequences.append(packing.join_segments(a, b, cls, sep))
-        length = max(len(ids) for ids, _ in sequences)
-        packed = [packing.pad(ids, segments, length) for ids, segments in sequences]
-        return self.encoder(*(np.array(column, np.int32) for column in zip(*packed, strict=True)))
+        tokenizer = required_tokenizer(self.tokenizer, self.source.path, "load()")
+        return self.encoder(tokenizer(texts, max_length=max_seq_length))
 
 
 def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -> LoadedBert:
@@ -122,7 +103,7 @@ class ModelFiles(NamedTuple):
 
     checkpoint: str
     config: BertConfig
-    tokenizer: FullTokenizer | None
+    tokenizer: Tokenizer | None
 
 
 def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> ModelFiles:
@@ -145,13 +126,34 @@ def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> 
     return ModelFiles(checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case, checkpoint))
 
 
+def find_tokenizer(path: str, flag_name: str, do_lower_case: bool | None = None) -> Tokenizer:
+    """Finds a model's tokenizer; see `find_model`.
+
+    Raises:
+      InputError: also if the model has no vocabulary.
+    """
+    checkpoint, _, tokenizer = find_model(path, flag_name, do_lower_case)
+    return required_tokenizer(tokenizer, checkpoint, flag_name)
+
+
+def required_tokenizer(tokenizer: Tokenizer | None, checkpoint: str, flag_name: str) -> Tokenizer:
+    """Returns a model's tokenizer.
+
+    Raises:
+      InputError: if there is none.
+    """
+    if tokenizer is None:
+        raise InputError(f"{flag_name}: there is no vocab.txt beside {checkpoint}. Put the model's vocabulary there.")
+    return tokenizer
+
+
 def tokenizer_of(
     folder: str | None,
     config: BertConfig,
     vocab_file: str,
     do_lower_case: bool | None = None,
     checkpoint: str | None = None,
-) -> FullTokenizer:
+) -> Tokenizer:
     """Makes the tokenizer of a model.
 
     Args:
@@ -166,7 +168,7 @@ def tokenizer_of(
     """
     if do_lower_case is None:
         do_lower_case = recorded_casing(os.path.dirname(vocab_file) if folder is None else folder, vocab_file)
-    tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint)
+    tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, Tokenizer)
     config.check_vocabulary(len(tokenizer.vocab), vocab_file)
     return tokenizer
 

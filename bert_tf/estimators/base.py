@@ -105,8 +105,7 @@ class Estimator(abc.ABC):
           InputError: if something is missing, or doesn't fit together.
         """
         checkpoint, config, tokenizer = pretrained.find_model(path, "from_pretrained()", do_lower_case)
-        if tokenizer is None:
-            raise InputError(f"from_pretrained(): there is no vocab.txt beside {checkpoint}.")
+        tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
         flags = {"max_seq_length": max_seq_length or cls._MAX_SEQ_LENGTH, "dtype": dtype, "fresh_head": fresh_head}
         flags |= cls._checked(settings)
         # A run that is resumed compares the name, not the place of the copy in the cache.

@@ -44,8 +44,7 @@ class Encoder:
           InputError: if something is missing, or doesn't fit together.
         """
         bert = pretrained.load(path, do_lower_case, dtype)
-        if bert.tokenizer is None:
-            raise InputError(f"from_pretrained(): there is no vocab.txt beside {bert.source.path}.")
+        pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
         return cls(bert, max_seq_length)
 
     def encode(self, x: Any, *, pooling: str = "mean", normalize: bool = False, batch_size: int = 32) -> np.ndarray:

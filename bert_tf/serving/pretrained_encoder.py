@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import pretrained
 from bert_tf.model.heads import MaskedLMHead
-from bert_tf.runtime.files import InputError
 from bert_tf.sequences.graph_packing import GraphPacker, TokenBatch
 from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.encoder import InferenceEncoder, layer_norm, product
@@ -172,16 +171,15 @@ def exportable(model_dir: str, config: ExportConfig) -> Exportable:
       InputError: if it can't be loaded, has no vocabulary, or `max_seq_length` is more than it can take.
     """
     loaded = pretrained.load(model_dir)
-    if loaded.tokenizer is None:
-        raise InputError(f"--model_dir: there is no vocab.txt in {model_dir}. Put the model's vocabulary there.")
+    tokenizer = pretrained.required_tokenizer(loaded.tokenizer, model_dir, "--model_dir")
     max_seq_length = config.max_seq_length or loaded.config.max_position_embeddings
     check_max_seq_length(max_seq_length)
     loaded.config.check_sequence_length(max_seq_length)
     encoder = InferenceEncoder(loaded.encoder, config.dtype)
-    served = ServedEncoder(encoder, loaded.tokenizer, max_seq_length, loaded.masked_lm("--model_dir"))
+    served = ServedEncoder(encoder, tokenizer, max_seq_length, loaded.masked_lm("--model_dir"))
 
     def states(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         output = loaded.encoder(input_ids, input_mask, segment_ids)
         return {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
 
-    return Exportable(served, states, loaded.tokenizer, max_seq_length)
+    return Exportable(served, states, tokenizer, max_seq_length)

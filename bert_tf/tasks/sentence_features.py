@@ -16,6 +16,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
 from bert_tf.sequences.example_format import classification_features, serialize
+from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.tokenization import FullTokenizer
 
 
@@ -95,9 +96,7 @@ def serialize_features(features: InputFeatures) -> bytes:
 
 def pack_example(example: InputExample, max_seq_length: int, tokenizer: FullTokenizer) -> tuple[list[int], list[int]]:
     """Returns the ids of [CLS] A [SEP] B [SEP] and the segment ids, cut to `max_seq_length` but not padded."""
-    segment_b = None if example.text_b is None else tokenizer.encode(example.text_b)
-    a, b = packing.fit_segments(tokenizer.encode(example.text_a), segment_b, max_seq_length)
-    return packing.join_segments(a, b, cls=tokenizer.vocab["[CLS]"], sep=tokenizer.vocab["[SEP]"])
+    return pack_texts(tokenizer, example.text_a, example.text_b, max_seq_length)
 
 
 def featurize(

@@ -316,10 +316,21 @@ class FullTokenizer:
         return tuple(traced)
 
 
-def load_tokenizer(vocab_file: str, do_lower_case: bool, init_checkpoint: str | None = None) -> FullTokenizer:
+Kind = TypeVar("Kind", bound=FullTokenizer)
+
+
+def load_tokenizer(
+    vocab_file: str, do_lower_case: bool, init_checkpoint: str | None = None, kind: type[Kind] = FullTokenizer
+) -> Kind:
     """Checks the vocabulary and the casing, and creates a program's tokenizer.
 
     Settings in `tokenizer_config.json` beside the vocabulary are honoured; see `tokenizer_config`.
+
+    Args:
+      vocab_file: the vocabulary.
+      do_lower_case: the casing.
+      init_checkpoint: the checkpoint that the user named, the name of which may tell the casing.
+      kind: the class of the tokenizer.
 
     Raises:
       InputError: see `check_vocab_file`, `validate_case_matches_checkpoint`, `validate_case_matches_vocab` and
@@ -328,7 +339,7 @@ def load_tokenizer(vocab_file: str, do_lower_case: bool, init_checkpoint: str | 
     check_vocab_file(vocab_file)
     validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
     settings = read_tokenizer_config(vocab_file)
-    tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case, **unusual_rules(settings))
+    tokenizer = kind(vocab_file, do_lower_case=do_lower_case, **unusual_rules(settings))
     validate_case_matches_vocab(do_lower_case, tokenizer.vocab)
     if settings.get("do_lower_case", do_lower_case) != do_lower_case:
         raise InputError(

@@ -1,0 +1,104 @@
+"""A tokenizer that makes the batches that a model reads, as users of Hugging Face's tokenizers are used to."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences import packing
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_TOKENS
+
+# The number of positions of the released models.
+_MAX_LENGTH = 512
+
+
+def pack_texts(
+    tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
+) -> tuple[list[int], list[int]]:
+    """Returns the ids of [CLS] A [SEP] B [SEP] and the segment ids, cut to `max_seq_length` but not padded."""
+    segment_b = None if text_b is None else tokenizer.encode(text_b)
+    a, b = packing.fit_segments(tokenizer.encode(text_a), segment_b, max_seq_length)
+    return packing.join_segments(a, b, cls=tokenizer.vocab[CLS], sep=tokenizer.vocab[SEP])
+
+
+class Tokenizer(FullTokenizer):
+    """`FullTokenizer`, which can also be called with texts, and turns ids back into text.
+
+    tokenizer = bert_tf.load("models/bert-base").tokenizer
+    batch = tokenizer(["a text", ("a text", "and a second one")], max_length=128)
+    tokenizer.decode(batch["input_ids"][0])
+    """
+
+    def __call__(
+        self,
+        texts: str | tuple[str, str] | Sequence[str | tuple[str, str]],
+        text_pair: str | Sequence[str] | None = None,
+        *,
+        max_length: int = _MAX_LENGTH,
+        padding: bool | str = True,
+        truncation: bool = True,
+    ) -> dict[str, np.ndarray]:
+        """Makes a batch of B sequences: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] for a pair.
+
+        Args:
+          texts: a text, a pair (a tuple), or a list of texts and pairs.
+          text_pair: the second texts, if `texts` has only the first ones.
+          max_length: longer sequences are cut as in fine-tuning: the longer text of a pair loses tokens first.
+          padding: True or "longest": zeros up to the longest sequence of the batch; "max_length": up to `max_length`.
+          truncation: False makes a longer sequence an error.
+
+        Returns:
+          `input_ids`, `input_mask` and `segment_ids`, [B, T] int32: what `BertEncoder` takes.
+
+        Raises:
+          InputError: if anything but texts is given, there are none, or a sequence is too long and may not be cut.
+        """
+        packing.check_max_seq_length(max_length)
+        if padding not in (True, "longest", "max_length"):
+            raise InputError(f"padding is {padding!r}, but True, 'longest' or 'max_length' is expected.")
+        pairs = _pairs(texts, text_pair)
+        # One token more than may stay shows that a sequence is too long.
+        packed = [pack_texts(self, *pair, max_length + (not truncation)) for pair in pairs]
+        length = max(len(ids) for ids, _ in packed)
+        if length > max_length:
+            number = next(number for number, (ids, _) in enumerate(packed) if len(ids) > max_length)
+            raise InputError(f"text {number} has more than {max_length} tokens, and truncation is False.")
+        rows = [packing.pad(*row, max_length if padding == "max_length" else length) for row in packed]
+        return {
+            name: np.array(column, np.int32)
+            for name, column in zip(packing.PackedSequence._fields, zip(*rows, strict=True), strict=True)
+        }
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """Joins the pieces of ids to words with spaces between them; capitals and accents that are lost stay lost.
+
+        Args:
+          ids: of one sequence; a list, an array or a tensor.
+          skip_special_tokens: leave out [CLS], [SEP], [PAD], [MASK] and [UNK].
+
+        Raises:
+          KeyError: if an id is not in the vocabulary.
+        """
+        tokens = self.convert_ids_to_tokens(map(int, ids))
+        kept = [token for token in tokens if not (skip_special_tokens and token in SPECIAL_TOKENS)]
+        return " ".join(kept).replace(f" {CONTINUATION}", "")
+
+
+def _pairs(texts: object, text_pair: object) -> list[tuple[str, str | None]]:
+    """Texts and second texts, None where there is none."""
+    given = list(texts) if isinstance(texts, list | np.ndarray) else [texts]
+    if text_pair is not None:
+        second = list(text_pair) if isinstance(text_pair, list | np.ndarray) else [text_pair]
+        if len(given) != len(second):
+            raise InputError(f"{len(given)} texts have {len(second)} second texts; as many of each are expected.")
+        given = list(zip(given, second, strict=True))
+    if not given:
+        raise InputError("no text is given, but at least one is needed.")
+    pairs = []
+    for text in given:
+        parts = (text,) if isinstance(text, str) else text
+        if not (isinstance(parts, tuple) and len(parts) in (1, 2) and all(isinstance(part, str) for part in parts)):
+            raise InputError(f"{str(text)[:60]!r} is given, but a text, a pair of texts or a list of them is expected.")
+        pairs.append((parts[0], parts[1] if len(parts) == 2 else None))
+    return pairs

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences import packing
+from bert_tf.tasks.sentence_features import InputExample, convert_single_example
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "whale", "##s", "swim", "."]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+    path.write_text("\n".join(PIECES) + "\n")
+    return bert_tf.Tokenizer(str(path))
+
+
+def test_batch_is_what_fine_tuning_reads(tokenizer):
+    pairs = [("The whales swim.", None), ("the whale", "Whales swim. " * 5), ("", "swim")]
+    batch = tokenizer([a if b is None else (a, b) for a, b in pairs], max_length=12, padding="max_length")
+    for i, (a, b) in enumerate(pairs):
+        features = convert_single_example(0, InputExample("", a, b, "x"), ["x"], 12, tokenizer)
+        assert {name: values[i].tolist() for name, values in batch.items()} == {
+            name: getattr(features, name) for name in packing.PackedSequence._fields
+        }
+    assert all(values.dtype == np.int32 for values in batch.values())
+
+
+@pytest.mark.parametrize(
+    ("texts", "second"),
+    [
+        ([("the", "whale"), ("swim", ".")], None),
+        (["the", "swim"], ["whale", "."]),
+        (np.array(["the", "swim"]), np.array(["whale", "."])),
+    ],
+)
+def test_ways_to_give_pairs(tokenizer, texts, second):
+    assert tokenizer(texts, second)["input_ids"].tolist() == [[2, 5, 3, 6, 3], [2, 8, 3, 9, 3]]
+    assert tokenizer(texts, second)["segment_ids"].tolist() == [[0, 0, 0, 1, 1]] * 2
+
+
+def test_pads_to_the_longest_sequence(tokenizer):
+    assert tokenizer("whales")["input_ids"].tolist() == [[2, 6, 7, 3]]
+    assert tokenizer(("the", "whale"))["input_ids"].tolist() == [[2, 5, 3, 6, 3]]
+    assert tokenizer(["the", "whales"])["input_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "arguments", "message"),
+    [
+        ([], {}, "no text is given"),
+        ([("a", "b", "c")], {}, "a pair of texts"),
+        ([3], {}, "'3' is given"),
+        (["a", "b"], {"text_pair": ["c"]}, "2 texts have 1 second texts"),
+        (["the", "the whale swim"], {"max_length": 4, "truncation": False}, "text 1 has more than 4 tokens"),
+        ("the", {"padding": "longer"}, "padding is 'longer'"),
+        ("the", {"max_length": 3}, "at least 4"),
+    ],
+)
+def test_refuses(tokenizer, texts, arguments, message):
+    with pytest.raises(InputError, match=message):
+        tokenizer(texts, **arguments)
+
+
+def test_whole_text_of_the_largest_length_is_not_too_long(tokenizer):
+    assert tokenizer("the whale", max_length=4, truncation=False)["input_ids"].tolist() == [[2, 5, 6, 3]]
+
+
+def test_decode(tokenizer):
+    ids = tokenizer(["The whales swim.", "the"])["input_ids"]
+    assert tokenizer.decode(ids[0]) == "[CLS] the whales swim . [SEP]"
+    assert tokenizer.decode(ids[1], skip_special_tokens=True) == "the"
+    with pytest.raises(KeyError):
+        tokenizer.decode([99])
