@@ -80,6 +80,7 @@ _FEATURE_COMBINATION = flags.DEFINE_enum(
     "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are combined."
 )
 _BILSTM = program_flags.BiLstmFlags()
+_MAX_STEPS = program_flags.define_max_steps()
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
 # New flags for model selection.
@@ -203,6 +204,7 @@ def make_workflow_config() -> WorkflowConfig:
         do_predict=_DO_PREDICT.value,
         candidates=hyperparameter_grid(batch_sizes, rates, epochs, seeds),
         warmup_proportion=_WARMUP_PROPORTION.value,
+        max_steps=_MAX_STEPS.value,
         selection=SelectionConfig(_EVALUATE_EVERY.value, _PATIENCE.value, _KEEP_BEST.value, _EVAL_BATCH_SIZE.value),
         predict_batch_size=_PREDICT_BATCH_SIZE.value,
         release_format=_RELEASE_FORMAT.value,

@@ -95,6 +95,7 @@ _INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer typed questions a
 _EVALUATE_FILE = flags.DEFINE_string(
     "evaluate_file", None, "Only evaluate these answers to --predict_file, in the format of predictions.json."
 )
+_MAX_STEPS = program_flags.define_max_steps()
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
@@ -129,7 +130,14 @@ def main() -> None:
         hyperparameters = Hyperparameters(
             _TRAINING.train_batch_size, _TRAINING.learning_rate, _NUM_TRAIN_EPOCHS.value, _TRAINING.random_seed
         )
-        squad_run.train(run, hyperparameters, _WARMUP_PROPORTION.value, program.flag_values(), _ALLOW_CHANGES.value)
+        squad_run.train(
+            run,
+            hyperparameters,
+            program.flag_values(),
+            warmup_proportion=_WARMUP_PROPORTION.value,
+            max_steps=_MAX_STEPS.value,
+            allow_changes=_ALLOW_CHANGES.value,
+        )
     if _DO_PREDICT.value:
         squad_run.predict(run, answer_config)
     if _INTERACTIVE.value:

@@ -239,6 +239,15 @@ def define_group_by_length() -> flags.FlagHolder[bool | None]:
     )
 
 
+def define_max_steps() -> flags.FlagHolder[int]:
+    """Defines the flag for the number of fine-tuning steps."""
+    return flags.DEFINE_integer(
+        "max_steps",
+        0,
+        "End fine-tuning after this number of steps, whatever --num_train_epochs says; 0 for no such end.",
+    )
+
+
 class FreshHeadFlag:
     """Defines the flag for a new output layer on a model that was fine-tuned before."""
 

@@ -53,6 +53,7 @@ class QuestionAnswerer(Estimator):
         y: Any = None,
         *,
         epochs: float = 3.0,
+        max_steps: int = 0,
         batch_size: int = 32,
         learning_rate: float = 5e-5,
         warmup_proportion: float = 0.1,
@@ -69,6 +70,7 @@ class QuestionAnswerer(Estimator):
           x: the examples; or a `tf.data.Dataset` of pairs (example, answer), if `y` is None.
           y: their answers.
           epochs: how often each question is seen.
+          max_steps: if it isn't 0, the number of steps, whatever `epochs` says.
           batch_size: windows in a step.
           learning_rate: the peak.
           warmup_proportion: the share of the steps in which the learning rate rises.
@@ -88,7 +90,7 @@ class QuestionAnswerer(Estimator):
         )
         run = self._run(SquadTask(self._config(), [path]), config, group_by_length)
         hyperparameters = Hyperparameters(batch_size, learning_rate, epochs, seed)
-        squad_run.train(run, hyperparameters, warmup_proportion, self._flags)
+        squad_run.train(run, hyperparameters, self._flags, warmup_proportion=warmup_proportion, max_steps=max_steps)
         self.__dict__.pop("_answerer", None)
 
     def predict(self, x: Any) -> list[str]:

@@ -42,6 +42,7 @@ class RowEstimator(Estimator):
         validation_split: float = 0.0,
         validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
         epochs: float = 3.0,
+        max_steps: int = 0,
         batch_size: int = 32,
         learning_rate: float = 5e-5,
         warmup_proportion: float = 0.1,
@@ -64,6 +65,7 @@ class RowEstimator(Estimator):
           validation_data: a pair of examples and labels to evaluate on, or a data set as for `x`, in place of a share
             of `x`.
           epochs: how often each example is seen.
+          max_steps: if it isn't 0, the number of steps, whatever `epochs` says.
           batch_size: examples in a step.
           learning_rate: the peak.
           warmup_proportion: the share of the steps in which the learning rate rises.
@@ -101,6 +103,7 @@ class RowEstimator(Estimator):
             do_predict=False,
             candidates=[Hyperparameters(batch_size, learning_rate, epochs, seed)],
             warmup_proportion=warmup_proportion,
+            max_steps=max_steps,
             selection=SelectionConfig(str(evaluate_every), early_stopping_patience, keep_best),
             flags=self._flags,
         )

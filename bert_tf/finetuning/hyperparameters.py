@@ -11,16 +11,25 @@ from bert_tf.training.contract import TrainingConfig
 
 
 def count_steps(
-    num_examples: int, train_batch_size: int, num_train_epochs: float, warmup_proportion: float
+    num_examples: int, train_batch_size: int, num_train_epochs: float, warmup_proportion: float, max_steps: int = 0
 ) -> tuple[int, int]:
     """Returns the numbers of training and warm-up steps, as the release counts them.
+
+    Args:
+      num_examples: the size of the training set.
+      train_batch_size: examples in a step.
+      num_train_epochs: passes over the training set.
+      warmup_proportion: the share of the steps in which the learning rate rises.
+      max_steps: if it isn't 0, the number of training steps, whatever the epochs say.
 
     Raises:
       InputError: if there is less than one step, or the batch size is below 1.
     """
     if train_batch_size < 1:
         raise InputError(f"--train_batch_size is {train_batch_size}, but at least 1 is expected.")
-    steps = int(num_examples / train_batch_size * num_train_epochs)
+    if max_steps < 0:
+        raise InputError(f"--max_steps is {max_steps}, but 0 or more is expected.")
+    steps = max_steps or int(num_examples / train_batch_size * num_train_epochs)
     if steps < 1:
         raise InputError(
             f"{num_examples} training examples are less than one step with --train_batch_size={train_batch_size} and "
@@ -52,14 +61,16 @@ class Hyperparameters:
         return f"batch{self.train_batch_size}_lr{self.learning_rate:g}_epochs{self.num_train_epochs:g}_seed{self.seed}"
 
     def applied_to(
-        self, config: TrainingConfig, output_dir: str, num_examples: int, warmup_proportion: float
+        self, config: TrainingConfig, output_dir: str, num_examples: int, *, warmup_proportion: float, max_steps: int
     ) -> TrainingConfig:
-        """Returns a training config with these values and the number of steps that follows from them.
+        """Returns a training config with these values and the number of steps that follows from them (`count_steps`).
 
         Raises:
           InputError: if there is less than one step.
         """
-        steps, warmup_steps = count_steps(num_examples, self.train_batch_size, self.num_train_epochs, warmup_proportion)
+        steps, warmup_steps = count_steps(
+            num_examples, self.train_batch_size, self.num_train_epochs, warmup_proportion, max_steps
+        )
         optimizer = dataclasses.replace(
             config.optimizer,
             learning_rate=self.learning_rate,

@@ -72,6 +72,7 @@ class WorkflowConfig:
       do_predict: predict the test splits.
       candidates: the hyperparameters; if there are several, each is tried and the best is used.
       warmup_proportion: the share of the steps in which the learning rate rises.
+      max_steps: if it isn't 0, training ends after this number of steps, whatever the numbers of epochs say.
       selection: how the dev set is used during training.
       predict_batch_size: the number of examples that each replica predicts at a time.
       release_format: write test_results.tsv without a header.
@@ -84,6 +85,7 @@ class WorkflowConfig:
     do_predict: bool
     candidates: Sequence[Hyperparameters]
     warmup_proportion: float = 0.1
+    max_steps: int = 0
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     predict_batch_size: int = 8
     release_format: bool = False
@@ -175,7 +177,11 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
 
     def train(hyperparameters: Hyperparameters, folder: str) -> DevSelection:
         training_config = hyperparameters.applied_to(
-            run.training_config, folder, len(features), config.warmup_proportion
+            run.training_config,
+            folder,
+            len(features),
+            warmup_proportion=config.warmup_proportion,
+            max_steps=config.max_steps,
         )
         trial = run.with_training(training_config)
         trial.record(config.flags, "train", config.allow_changes)
@@ -206,6 +212,7 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
         **{name: value for name, value in training_settings.items() if name not in varied},
         "bert_config": run.config.to_dict(),
         "warmup_proportion": config.warmup_proportion,
+        "max_steps": config.max_steps,
         "selection": dataclasses.asdict(config.selection) | {"metric": task.selection_metric},
     }
     best = trials.run_trials(config.candidates, table, resume_settings, train_and_score, config.allow_changes)

@@ -98,7 +98,7 @@ def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes
 
 def test_weights_are_those_of_the_program(pretrained, tmp_path):
     estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=str(tmp_path / "ours"))
-    estimator.fit(TEXTS, LABELS, validation_data=(TEXTS[:5], LABELS[:5]), keep_best=True, **FIT)
+    estimator.fit(TEXTS, LABELS, validation_data=(TEXTS[:5], LABELS[:5]), keep_best=True, max_steps=7, **FIT)
     programs.run(
         "run_classifier.py",
         "--task_name=custom",
@@ -108,8 +108,9 @@ def test_weights_are_those_of_the_program(pretrained, tmp_path):
         f"--bert_config_file={pretrained}/bert_config.json",
         f"--vocab_file={pretrained}/vocab.txt",
         *("--max_seq_length=16", "--do_train", "--do_eval", "--keep_best"),
-        *("--num_train_epochs=2", "--train_batch_size=8", "--learning_rate=1e-3"),
+        *("--num_train_epochs=2", "--max_steps=7", "--train_batch_size=8", "--learning_rate=1e-3"),
     )
+    assert estimator.history()[-1]["step"] == 7
     for part in ("", "best"):
         ours, theirs = weights_of(tmp_path / "ours" / part), weights_of(tmp_path / "theirs" / part)
         assert ours.keys() == theirs.keys()

@@ -17,10 +17,14 @@ SCORES = {1: 0.5, 2: 0.75, 3: 0.7}
 
 def test_steps_are_counted_as_the_release_counts_them():
     assert count_steps(3668, 32, 3.0, 0.1) == (343, 34)
+    assert count_steps(3668, 32, 3.0, 0.1, max_steps=500) == (500, 50)
+    assert count_steps(5, 32, 3.0, 0.1, max_steps=1) == (1, 0)
     with pytest.raises(InputError, match="5 training examples are less than one step with --train_batch_size=32"):
         count_steps(5, 32, 3.0, 0.1)
     with pytest.raises(InputError, match="--train_batch_size is 0, but at least 1 is expected"):
         count_steps(5, 0, 3.0, 0.1)
+    with pytest.raises(InputError, match="--max_steps is -1, but 0 or more is expected"):
+        count_steps(5, 32, 3.0, 0.1, max_steps=-1)
 
 
 def test_grid_has_every_combination_once():

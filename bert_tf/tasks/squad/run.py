@@ -47,8 +47,10 @@ _SHOWN_ANSWERS = 5
 def train(
     run: FinetuningRun,
     hyperparameters: Hyperparameters,
-    warmup_proportion: float,
     flags: Mapping[str, Any],
+    *,
+    warmup_proportion: float = 0.1,
+    max_steps: int = 0,
     allow_changes: bool = False,
 ) -> None:
     """Trains on each file in turn, with the same hyperparameters, and begins with the weights from the file before.
@@ -60,8 +62,9 @@ def train(
     Args:
       run: its task names the files, and its training config the folder.
       hyperparameters: used for each file.
-      warmup_proportion: share of each file's steps in which the learning rate rises.
       flags: the flags to be recorded.
+      warmup_proportion: share of each file's steps in which the learning rate rises.
+      max_steps: if it isn't 0, the number of steps on each file, whatever the number of epochs says.
       allow_changes: whether a run is resumed although its settings have changed.
     """
     splits = run.task.train_splits
@@ -73,7 +76,9 @@ def train(
         if any(begun[number:]):  # a later file's training has begun, so this one is finished
             continue
         num_examples = len(run.examples(split))
-        config = hyperparameters.applied_to(run.training_config, folder, num_examples, warmup_proportion)
+        config = hyperparameters.applied_to(
+            run.training_config, folder, num_examples, warmup_proportion=warmup_proportion, max_steps=max_steps
+        )
         stage = run.with_model(run.config, config, init_checkpoint, run.asked_bilstm)
         stage.record(flags, split, allow_changes)
         stage.train(run.features(split))

@@ -81,7 +81,7 @@ def make_run(folder, output_dir, config, train_files=(), predict_file=None, **op
 
 
 def train(run, seed=1, epochs=16.0):
-    squad_run.train(run, Hyperparameters(8, 2e-2, epochs, seed), 0.1, {})
+    squad_run.train(run, Hyperparameters(8, 2e-2, epochs, seed), {})
 
 
 def run_on(folder, output_dir, predict_file, version_2=False, **changes):
@@ -293,16 +293,16 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     training = [
         *("--do_train", f"--train_file={folder / 'train2.json'},{folder / 'train2.json'}", "--train_batch_size=8"),
         *(f"--bert_config_file={folder / 'config.json'}", f"--vocab_file={folder / 'vocab.txt'}"),
-        *("--num_train_epochs=1", "--learning_rate=1e-2", "--interactive"),
+        *("--num_train_epochs=1", "--max_steps=3", "--learning_rate=1e-2", "--interactive"),
         *("--do_export", f"--export_dir={tmp_path / 'exported'}"),
     ]
     output = programs.run(*command, *training, typed="b c x\n\na\n")
     assert "probability" in output
     made = {path.name for path in out.iterdir()}
-    assert made >= {"bert_config.json", "vocab.txt", "run.json", "checkpoint", "model.ckpt-5.index", "stage_1"}
+    assert made >= {"bert_config.json", "vocab.txt", "run.json", "checkpoint", "model.ckpt-3.index", "stage_1"}
     assert made >= {"predictions.json", "nbest_predictions.json", "null_odds.json", "null_threshold.json"}
     assert {"eval_results.json", "eval_results.txt"} <= made
-    assert f"Read {out / 'stage_1' / 'model.ckpt-5'}" in output
+    assert f"Read {out / 'stage_1' / 'model.ckpt-3'}" in output
     resume_settings = json.loads((out / "run.json").read_text())["resume_settings"]
     assert (
         resume_settings["version_2_with_negative"],
