@@ -42,6 +42,8 @@ OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_d
 OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python"}
 
 NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
+# Their cells start programs that the documentation's blocks start too; they take 25 s of processor time.
+SLOW_NOTEBOOKS = ("pretraining", "serving")
 
 # Modules that take no flags of this project; parsing theirs would run them.
 WITHOUT_FLAGS = ("pytest", "examples.quickstart")
@@ -183,7 +185,13 @@ def code_cells(notebook: pathlib.Path) -> list[dict]:
     return [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW_NOTEBOOKS else [])
+        for path in NOTEBOOKS
+    ],
+)
 def test_cells_of_notebooks_run(notebook, small_files, tmp_path):
     smaller = small_data.NOTEBOOKS[notebook.stem]
     # Notebooks start programs with their own interpreter; here that is the one of the command server.
