@@ -1,9 +1,10 @@
 """Tags of words."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf.checkpoints import output_layers
 from bert_tf.estimators import rows
@@ -11,6 +12,24 @@ from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.registry import TAGGING, DataConfig
+
+
+class TaggedEntity(NamedTuple):
+    """An entity that was found in a sentence.
+
+    Attributes:
+      type: such as "PER".
+      text: its words, with spaces between them.
+      start: the number of its first word in the sentence.
+      end: the number of the word after its last one.
+      score: the lowest of the probabilities of its words' tags.
+    """
+
+    type: str
+    text: str
+    start: int
+    end: int
+    score: float
 
 
 class Tagger(RowEstimator):
@@ -57,7 +76,30 @@ class Tagger(RowEstimator):
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
         """The tags of the words of each sentence, in the IOB2 scheme."""
-        task, examples = self._read("test", self._table(rows.as_list(x, "x", self._RANK), None))
-        outputs, features = self._outputs(task, examples, batch_size)
+        return [tags for _, tags, _ in self._tagged(x, batch_size)]
+
+    def predict_entities(self, x: Any, *, batch_size: int = 8) -> list[list[TaggedEntity]]:
+        """The entities of each sentence, in the order of their places."""
+        found = []
+        for words, tags, probabilities in self._tagged(x, batch_size):
+            spans = [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
+            found.append(
+                [
+                    TaggedEntity(kind, " ".join(words[start:end]), start, end, float(min(probabilities[start:end])))
+                    for kind, start, end in spans
+                ]
+            )
+        return found
+
+    def _tagged(self, x: Any, batch_size: int) -> list[tuple[tuple[str, ...], list[str], np.ndarray]]:
+        """The words, the tags and the tags' probabilities of each sentence."""
+        task, sentences = self._read("test", self._table(rows.as_list(x, "x", self._RANK), None))
+        outputs, features = self._outputs(task, sentences, batch_size)
         tags = np.array(task.tags)[features.at_words(outputs["tags"])]
-        return [list(map(str, sentence)) for sentence in features.by_sentence(tags)]
+        probabilities = features.at_words(outputs["tag_probabilities"])
+        return [
+            (sentence.words, list(map(str, sentence_tags)), sentence_probabilities)
+            for sentence, sentence_tags, sentence_probabilities in zip(
+                sentences, features.by_sentence(tags), features.by_sentence(probabilities), strict=True
+            )
+        ]

@@ -181,10 +181,11 @@ class TokenClassifier(abc.ABC):
         return loss, {"accuracy": (tf.reduce_sum(correct * labelled), tf.reduce_sum(labelled))}
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The most probable class of each token [B, T], and the sum of each example's losses [B]."""
+        """The best class of each token and its probability [B, T], and the sum of each example's losses [B]."""
         logits = self.logits(batch)
         return {
             "tags": tf.argmax(logits, axis=-1, output_type=tf.int32),
+            "tag_probabilities": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
             "loss_sum": tf.reduce_sum(_token_losses(logits, batch["tag_ids"]), axis=-1),
         }
 

@@ -176,6 +176,11 @@ def test_tags(pretrained, tmp_path):
     tagger.fit(sentences, tags, validation_data=(sentences[:4], tags[:4]), **LEARN)
     assert tagger.predict(sentences[:4]) == tags[:4]
     assert tagger.evaluate(sentences, tags)["f1"] == 1.0
+    for words, row, found in zip(sentences[:4], tags, tagger.predict_entities(sentences[:4]), strict=False):
+        places = [(i, i + 1) for i, tag in enumerate(row) if tag != "O"]
+        assert [(entity.start, entity.end) for entity in found] == places
+        assert [(entity.type, entity.text) for entity in found] == [("ADJ", words[i]) for i, _ in places]
+        assert all(0.5 < entity.score <= 1 for entity in found)
     tagger.save(str(tmp_path / "saved"))
     assert bert_tf.Tagger.load(str(tmp_path / "saved")).predict(sentences[:4]) == tags[:4]
     assert bert_tf.Tagger.from_pretrained(str(tmp_path / "saved"))._labels_before() == ["ADJ"]
