@@ -19,7 +19,6 @@ from bert_tf.tokenization.tokenizer_config import (
     TOKENIZER_CONFIG_FILE,
     hf_tokenizer_config,
     read_tokenizer_config,
-    unusual_rules,
 )
 from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, vocabulary_text
 
@@ -68,7 +67,6 @@ def prepare(
     resume_settings = {"bert_config": config.to_dict(), **resume_settings}
     if vocab_file:
         resume_settings["vocab_sha256"] = vocabulary_hash(vocab_file)
-        resume_settings |= unusual_rules(read_tokenizer_config(vocab_file))
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir) and not allow_changes:
         _refuse_differences(

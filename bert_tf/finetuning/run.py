@@ -201,10 +201,7 @@ class FinetuningRun:
     @property
     def tokenizer_settings(self) -> dict[str, Any]:
         """The settings that determine how texts become ids."""
-        return {
-            "vocab_sha256": vocabulary_hash(self.tokenizer.vocab_file),
-            "do_lower_case": self.tokenizer.do_lower_case,
-        }
+        return {"vocab_sha256": vocabulary_hash(self.tokenizer.vocab_file), **self.tokenizer.rules}
 
     def check_model(self, allow_changes: bool = False) -> None:
         """Checks that the model to evaluate was trained to read the same as it is now given.

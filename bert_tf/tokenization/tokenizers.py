@@ -215,6 +215,16 @@ class FullTokenizer:
         self._bytes = _Memo(self._bytes_of_word)
         self._traced = _Memo(self._traced_pieces_of_word)
 
+    @property
+    def rules(self) -> dict[str, bool]:
+        """The settings of the rules, which determine the pieces of a text as the vocabulary does."""
+        basic = self.basic_tokenizer
+        return {
+            "do_lower_case": self.do_lower_case,
+            "strip_accents": basic.strip_accents,
+            "tokenize_chinese_chars": basic.tokenize_chinese_chars,
+        }
+
     def tokenize(self, text: str | bytes) -> list[str]:
         """Splits a text into pieces."""
         return list(itertools.chain.from_iterable(map(self._pieces.__getitem__, self._split(text))))

@@ -212,12 +212,14 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
     evaluation = WorkflowConfig(False, True, False, [Hyperparameters(4, 1e-3, 1, 1)])
     columns = CustomTask(run.task.paths, Columns(text="label", label="text"), labels=["no", "yes"], on_bad_row="skip")
     uncased = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=False)
+    accents = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=True, strip_accents=False)
     vocabulary = FullTokenizer(
         write("other.txt", "\n".join([*PIECES[:-2], *PIECES[:-3:-1]]) + "\n"), do_lower_case=True
     )
     for changes, message in (
         ({"max_seq_length": 9}, "max_seq_length was 14, and is 9 now"),
         ({"tokenizer": uncased}, "do_lower_case was True, and is False now"),
+        ({"tokenizer": accents}, "strip_accents was True, and is False now"),
         ({"tokenizer": vocabulary}, "vocab_sha256 was .*the vocabulary is the vocab.txt in that folder"),
         ({"task": columns}, "text_column was 'text', and is 'label' now"),
     ):

@@ -41,9 +41,12 @@ def test_rules_are_honoured_and_stay_with_the_vocabulary(vocab, tmp_path, settin
     run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
     copied = str(tmp_path / "run" / "vocab.txt")
     assert tokenization.load_tokenizer(copied, True).tokenize("É 中文") == pieces
-    recorded = run_directory.recorded(str(tmp_path / "run"))
-    assert recorded.get("strip_accents", True) == (pieces[0] == "e")
-    assert recorded.get("tokenize_chinese_chars", True) == (pieces[2] == "文")
+    rules = tokenization.load_tokenizer(copied, True).rules
+    assert rules == {
+        "do_lower_case": True,
+        "strip_accents": pieces[0] == "e",
+        "tokenize_chinese_chars": pieces[2] == "文",
+    }
     run_directory.prepare(str(tmp_path / "run"), tiny_config(), vocab(), {}, {})
     assert not (tmp_path / "run" / "tokenizer_config.json").exists()
 
