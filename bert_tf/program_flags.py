@@ -156,6 +156,12 @@ class DistributionFlags:
         self._gcp_project = string("gcp_project", None, "The TPU's project, if it can't be detected.")
         self._master = string("master", None, "The TPU's grpc:// address, if --tpu_name is not given.")
         self._num_tpu_cores = flags.DEFINE_integer("num_tpu_cores", 8, "Expected number of TPU cores; 0 for any.")
+        self._allow_tf32 = flags.DEFINE_bool(
+            "allow_tf32", False, "Let GPUs multiply float32 numbers with the precision of TensorFloat-32."
+        )
+        self._deterministic = flags.DEFINE_bool(
+            "deterministic", False, "Compute the same numbers in each run on GPUs too, which is slower there."
+        )
         self._strategy = flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "The devices to run on.")
 
     def config(self) -> DistributionConfig:
@@ -166,6 +172,8 @@ class DistributionFlags:
             tpu_zone=self._tpu_zone.value or "",
             gcp_project=self._gcp_project.value or "",
             num_tpu_cores=self._num_tpu_cores.value,
+            allow_tf32=self._allow_tf32.value,
+            deterministic=self._deterministic.value,
         )
 
 

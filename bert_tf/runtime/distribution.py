@@ -25,6 +25,9 @@ class DistributionConfig:
       tpu_zone: the TPU's zone; if empty, TensorFlow looks it up.
       gcp_project: the TPU's project; if empty, TensorFlow looks it up.
       num_tpu_cores: how many cores the TPU must have; 0 for any number.
+      allow_tf32: whether GPUs may round the factors of float32 products to 10 bits (TensorFloat-32).
+      deterministic: whether only operations are used that give the same numbers in each run. CPUs have no others that
+        matter here; on GPUs, sums of gradients into the embedding tables are added in an order of chance otherwise.
     """
 
     distribution_strategy: str = "one_device"
@@ -32,6 +35,8 @@ class DistributionConfig:
     tpu_zone: str = ""
     gcp_project: str = ""
     num_tpu_cores: int = 0
+    allow_tf32: bool = False
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         if self.distribution_strategy not in STRATEGIES:
@@ -57,11 +62,14 @@ class DistributionConfig:
 
 
 def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-    """Builds the strategy that the flags ask for.
+    """Builds the strategy that the flags ask for, and sets for the whole process how its devices compute.
 
     Raises:
       InputError: if TF_CONFIG is missing or malformed (multi_worker), or no TPU can be reached under the given name.
     """
+    tf.config.experimental.enable_tensor_float_32_execution(config.allow_tf32)
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
     if config.distribution_strategy == "one_device":
         return tf.distribute.OneDeviceStrategy("/gpu:0" if tf.config.list_logical_devices("GPU") else "/cpu:0")
     if config.distribution_strategy == "mirrored":

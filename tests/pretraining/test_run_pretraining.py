@@ -48,7 +48,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     values |= {"second_input_file": longer, "second_max_seq_length": LENGTH + 2, "second_phase_proportion": 1 / 3}
     values |= {"second_max_predictions_per_seq": PREDICTIONS, "recipe": "bert_base"}
     given = [flag for flag in flags(files, out, **values) if not flag.startswith("--learning_rate")]
-    command = ["run_pretraining.py", *given, "--do_train", "--do_eval"]
+    command = ["run_pretraining.py", *given, "--do_train", "--do_eval", "--deterministic"]
     output = programs.run(*command, "--do_export", f"--export_dir={tmp_path / 'exported'}")
     assert "Traceback" not in output
     assert f"Steps 4 to 6: sequences of {LENGTH + 2} from 40 examples in 1 files." in output
