@@ -135,11 +135,11 @@ def emulates_bfloat16() -> bool:
 def compiles_parts() -> bool:
     """Whether XLA can compile single parts of a step that is not compiled as a whole.
 
-    It can do so on a CPU with one replica. Several replicas on one CPU have a logical device each, and XLA doesn't
-    support logical devices.
+    It can do so on a CPU with one replica, of which other processes may have more. Several replicas on one CPU have a
+    logical device each, and XLA doesn't support logical devices.
     """
-    one_device = len(tf.config.list_logical_devices()) == 1
-    return _has_only_cpus() and (one_device or tf.distribute.get_strategy().num_replicas_in_sync == 1)
+    replicas = len(tf.distribute.get_strategy().extended.worker_devices) if tf.distribute.has_strategy() else 1
+    return _has_only_cpus() and replicas == 1
 
 
 def _has_only_cpus() -> bool:

@@ -1,0 +1,108 @@
+"""Measures how much of two processes' speed is left when they train one model together.
+
+    python -m benchmarks.weak_scaling [--dtype=bfloat16] [--batch_size=16] [--max_seq_length=64] [--steps=20]
+
+Each process has one core and its own batch. The contenders take turns: one process alone, two that know nothing of each
+other, and two workers of MultiWorkerMirroredStrategy. The goal is 0.9 of twice the speed of one. It takes about ten
+minutes on 2 idle cores.
+"""
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+from absl import app, flags
+
+CONTENDERS = {"one process": 1, "two single processes": 2, "two workers": 2}
+
+_DTYPE = flags.DEFINE_string("dtype", "float32", "The type of matrix products.")
+_SIZE = flags.DEFINE_string("model_size", "small", "The released size of the model.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Examples in a step of each process.")
+_LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Length of the sequences.")
+_STEPS = flags.DEFINE_integer("steps", 20, "Steps of each contender in a round.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "How often the contenders take turns.")
+_CORE = flags.DEFINE_integer("core", None, "Train in this process, on this core; for the processes that are started.")
+
+
+def train():
+    """Trains on the core of this process, and prints the median of the seconds of a step."""
+    os.sched_setaffinity(0, [_CORE.value])
+    import tensorflow as tf
+
+    from benchmarks.pretraining_step import make_batch
+    from bert_tf.config import BertConfig
+    from bert_tf.optimization import OptimizerConfig
+    from bert_tf.pretraining.model import PretrainingModel
+    from bert_tf.runtime import distribution
+    from bert_tf.training.contract import DTYPES, TrainingConfig
+    from bert_tf.training.loop import Trainer
+
+    kind = "multi_worker" if "TF_CONFIG" in os.environ else "one_device"
+    strategy = distribution.build_strategy(distribution.DistributionConfig(kind))
+    config = BertConfig.named(_SIZE.value)
+    batch_size = _BATCH_SIZE.value * strategy.num_replicas_in_sync
+    settings = TrainingConfig("unused", OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=_DTYPE.value)
+    with strategy.scope():
+        trainer = Trainer(PretrainingModel(config, dtype=DTYPES[_DTYPE.value]), settings, strategy)
+    batch = make_batch(config, _BATCH_SIZE.value, _LENGTH.value)
+    batches = iter(
+        strategy.distribute_datasets_from_function(lambda context: tf.data.Dataset.from_tensors(batch).repeat())
+    )
+    seconds = []
+    for _ in range(_STEPS.value + 2):
+        start = time.perf_counter()
+        sum(trainer.steps(batches, 1))
+        trainer.take_means()
+        seconds.append(time.perf_counter() - start)
+    print(json.dumps(statistics.median(seconds[2:])), flush=True)
+
+
+def free_ports(count):
+    """Ports that no program listens to."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def start(name):
+    """Starts the processes of a contender."""
+    count = CONTENDERS[name]
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(count)]}
+    cores = sorted(os.sched_getaffinity(0))
+    processes = []
+    for index in range(count):
+        environment = dict(os.environ)
+        if name == "two workers":
+            environment["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+        command = [sys.executable, "-m", "benchmarks.weak_scaling", *sys.argv[1:], f"--core={cores[index]}"]
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    return processes
+
+
+def main(_):
+    if _CORE.value is not None:
+        train()
+        return
+    from bert_tf.runtime import reporting
+
+    speeds = {name: [] for name in CONTENDERS}
+    for _ in range(_ROUNDS.value):
+        for name, values in speeds.items():
+            seconds = [json.loads(process.communicate()[0].splitlines()[-1]) for process in start(name)]
+            values.append(sum(_BATCH_SIZE.value / each for each in seconds))
+    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    rows = [
+        {"contender": name, "sequences/s": speed, "of twice one": speed / (2 * medians["one process"])}
+        for name, speed in medians.items()
+    ]
+    print(reporting.table(rows))
+
+
+if __name__ == "__main__":
+    app.run(main)
