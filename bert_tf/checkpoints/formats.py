@@ -17,12 +17,11 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import download, foreign_names, run_directory
 from bert_tf.checkpoints.download import SAFETENSORS_FILE, SHARDS_FILE
+from bert_tf.checkpoints.integrity import READ_ERRORS
 from bert_tf.checkpoints.saver import latest_checkpoint
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
-# TensorFlow's reader has no error class of its own.
-_READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
 
 
@@ -62,7 +61,7 @@ def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> Checkpoi
         return _open_hf(prefix, flag_name)
     try:
         reader = tf.train.load_checkpoint(prefix)
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise InputError(f"{flag_name}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
     stored = reader.get_variable_to_shape_map()
     if "_CHECKPOINTABLE_OBJECT_GRAPH" in stored:
@@ -125,7 +124,7 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
 def _read_tensor(reader: Any, name: str, prefix: str, flag_name: str) -> np.ndarray:
     try:
         return reader.get_tensor(name)
-    except _READ_ERRORS as error:
+    except READ_ERRORS as error:
         raise InputError(f"{flag_name}: {prefix} is damaged: {name} can't be read ({error}).") from None
 
 

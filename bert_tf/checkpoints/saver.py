@@ -1,19 +1,31 @@
 """Writes the checkpoints of a training run completely or not at all, lists them in order, and removes the oldest.
 
 They have the release's format: a TensorFlow bundle with the released variable names, `global_step` and the optimizer's
-slots.
+slots. Beside each there are its checksums (see `integrity`).
 """
 
+import contextlib
+import functools
 import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from concurrent import futures
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints import integrity
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+
+_CHECKPOINT = re.compile(r"model\.ckpt-(\d+)")
+_CHECKPOINT_FILE = re.compile(rf"{_CHECKPOINT.pattern}\.(index|data-\d{{5}}-of-\d{{5}}|checksums\.json)")
+# What a killed process leaves: files that were not yet renamed by TensorFlow or by `files.replacing`, and folders in
+# which TensorFlow 1 was writing.
+_UNFINISHED_FILE = re.compile(rf"{_CHECKPOINT.pattern}\..*\.tempstate\d+|.*\.tmp-\d+-[0-9a-f]{{8}}")
+_UNFINISHED_FOLDER = re.compile(rf"{_CHECKPOINT.pattern}_temp.*")
 
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Variable | tf.Tensor | np.ndarray]) -> None:
@@ -27,22 +39,66 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Variable | tf.Tensor 
             shape_and_slices=[""] * len(names),
             tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
         )
+    for path in (*(prefix + suffix for suffix in integrity.SUFFIXES), os.path.dirname(prefix)):
+        files.sync(path)
 
 
 def latest_checkpoint(folder: str) -> str | None:
-    """The prefix of the newest checkpoint of a training run that has an index file; None if there is none."""
-    recorded = [prefix for prefix in _recorded_checkpoints(folder) if files.exists(f"{prefix}.index")]
-    return recorded[-1] if recorded else None
+    """The prefix of the newest whole checkpoint that a run's folder lists; None if the folder lists none.
+
+    If newer ones are damaged, a warning says so, once in a process.
+
+    Raises:
+      InputError: if checkpoints are listed, but none of them is whole.
+    """
+    recorded = _recorded_checkpoints(folder)
+    problems: dict[str, str] = {}
+    for prefix in reversed(recorded):
+        problem = integrity.damage(prefix)
+        if not problem:
+            break
+        problems[os.path.basename(prefix)] = problem
+    if not problems:
+        return recorded[-1] if recorded else None
+    if recorded != _recorded_checkpoints(folder):  # a running program has replaced checkpoints in the meantime
+        return latest_checkpoint(folder)
+    described = "; ".join(f"{name} is damaged ({problem})" for name, problem in problems.items())
+    if len(problems) == len(recorded):
+        raise InputError(
+            f"{folder} holds no whole checkpoint: {described}. Put back the files from a copy; or remove "
+            f"{os.path.join(folder, 'checkpoint')}, which lists them, to go on without these checkpoints."
+        )
+    _warn_once(f"Warning: in {folder}, {described}. {os.path.basename(prefix)} is used instead.")
+    return prefix
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    say(message)
 
 
 def _recorded_checkpoints(folder: str) -> list[str]:
-    """The prefixes that the folder's `checkpoint` file lists, oldest first."""
-    state_file = os.path.join(folder, "checkpoint")
-    if not files.exists(state_file):
+    """The prefixes that the folder's `checkpoint` file lists, oldest first.
+
+    Raises:
+      InputError: if there is such a file, but it lists nothing.
+    """
+    path = os.path.join(folder, "checkpoint")
+    if not files.exists(path):
         return []
-    with files.open_file(state_file) as reader:
-        listed = re.findall(r'^all_model_checkpoint_paths: (".*")$', reader.read(), re.MULTILINE)
-    return [os.path.join(folder, json.loads(name)) for name in listed]
+    try:
+        state = tf.train.get_checkpoint_state(folder)
+    except ValueError:  # an empty file, or one that is not text
+        state = None
+    if state is None:
+        raise InputError(
+            f"{path} names no checkpoint: it is empty or damaged. If there is a checkpoint model.ckpt-N in the folder, "
+            'write the line `model_checkpoint_path: "model.ckpt-N"` into this file; remove the file to begin anew.'
+        )
+    # The original program writes whole paths, which are wrong if the folder was moved or copied.
+    names = [os.path.basename(name) for name in (*state.all_model_checkpoint_paths, state.model_checkpoint_path)]
+    newest = names.pop()
+    return [os.path.join(folder, name) for name in [*(name for name in names if name != newest), newest]]
 
 
 def remove_checkpoints(folder: str) -> None:
@@ -53,13 +109,36 @@ def remove_checkpoints(folder: str) -> None:
         _remove_checkpoint(prefix)
 
 
+def _remove_leftovers(folder: str) -> None:
+    """Removes what a killed process has left: unfinished files, and checkpoints that are newer than the listed ones."""
+    recorded = _recorded_checkpoints(folder)
+    newest = max(map(_step_of, recorded), default=None)
+    for name in files.list_folder(folder):
+        path = os.path.join(folder, name)
+        found = _CHECKPOINT_FILE.fullmatch(name)
+        is_unlisted = found is not None and newest is not None and int(found.group(1)) > newest
+        if files.is_folder(path):
+            if _UNFINISHED_FOLDER.fullmatch(name):
+                files.remove_folder(path)
+        elif is_unlisted or _UNFINISHED_FILE.fullmatch(name):
+            files.remove(path)
+
+
+def _step_of(prefix: str) -> int:
+    found = _CHECKPOINT.fullmatch(os.path.basename(prefix))
+    return int(found.group(1)) if found else -1
+
+
 def _remove_checkpoint(prefix: str) -> None:
-    files.remove(f"{prefix}.index")
-    files.remove(f"{prefix}.data-00000-of-00001")
+    for suffix in (*integrity.SUFFIXES, integrity.CHECKSUMS_SUFFIX):
+        files.remove(prefix + suffix)
 
 
 class CheckpointSaver:
     """Saves checkpoints as model.ckpt-STEP, as the release names them, and keeps the newest ones.
+
+    The first save removes what a killed process has left in the folder. Only one process may save in a folder. At the
+    end of a `with` block, no checkpoint is being written any more.
 
     Args:
       folder: the run's folder.
@@ -69,32 +148,83 @@ class CheckpointSaver:
     def __init__(self, folder: str, keep_checkpoint_max: int) -> None:
         self.folder = folder
         self.keep_checkpoint_max = keep_checkpoint_max
+        self._thread = futures.ThreadPoolExecutor(1)
+        self._writing: futures.Future | None = None
+        self._saved_step: int | None = None
 
-    def save(self, step: int, tensors: Mapping[str, tf.Variable]) -> str:
+    def __enter__(self) -> "CheckpointSaver":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # An error of the block is more important than one of the save.
+        with contextlib.suppress(InputError) if kind else contextlib.nullcontext():
+            self.wait()
+
+    def save(self, step: int, tensors: Mapping[str, tf.Variable]) -> None:
         """Writes a checkpoint, lists it as the newest, and then removes the oldest ones if there are too many.
 
         Raises:
           InputError: if the disk is full. Earlier checkpoints are not changed.
         """
+        self.begin(step, tensors)
+        self.wait()
+
+    def begin(self, step: int, tensors: Mapping[str, tf.Variable]) -> None:
+        """Begins to save in the background; the tensors may change as soon as this returns.
+
+        It takes as much host memory as the tensors until the checkpoint is written. Nothing is done if this step has
+        been saved.
+
+        Raises:
+          InputError: if the save before, for which this waits, has failed.
+        """
+        self.wait()
+        if step != self._saved_step:
+            with tf.device("/cpu:0"):
+                copies = {name: tf.raw_ops.DeepCopy(x=tf.convert_to_tensor(x)) for name, x in tensors.items()}
+            self._writing = self._thread.submit(self._write, step, copies)
+
+    def wait(self) -> None:
+        """Waits until the checkpoint that is being written is complete.
+
+        Raises:
+          InputError: if it can't be written.
+        """
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
+
+    def check(self) -> None:
+        """Raises the error of a save in the background as soon as it has failed; see `wait`."""
+        if self._writing and self._writing.done():
+            self.wait()
+
+    def _write(self, step: int, tensors: Mapping[str, tf.Tensor]) -> None:
         prefix = os.path.join(self.folder, f"model.ckpt-{step}")
         try:
+            files.make_folder(self.folder)
+            if self._saved_step is None:
+                _remove_leftovers(self.folder)
             write_checkpoint(prefix, tensors)
-            kept = [p for p in _recorded_checkpoints(self.folder) if p != prefix and files.exists(f"{p}.index")]
-            kept.append(prefix)
-            surplus = kept[: -self.keep_checkpoint_max] if self.keep_checkpoint_max else []
-            self._record(kept[len(surplus) :])
+            integrity.record(prefix)
+            recorded = _recorded_checkpoints(self.folder)
+            # Those of later steps were damaged, or the run began again before them.
+            kept = [p for p in recorded if _step_of(p) < step and files.exists(f"{p}.index")] + [prefix]
+            kept = kept[-self.keep_checkpoint_max :]  # 0 keeps all
+            self._list(kept)
         except (tf.errors.ResourceExhaustedError, OSError) as error:
             raise InputError(
                 f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} ({error}). "
                 "The earlier checkpoints are intact. Free some disk space and start again; the run then resumes from "
                 "the last one."
             ) from None
-        for old in surplus:
-            _remove_checkpoint(old)
-        return prefix
+        for old in recorded:
+            if old not in kept:
+                _remove_checkpoint(old)
+        self._saved_step = step
 
-    def _record(self, prefixes: Sequence[str]) -> None:
-        names = [json.dumps(os.path.basename(prefix)) for prefix in prefixes]
+    def _list(self, prefixes: Sequence[str]) -> None:
+        names = [json.dumps(os.path.basename(prefix), ensure_ascii=False) for prefix in prefixes]
         with files.replacing(os.path.join(self.folder, "checkpoint")) as writer:
             writer.write(f"model_checkpoint_path: {names[-1]}\n")
             writer.writelines(f"all_model_checkpoint_paths: {name}\n" for name in names)

@@ -58,6 +58,31 @@ def size(path: str) -> int:
     return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
 
 
+def stamp(path: str) -> tuple[int, int] | None:
+    """The size of a file in bytes and the time of its last change; None if there is none.
+
+    A file with the same stamp as before has not changed.
+    """
+    if not exists(path):
+        return None
+    found = _gfile().stat(path) if is_remote(path) else os.stat(path)
+    return (found.length, found.mtime_nsec) if is_remote(path) else (found.st_size, found.st_mtime_ns)
+
+
+def sync(path: str) -> None:
+    """Waits until a local file, or the list of names in a local folder, would survive a loss of power."""
+    if is_remote(path):
+        return
+    descriptor = os.open(path or ".", os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems can't do this for folders
+            raise
+    finally:
+        os.close(descriptor)
+
+
 def list_folder(path: str) -> list[str]:
     """The names in a folder, sorted."""
     return sorted(_gfile().listdir(path) if is_remote(path) else os.listdir(path))
@@ -233,7 +258,7 @@ def read_json(path: str, flag_name: str) -> Any:
 def replacing(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a temporary file and renames it to `path` when the `with` block ends without an error.
 
-    Until then, and after an error or a kill, `path` keeps its old content.
+    Until then, and after an error or a kill, `path` keeps its old content. Afterwards the new content is on the disk.
     """
     make_folder(os.path.dirname(path))
     temporary = temporary_name(path)
@@ -244,6 +269,7 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
                 writer.flush()
                 os.fsync(writer.fileno())
         rename(temporary, path)
+        sync(os.path.dirname(path))
     except BaseException:
         remove(temporary)
         raise

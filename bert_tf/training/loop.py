@@ -64,24 +64,28 @@ def train(
         trainer = Trainer(model, config, strategy)
     summary = resume.restore_or_initialize(model, trainer.state(), config.output_dir, init_checkpoint, fresh_variables)
     start, end = trainer.step, config.num_train_steps
-    if distribution.is_chief(strategy):
+    is_chief = distribution.is_chief(strategy)
+    if is_chief:
         say(str(summary) if summary else "Starting from fresh initial values.")
         decayed = sum(trainer.optimizer.decayed)
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
     if start >= end:
         say(f"The run in {config.output_dir} has reached step {start} of {end} already.")
-    saver = CheckpointSaver(config.output_dir, config.keep_checkpoint_max)
 
     def save() -> None:
-        if distribution.is_chief(strategy):
-            saver.save(trainer.step, trainer.state())
-        # No process may evaluate or end before the checkpoint is complete.
+        if is_chief:
+            saver.begin(trainer.step, trainer.state())
+
+    def finish_saving() -> None:
+        saver.wait()
+        # No process may end, or read the checkpoint, before it is complete.
         distribution.wait_for_workers(strategy)
 
     with (
-        TrainingLog(config, start, is_shown=distribution.is_chief(strategy)) as log,
+        TrainingLog(config, start, is_shown=is_chief) as log,
         program.stop_signals() as stop_signals,
         explain_errors(data, config.output_dir, lambda: trainer.step),
+        CheckpointSaver(config.output_dir, config.keep_checkpoint_max) as saver,
     ):
         # An earlier process may have been stopped after the checkpoint and before the evaluation of the same step.
         if evaluation and start and evaluation.is_due(start, end) and not log.has_evaluation(start):
@@ -101,9 +105,11 @@ def train(
             step = trainer.step
             evaluation_is_due = evaluation is not None and evaluation.is_due(step, end)
             log.log_training(step, trainer.take_means(), is_due=evaluation_is_due or step == end)
+            saver.check()
             if stopped or step % config.save_checkpoints_steps == 0 or step == end:
                 save()
             if stopped:
+                finish_saving()
                 raise Preempted(
                     f"Stopped by a signal after step {step}, which is saved. Run the program again to resume."
                 )
@@ -112,6 +118,7 @@ def train(
                 if evaluation.should_stop():
                     end = step
                     save()
+        finish_saving()
     if evaluation is None or evaluation.table:
         log.print_table()
     return log.last

@@ -1,5 +1,4 @@
 import json
-import os
 import re
 
 import keras
@@ -11,7 +10,7 @@ import tensorflow as tf
 
 from bert_tf import checkpoints, convert_checkpoint, optimization
 from bert_tf.checkpoints import foreign_names
-from bert_tf.checkpoints.saver import CheckpointSaver, latest_checkpoint, write_checkpoint
+from bert_tf.checkpoints.saver import write_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
@@ -215,60 +214,3 @@ def test_missing_ambiguous_and_damaged_checkpoints_are_refused(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"\xff" * 40)
     with pytest.raises(InputError, match="not a whole safetensors file"):
         checkpoints.open_checkpoint(str(tmp_path / "model.safetensors"))
-
-
-def test_saver_keeps_the_newest_and_lost_files_are_passed_over(tmp_path):
-    saver = CheckpointSaver(str(tmp_path), keep_checkpoint_max=2)
-    for step in (1, 2, 3):
-        saver.save(step, {"x": tf.Variable(float(step))})
-    kept = sorted(name for name in os.listdir(tmp_path) if name.endswith(".index"))
-    assert kept == ["model.ckpt-2.index", "model.ckpt-3.index"]
-    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
-    os.remove(tmp_path / "model.ckpt-3.index")
-    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
-    assert latest_checkpoint(str(tmp_path / "nowhere")) is None
-
-
-def test_a_kill_between_two_writes_leaves_a_whole_checkpoint(tmp_path, monkeypatch):
-    class Killed(BaseException):
-        pass
-
-    def killed_after(write, remaining):
-        def wrapped(*args, **kwargs):
-            if not remaining:
-                raise Killed
-            remaining.pop()
-            return write(*args, **kwargs)
-
-        return wrapped
-
-    for writes in range(6):
-        folder = tmp_path / str(writes)
-        saver = CheckpointSaver(str(folder), keep_checkpoint_max=1)
-        saver.save(1, {"x": tf.Variable(1.0)})
-        remaining = [None] * writes
-        for module, name in ((tf.raw_ops, "SaveV2"), (os, "replace"), (os, "remove")):
-            monkeypatch.setattr(module, name, killed_after(getattr(module, name), remaining))
-        try:
-            saver.save(2, {"x": tf.Variable(2.0)})
-            is_whole = True
-        except Killed:
-            is_whole = False
-        monkeypatch.undo()
-        assert checkpoints.open_checkpoint(str(folder)).read("x") == (2.0 if writes > 1 else 1.0)
-        saver.save(2, {"x": tf.Variable(2.0)})  # the run resumes and reaches the same step again
-        assert checkpoints.open_checkpoint(str(folder)).read("x") == 2.0
-    assert is_whole
-
-
-def test_failed_save_keeps_the_earlier_checkpoint(tmp_path, monkeypatch):
-    saver = CheckpointSaver(str(tmp_path), keep_checkpoint_max=1)
-    saver.save(1, {"x": tf.Variable(1.0)})
-
-    def raise_disk_full(*args, **kwargs):
-        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
-
-    monkeypatch.setattr(tf.raw_ops, "SaveV2", raise_disk_full)
-    with pytest.raises(InputError, match=r"step 2 can't be written.*No space left"):
-        saver.save(2, {"x": tf.Variable(2.0)})
-    assert checkpoints.open_checkpoint(str(tmp_path)).read("x") == 1.0

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 import signal
+import threading
 
 import keras
 import numpy as np
@@ -106,7 +107,7 @@ def assert_same(ours, expected, atol=0.0):
         assert_close(ours[name], value, atol, name)
 
 
-def test_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path):
+def test_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, capsys):
     uninterrupted, _ = run(config_for(tmp_path / "a"))
 
     class Killed(Exception):
@@ -127,8 +128,35 @@ def test_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path):
     assert_same(resumed, uninterrupted)
     ours, expected = (checkpoints.open_checkpoint(str(tmp_path / name)) for name in "ab")
     assert_same({n: ours.read(n) for n in ours.shapes}, {n: expected.read(n) for n in expected.shapes})
+    damaged = tmp_path / "b" / "model.ckpt-6.data-00000-of-00001"
+    damaged.write_bytes(damaged.read_bytes()[:-100])
+    again, _ = run(config_for(tmp_path / "b"))
+    assert "model.ckpt-4 is used instead" in capsys.readouterr().err
+    assert_same(again, uninterrupted)
+    assert saver.latest_checkpoint(str(tmp_path / "b")).endswith("model.ckpt-6")
     steps = [json.loads(line)["step"] for line in (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()]
     assert steps == [2, 4, 6]
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
+    step_4_is_done, write_log, save = threading.Event(), log.MetricsLog.write, tf.raw_ops.SaveV2
+
+    def write_line(self, kind, step, values):
+        if step == 4:
+            step_4_is_done.set()
+        write_log(self, kind, step, values)
+
+    def save_after_step_4(**options):
+        assert step_4_is_done.wait(60)
+        if options["prefix"].endswith("-6"):
+            raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+        save(**options)
+
+    monkeypatch.setattr(log.MetricsLog, "write", write_line)
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", save_after_step_4)
+    with pytest.raises(InputError, match=r"step 6 can't be written.*No space left"):
+        run(config_for(tmp_path))
+    assert int(checkpoints.open_checkpoint(str(tmp_path)).read("global_step")) == 4
 
 
 def test_a_missing_init_checkpoint_is_noticed_early(tmp_path):

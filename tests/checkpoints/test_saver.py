@@ -1,0 +1,315 @@
+import errno
+import os
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import checkpoints
+from bert_tf.checkpoints import integrity, saver
+from bert_tf.checkpoints.saver import CheckpointSaver, latest_checkpoint
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+
+
+def save(folder, *steps, keep=0):
+    """Saves checkpoints in which x is the step, and says how many files that took for each."""
+    with CheckpointSaver(str(folder), keep) as writer:
+        for step in steps:
+            writer.save(step, {"x": tf.fill([100], float(step))})
+
+
+def value_in(folder):
+    return checkpoints.open_checkpoint(str(folder)).read("x")[0]
+
+
+def names_in(folder, pattern="*"):
+    return sorted(path.name for path in folder.glob(pattern))
+
+
+def test_the_newest_are_kept(tmp_path):
+    save(tmp_path, 1, 2, 3, keep=2)
+    assert names_in(tmp_path) == ["checkpoint"] + [
+        f"model.ckpt-{step}.{kind}" for step in (2, 3) for kind in ("checksums.json", "data-00000-of-00001", "index")
+    ]
+    assert (
+        tf.train.latest_checkpoint(str(tmp_path)) == latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-3")
+    )
+    assert latest_checkpoint(str(tmp_path / "nowhere")) is None
+
+
+def flip_a_byte(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def remove(path):
+    path.unlink()
+
+
+@pytest.mark.parametrize("has_checksums", [True, False])
+@pytest.mark.parametrize("kind", ["index", "data-00000-of-00001"])
+@pytest.mark.parametrize("change", [flip_a_byte, cut, empty, remove])
+def test_the_newest_whole_checkpoint_is_taken(tmp_path, capsys, change, kind, has_checksums):
+    save(tmp_path, 1, 2, 3)
+    for step in (1, 2, 3) if not has_checksums else ():
+        (tmp_path / f"model.ckpt-{step}.checksums.json").unlink()
+    assert value_in(tmp_path) == 3
+    assert capsys.readouterr().err == ""
+    change(tmp_path / f"model.ckpt-3.{kind}")
+    for _ in range(2):
+        assert value_in(tmp_path) == 2
+    (warning,) = capsys.readouterr().err.splitlines()  # only one
+    assert f"in {tmp_path}, model.ckpt-3 is damaged (" in warning
+    assert "). model.ckpt-2 is used instead." in warning
+    if has_checksums:
+        what = {flip_a_byte: "the checksum", cut: "bytes, not", empty: "has 0 bytes, not", remove: "is missing"}[change]
+        assert f"model.ckpt-3.{kind}" in warning and what in warning
+    for step in (1, 2):
+        change(tmp_path / f"model.ckpt-{step}.{kind}")
+    with pytest.raises(InputError, match=r"no whole checkpoint: model.ckpt-3 is (.|\n)*model.ckpt-1 is damaged"):
+        latest_checkpoint(str(tmp_path))
+    os.remove(tmp_path / "checkpoint")
+    assert latest_checkpoint(str(tmp_path)) is None
+
+
+def test_checksums_that_cannot_be_read_are_damage(tmp_path, capsys):
+    for text in ("", "[]", '{"model.ckpt-2.index": {}}'):
+        save(tmp_path, 1, 2)
+        (tmp_path / "model.ckpt-2.checksums.json").write_text(text)
+        assert value_in(tmp_path) == 1
+        assert "its checksums can't be read" in capsys.readouterr().err
+
+
+def test_files_are_read_once_and_again_after_a_change(tmp_path, monkeypatch):
+    read = []
+    crc32 = integrity._crc32
+    monkeypatch.setattr(integrity, "_crc32", lambda path: read.append(os.path.basename(path)) or crc32(path))
+    save(tmp_path, 1)
+    written = ["model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001"]
+    for _ in range(3):
+        assert latest_checkpoint(str(tmp_path))
+    assert read == written
+    for name in written:
+        os.utime(tmp_path / name)
+        assert latest_checkpoint(str(tmp_path))
+    assert read == written * 3
+
+
+def test_a_damaged_checkpoint_is_overwritten_and_others_behind_it_go(tmp_path):
+    save(tmp_path, 10, 20, 30)
+    for step in (20, 30):
+        empty(tmp_path / f"model.ckpt-{step}.index")
+    save(tmp_path, 20)
+    assert names_in(tmp_path, "*.index") == ["model.ckpt-10.index", "model.ckpt-20.index"]
+    assert value_in(tmp_path) == 20
+    assert [os.path.basename(path) for path in saver._recorded_checkpoints(str(tmp_path))] == [
+        "model.ckpt-10",
+        "model.ckpt-20",
+    ]
+
+
+def test_a_reader_beside_a_running_program_takes_what_has_replaced_the_listed_one(tmp_path, monkeypatch):
+    save(tmp_path, 1)
+    damage = integrity.damage
+
+    def replaced_meanwhile(prefix):
+        if prefix.endswith("-1"):
+            save(tmp_path, 2, keep=1)
+        return damage(prefix)
+
+    monkeypatch.setattr(integrity, "damage", replaced_meanwhile)
+    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-2")
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_after(write, remaining):
+    def wrapped(*args, **kwargs):
+        if not remaining:
+            raise Killed
+        remaining.pop()
+        return write(*args, **kwargs)
+
+    return wrapped
+
+
+@pytest.mark.parametrize("first", [1, 2])  # the step that is saved in vain: a new one, or one that is there already
+def test_a_kill_between_two_writes_leaves_a_whole_checkpoint(tmp_path, monkeypatch, first):
+    listed_after, is_whole, writes = None, False, 0
+    while not is_whole:
+        folder = tmp_path / str(writes)
+        save(folder, first)
+        remaining = [None] * writes
+        for module, name in ((tf.raw_ops, "SaveV2"), (os, "fsync"), (os, "replace"), (os, "remove")):
+            monkeypatch.setattr(module, name, killed_after(getattr(module, name), remaining))
+        try:
+            save(folder, 2, keep=1)
+            is_whole = True
+        except Killed:
+            pass
+        monkeypatch.undo()
+        found = value_in(folder)
+        if found == 2.0 and listed_after is None:
+            listed_after = writes
+        assert found == (first if listed_after is None else 2.0)
+        save(folder, 2, keep=1)  # the run resumes and reaches the same step again
+        assert value_in(folder) == 2.0
+        writes += 1
+    if first == 1:
+        # The bundle, its two files and their folder; the checksums and their folder; the list. Then it is found; the
+        # folder is synced and the three old files are removed.
+        assert (listed_after, writes) == (9, 14)
+
+
+def test_nothing_is_named_before_it_is_on_the_disk(tmp_path, monkeypatch):
+    events = []
+    fsync, rename = os.fsync, files.rename
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: events.append(os.path.basename(os.readlink(f"/proc/self/fd/{fd}"))) or fsync(fd)
+    )
+    monkeypatch.setattr(files, "rename", lambda a, b: events.append(f"-> {os.path.basename(b)}") or rename(a, b))
+    save(tmp_path / "run", 5)
+    events = [event.partition(".tmp-")[0] for event in events]
+    files_, checksums = ["model.ckpt-5.index", "model.ckpt-5.data-00000-of-00001"], "model.ckpt-5.checksums.json"
+    assert events == [*files_, "run", checksums, f"-> {checksums}", "run", "checkpoint", "-> checkpoint", "run"]
+
+
+def test_leftovers_of_a_killed_process_are_removed_and_nothing_else(tmp_path):
+    save(tmp_path, 2, 4)
+    leftovers = [
+        "model.ckpt-6.data-00000-of-00001.tempstate1234567",
+        "model.ckpt-6.index.tempstate89",
+        "model.ckpt-6.data-00000-of-00001",
+        "model.ckpt-8.index",
+        "model.ckpt-8.checksums.json",
+        "model.ckpt-4.checksums.json.tmp-12-0123abcd",
+        "checkpoint.tmp-12-0123abcd",
+        "model.ckpt-6_temp/part-00000-of-00001.index",
+    ]
+    others = [
+        "model.ckpt-3.index",
+        "other.ckpt-6.index",
+        "model.ckpt-6.txt",
+        "notes.tmp",
+        "x.tmp-12-0123abcd/y",
+        "best/z",
+    ]
+    for name in leftovers + others:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    before = names_in(tmp_path)
+    save(tmp_path, 5)
+    assert not [name for name in leftovers if (tmp_path / name).exists()]
+    assert [name for name in others if (tmp_path / name).exists()] == others
+    kept = set(before) - {name.partition("/")[0] for name in leftovers}
+    assert set(names_in(tmp_path)) == kept | set(names_in(tmp_path, "model.ckpt-5.*"))
+
+
+def test_without_a_list_no_checkpoint_is_a_leftover(tmp_path):
+    save(tmp_path, 8)
+    os.remove(tmp_path / "checkpoint")
+    save(tmp_path, 2)
+    assert names_in(tmp_path, "*.index") == ["model.ckpt-2.index", "model.ckpt-8.index"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # TensorFlow 1 writes whole paths, and bytes that are not ASCII as octal numbers.
+        r"""
+        model_checkpoint_path: "/m\303\244rz/model.ckpt-2"
+        all_model_checkpoint_paths: "/m\303\244rz/model.ckpt-1"
+        all_model_checkpoint_paths: "/m\303\244rz/model.ckpt-2"
+        """,
+        'model_checkpoint_path: "model.ckpt-2"',
+        'model_checkpoint_path: "model.ckpt-2"\nall_model_checkpoint_paths: "model.ckpt-2"\n'
+        'all_model_checkpoint_paths: "model.ckpt-3"\nlast_preserved_timestamp: 1.5\n',
+    ],
+)
+def test_lists_of_other_programs_are_read(tmp_path, text):
+    folder = tmp_path / "m\u00e4rz"
+    save(folder, 1, 2, 3)
+    (folder / "checkpoint").write_text(text)
+    assert value_in(folder) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"model_checkpoint_path: ", b"\xff\xfe", b"{}"])
+def test_a_damaged_list_is_an_error_and_not_a_new_beginning(tmp_path, content):
+    save(tmp_path, 1)
+    (tmp_path / "checkpoint").write_bytes(content)
+    with pytest.raises(InputError, match=r"checkpoint names no checkpoint(.|\n)*write the line"):
+        latest_checkpoint(str(tmp_path))
+    with pytest.raises(InputError, match="names no checkpoint"):
+        save(tmp_path, 2)
+    assert (tmp_path / "checkpoint").read_bytes() == content
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
+    may_write, save_v2 = threading.Event(), tf.raw_ops.SaveV2
+
+    def wait_and_write(**options):
+        assert may_write.wait(20)
+        return save_v2(**options)
+
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", wait_and_write)
+    x, number = tf.Variable(tf.fill([100], 1.0)), np.int64(7)
+    with CheckpointSaver(str(tmp_path), keep_checkpoint_max=0) as writer:
+        writer.begin(1, {"x": x, "number": number})
+        tf.raw_ops.ResourceApplyGradientDescent(var=x.handle, alpha=1.0, delta=tf.fill([100], -1.0))  # in place
+        writer.check()
+        assert latest_checkpoint(str(tmp_path)) is None
+        threading.Timer(0.1, may_write.set).start()
+        writer.begin(2, {"x": x, "number": number})  # waits for the first
+        assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-1")
+    assert value_in(tmp_path) == 2
+    source = checkpoints.open_checkpoint(str(tmp_path / "model.ckpt-1"))
+    assert source.read("x").tolist() == [1.0] * 100 and source.read("number") == 7
+
+
+def raise_disk_full(*args, **kwargs):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def raise_disk_full_in_tensorflow(*args, **kwargs):
+    raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "fail"),
+    [(tf.raw_ops, "SaveV2", raise_disk_full_in_tensorflow), (os, "fsync", raise_disk_full)],
+)
+def test_a_failed_save_keeps_the_earlier_checkpoint_and_is_raised_in_the_caller(
+    tmp_path, monkeypatch, module, name, fail
+):
+    message = r"step 2 can't be written.*No space left"
+    save(tmp_path, 1)
+    tensors = {"x": tf.fill([100], 2.0)}
+    monkeypatch.setattr(module, name, fail)
+    writer = CheckpointSaver(str(tmp_path), keep_checkpoint_max=1)
+    writer.begin(2, tensors)
+    with pytest.raises(InputError, match=message):
+        while True:
+            writer.check()
+    with pytest.raises(InputError, match=message), writer:
+        writer.begin(2, tensors)
+    with pytest.raises(KeyError), writer:
+        writer.begin(2, tensors)
+        raise KeyError
+    monkeypatch.undo()
+    assert value_in(tmp_path) == 1
+    writer.save(2, tensors)
+    assert value_in(tmp_path) == 2
+    assert names_in(tmp_path, "*.index") == ["model.ckpt-2.index"]
