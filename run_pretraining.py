@@ -61,6 +61,9 @@ _EVAL_INPUT_FILE = flags.DEFINE_string(
 _EVAL_STEPS = flags.DEFINE_integer(
     "eval_steps", 1000, "Training steps between evaluations on --eval_input_file.", lower_bound=1
 )
+_KEEP_BEST = flags.DEFINE_bool(
+    "keep_best", False, "Use the weights with the smallest loss on --eval_input_file, not the last ones."
+)
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run even if its settings have changed.")
@@ -70,6 +73,8 @@ def main() -> None:
     """Trains, evaluates and exports as the flags say."""
     if not (_DO_TRAIN.value or _DO_EVAL.value or _DO_EXPORT.value):
         raise InputError("At least one of --do_train, --do_eval and --do_export must be given.")
+    if _KEEP_BEST.value and not _EVAL_INPUT_FILE.value:
+        raise InputError("--keep_best needs --eval_input_file, on which the best weights are found.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
     found = _MODEL.find(_OUTPUT_DIR.value)
     if export_config is not None and _DO_TRAIN.value and not found.vocab_file:
@@ -98,7 +103,11 @@ def main() -> None:
         if _EVAL_INPUT_FILE.value:
             held_out = PretrainingData(_EVAL_INPUT_FILE.value, *lengths, "--eval_input_file")
             evaluation = run.held_out_evaluation(
-                held_out, _EVAL_BATCH_SIZE.value, _MAX_EVAL_STEPS.value, _EVAL_STEPS.value
+                held_out,
+                batch_size=_EVAL_BATCH_SIZE.value,
+                max_steps=_MAX_EVAL_STEPS.value,
+                every=_EVAL_STEPS.value,
+                keep_best=_KEEP_BEST.value,
             )
         run.record(program.flag_values(), allow_changes=_ALLOW_CHANGES.value)
         run.train(evaluation)

@@ -25,6 +25,7 @@ from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import loop, resume
 from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
+from bert_tf.training.evaluation import remove_stale_best
 
 # A larger training set is tokenized during its first epoch, if its examples are independent.
 MAX_TOKENIZED_BEFORE_TRAINING = 20_000
@@ -255,8 +256,7 @@ class FinetuningRun:
         data = self.training_data(features)
         say(f"***** Running training *****\n  Num examples = {len(features)}")
         say(f"  Batch size = {training_config.train_batch_size}\n  Num steps = {training_config.num_train_steps}")
-        if not saver.latest_checkpoint(training_config.output_dir):
-            saver.remove_checkpoints(self.best_folder)  # left by an earlier run
+        remove_stale_best(training_config.output_dir)
         return loop.train(
             self.model,
             training_config,

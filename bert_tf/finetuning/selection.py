@@ -4,13 +4,12 @@ import dataclasses
 
 import numpy as np
 
-from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.training import log
+from bert_tf.training import evaluation, log
 from bert_tf.training.contract import TrainingConfig
 
 
@@ -74,16 +73,14 @@ class DevSelection:
         features = run.features(self.split)
         outputs = run.predict(features, self.config.batch_size, self.split)
         scores = run.task.scores(outputs, features)
-        earlier_scores = [line[name] for line in self.history() if line["step"] < step]
-        is_best = not earlier_scores or scores[name] > max(earlier_scores)
+        is_best = evaluation.is_best(run.training_config.output_dir, step, name, scores[name])
         say(
             f"step {step}: {self.split} "
             + ", ".join(f"{key} {reporting.format_number(scores[key])}" for key in (name, "loss"))
             + (" (best so far)" if is_best else "")
         )
         if is_best and (self.config.keep_best or self.config.early_stopping_patience):
-            tensors = {**checkpoints.named_variables(run.model.variables), "global_step": np.int64(step)}
-            saver.CheckpointSaver(run.best_folder, keep_checkpoint_max=1).save(step, tensors)
+            evaluation.save_best(run.model, run.training_config.output_dir, step, scores)
         return scores
 
     def should_stop(self) -> bool:

@@ -21,7 +21,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import loop, resume
 from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
-from bert_tf.training.evaluation import BatchEvaluator
+from bert_tf.training.evaluation import BatchEvaluator, is_best, remove_stale_best, save_best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +164,8 @@ class PretrainingRun:
             paths = shards_of(phase.examples.shards, config.train_batch_size, config.seed, step - phase.start)
             return ", ".join(os.path.basename(path) for path in paths)
 
+        if distribution.is_chief(self.strategy):
+            remove_stale_best(config.output_dir)
         data = TrainingData(
             from_step,
             tuple(phase.end for phase in self.phases[:-1]),
@@ -178,7 +180,7 @@ class PretrainingRun:
         return next(phase for phase in self.phases if step < phase.end)
 
     def held_out_evaluation(
-        self, data: PretrainingData, batch_size: int, max_steps: int, every: int
+        self, data: PretrainingData, batch_size: int, max_steps: int, every: int, keep_best: bool = False
     ) -> PeriodicEvaluation:
         """Makes an evaluation on other data, which is repeated during training. It uses each example at most once.
 
@@ -187,6 +189,7 @@ class PretrainingRun:
           batch_size: number of examples per batch.
           max_steps: the largest number of batches per evaluation.
           every: number of training steps between two evaluations.
+          keep_best: keep the weights with the smallest loss, and use them for evaluation and export, not the last ones.
 
         Raises:
           InputError: if the data can't be used, or has fewer examples than a batch.
@@ -202,17 +205,28 @@ class PretrainingRun:
 
         def evaluate(step: int) -> dict[str, float]:
             means = self._evaluate(held_out, batch_size, steps)
-            return means | {"perplexity": math.exp(min(means["masked_lm_loss"], 700.0))}
+            means["perplexity"] = math.exp(min(means["masked_lm_loss"], 700.0))
+            output_dir = self.training_config.output_dir
+            if keep_best:
+                is_chief = distribution.is_chief(self.strategy)
+                if is_chief and is_best(output_dir, step, "loss", means["loss"], lower_is_better=True):
+                    save_best(self.model, output_dir, step, means)
+                # No process may end, or read the checkpoint, before it is complete.
+                distribution.wait_for_workers(self.strategy)
+            return means
 
         return PeriodicEvaluation(evaluate, every)
 
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
         """The release's evaluation over `steps` batches; if the data has fewer, it is read again from the beginning.
 
+        The weights are the best ones if the run has kept them, and otherwise the last ones.
+
         Returns:
           global_step, loss (the mean over the batches), and the means of the model's metrics.
         """
-        step = resume.restore_for_evaluation(self.model, self.training_config.output_dir, self.init_checkpoint)
+        folder = run_directory.evaluated_folder(self.training_config.output_dir)
+        step = resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)
         return {"global_step": step, **self._evaluate(self.phases[-1].examples, batch_size, steps)}
 
     def _evaluate(self, examples: ExampleSet, batch_size: int, steps: int) -> dict[str, float]:

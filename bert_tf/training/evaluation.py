@@ -1,12 +1,46 @@
-"""Evaluates a model with its own metrics and its loss. Pre-training uses it."""
+"""Evaluations during training: a model's own metrics and its loss, and the checkpoint with the best score."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import tensorflow as tf
 
-from bert_tf.runtime import distribution, reporting
+from bert_tf import checkpoints
+from bert_tf.checkpoints import run_directory, saver
+from bert_tf.runtime import distribution, files, reporting
 from bert_tf.training.contract import Batch, TrainableModel
+from bert_tf.training.log import read_metrics
 from bert_tf.training.metric_means import MetricMeans
+
+# Says, beside the best checkpoint, of which step it is and what its scores are.
+_BEST_SCORES_FILE = "scores.json"
+
+
+def is_best(output_dir: str, step: int, name: str, value: float, lower_is_better: bool = False) -> bool:
+    """Whether a score is better than those of all evaluations of earlier steps.
+
+    The earlier scores are read from the run's metrics.jsonl, so a resumed run decides as an uninterrupted one.
+    """
+    lines = [line for line in read_metrics(output_dir) if line["kind"] == "eval" and line["step"] < step]
+    earlier = [line[name] for line in lines]
+    return not earlier or (value < min(earlier) if lower_is_better else value > max(earlier))
+
+
+def save_best(model: TrainableModel, output_dir: str, step: int, scores: Mapping[str, float]) -> None:
+    """Saves the weights in a folder of their own, in place of those that were the best before, with their scores."""
+    folder = os.path.join(output_dir, run_directory.BEST_FOLDER)
+    tensors = {**checkpoints.named_variables(model.variables), "global_step": np.int64(step)}
+    saver.CheckpointSaver(folder, keep_checkpoint_max=1).save(step, tensors)
+    files.write_json(os.path.join(folder, _BEST_SCORES_FILE), {"step": step, **scores})
+
+
+def remove_stale_best(output_dir: str) -> None:
+    """Removes the best checkpoint of an earlier run from a folder in which a run begins anew."""
+    if not saver.latest_checkpoint(output_dir):
+        folder = os.path.join(output_dir, run_directory.BEST_FOLDER)
+        saver.remove_checkpoints(folder)
+        files.remove(os.path.join(folder, _BEST_SCORES_FILE))
 
 
 class BatchEvaluator:

@@ -3,6 +3,7 @@ import math
 import re
 
 import pytest
+import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
@@ -12,7 +13,9 @@ from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
+from bert_tf.training import log
 from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.evaluation import remove_stale_best
 from tests import programs
 from tests.programs import LENGTH, PREDICTIONS
 
@@ -46,7 +49,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     longer = programs.write_pretraining_data(tmp_path / "longer.tfrecord", length=LENGTH + 2)
     values = {"eval_input_file": files[2].split(",")[1], "eval_steps": 3, "log_steps": 2, "save_checkpoints_steps": 4}
     values |= {"second_input_file": longer, "second_max_seq_length": LENGTH + 2, "second_phase_proportion": 1 / 3}
-    values |= {"second_max_predictions_per_seq": PREDICTIONS, "recipe": "bert_base"}
+    values |= {"second_max_predictions_per_seq": PREDICTIONS, "recipe": "bert_base", "keep_best": True}
     given = [flag for flag in flags(files, out, **values) if not flag.startswith("--learning_rate")]
     command = ["run_pretraining.py", *given, "--do_train", "--do_eval", "--deterministic"]
     output = programs.run(*command, "--do_export", f"--export_dir={tmp_path / 'exported'}")
@@ -63,15 +66,17 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
         *("global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"),
         *("next_sentence_accuracy", "next_sentence_loss"),
     ]
-    assert results["global_step"] == "6"
+    best = json.loads((out / "best" / "scores.json").read_text())
+    assert results["global_step"] == str(best["step"])
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [(line["kind"], line["step"]) for line in lines] == [
         *(("train", 2), ("train", 3), ("eval", 3), ("train", 4), ("train", 6), ("eval", 6))
     ]
     assert "perplexity" in lines[-1]
+    assert best["loss"] == min(line["loss"] for line in lines if line["kind"] == "eval")
     assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= lines[0].keys()
     assert sorted(p.name for p in out.glob("*.index")) == ["model.ckpt-4.index", "model.ckpt-6.index"]
-    source = checkpoints.open_checkpoint(str(out))
+    source = checkpoints.open_checkpoint(str(out / "model.ckpt-6"))
     assert int(source.read("global_step")) == 6
     assert {"vocab.txt", "bert_config.json", "run.json"} <= {p.name for p in out.iterdir()}
 
@@ -103,6 +108,32 @@ def test_ablations_train_and_evaluate(files, tmp_path, objective):
     evaluated = run.evaluate(8, 2)
     assert evaluated["global_step"] == 4
     assert evaluated["masked_lm_loss"] == pytest.approx(means["masked_lm_loss"], rel=0.02)
+
+
+def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    held_out = PretrainingData(files[2], LENGTH, PREDICTIONS, "--eval_input_file")
+    losses = {2: 3.0, 4: 2.0, 6: 2.5}
+    for steps in ([2, 4], [6]):  # the second time in another process
+        run = make_run(files, out)
+        evaluation = run.held_out_evaluation(held_out, batch_size=8, max_steps=2, every=2, keep_best=True)
+        for step in steps:
+            monkeypatch.setattr(run, "_evaluate", lambda *_, loss=losses[step]: {"loss": loss, "masked_lm_loss": 1.0})
+            run.model.variables[0].assign(tf.fill(run.model.variables[0].shape, float(step)))
+            log.MetricsLog(str(out), step).write("eval", step, evaluation.evaluate(step))
+        saver.CheckpointSaver(str(out), 1).save(step, checkpoints.named_variables(run.model.variables))
+    assert [path.name for path in (out / "best").glob("*.index")] == ["model.ckpt-4.index"]
+    scores = json.loads((out / "best" / "scores.json").read_text())
+    assert scores == {"step": 4, "loss": 2.0, "masked_lm_loss": 1.0, "perplexity": math.e}
+    assert run.evaluate(8, 2)["global_step"] == 4
+    assert (run.model.variables[0].numpy() == 4).all()
+    assert checkpoints.open_checkpoint(str(out)).read(run.model.variables[0].path).max() == 4  # to export, for example
+
+    remove_stale_best(str(out))
+    assert (out / "best" / "scores.json").exists()
+    (out / "checkpoint").unlink()  # the run begins anew
+    remove_stale_best(str(out))
+    assert list((out / "best").iterdir()) == []
 
 
 def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path):
@@ -148,3 +179,5 @@ def test_a_damaged_record_stops_the_run_and_its_shards_are_named(files, tmp_path
 def test_usage_errors_name_the_flag(files, tmp_path):
     output = programs.run("run_pretraining.py", *flags(files, tmp_path / "out"), expect=1)
     assert re.search(r"^error: At least one of --do_train, --do_eval and --do_export", output, re.MULTILINE)
+    output = programs.run("run_pretraining.py", *flags(files, tmp_path / "out"), "--do_train", "--keep_best", expect=1)
+    assert "error: --keep_best needs --eval_input_file" in output
