@@ -40,13 +40,7 @@ def our_step(config, batch, dtype, **options):
 
 def step_on(dataset, batch_size, config, dtype="float32", **options):
     """Returns a function that runs one of our training steps on the next batch of a dataset."""
-    settings = TrainingConfig(
-        tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
-    )
-    strategy = distribution.build_strategy(distribution.DistributionConfig())
-    with strategy.scope():
-        model = PretrainingModel(config, dtype=DTYPES[dtype], recompute_gradients=settings.recompute_gradients)
-        trainer = Trainer(model, settings, strategy)
+    trainer = make_trainer(batch_size, config, dtype, **options)
     batches = iter(dataset)
 
     def step():
@@ -54,6 +48,17 @@ def step_on(dataset, batch_size, config, dtype="float32", **options):
         return trainer.take_means()
 
     return step
+
+
+def make_trainer(batch_size, config, dtype="float32", **options):
+    """Returns a model of our pre-training with its optimizer and its step."""
+    settings = TrainingConfig(
+        tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
+    )
+    strategy = distribution.build_strategy(distribution.DistributionConfig())
+    with strategy.scope():
+        model = PretrainingModel(config, dtype=DTYPES[dtype], recompute_gradients=settings.recompute_gradients)
+        return Trainer(model, settings, strategy)
 
 
 @contextlib.contextmanager

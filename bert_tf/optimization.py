@@ -104,8 +104,10 @@ class Optimizer(abc.ABC):
         self.config = config
         self.variables = list(variables)
         self.decayed = [is_decayed(path) for path in paths]
-        self.global_step = tf.Variable(
-            0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        # Finished steps, and how many of them have changed no weights.
+        self.global_step, self.skipped_steps = (
+            tf.Variable(0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+            for _ in range(2)
         )
         self.means = [self._slot(variable) for variable in variables]
         self.squared_means = [self._slot(variable) for variable in variables]
@@ -140,7 +142,7 @@ class Optimizer(abc.ABC):
             lambda: [gradient * (self.config.clip_norm / norm) for gradient in gradients],
             lambda: [tf.identity(gradient) for gradient in gradients],
         )
-        count = tf.cast(step + 1, tf.float32)
+        count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
         for update in zip(self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True):
             self._update(*update, rate=rate, count=count)
         return rate
@@ -256,8 +258,12 @@ class LossScale:
 # What --optimizer may name. A new optimizer is a class above and a line here.
 OPTIMIZERS: dict[str, type[Optimizer]] = {"adamw": AdamWeightDecay, "lamb": Lamb}
 
-# The names, as a pattern, of the variables that training adds to a model's weights in a checkpoint.
-TRAINING_STATE = rf"(global_step|.*/({'|'.join(kind.slot_prefix for kind in OPTIMIZERS.values())})_[mv]|loss_scale/.*)"
+# The names of the optimizers' slots in a checkpoint, as a pattern with the variable, the slot prefix, and m or v.
+SLOTS = rf"(.*)/({'|'.join(kind.slot_prefix for kind in OPTIMIZERS.values())})_([mv])"
+# Those of the variables that a checkpoint has only with some settings, such as --dtype=float16.
+OPTIONAL_STATE = r"loss_scale/.*|skipped_steps|nonfinite_steps"
+# Those of all variables that training adds to a model's weights.
+TRAINING_STATE = rf"(?:global_step|{SLOTS}|{OPTIONAL_STATE})"
 
 
 def build_optimizer(config: OptimizerConfig, variables: Sequence[keras.Variable]) -> Optimizer:

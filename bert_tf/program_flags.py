@@ -194,6 +194,9 @@ class TrainingFlags:
         self._recompute = boolean("recompute_gradients", False, "Compute blocks twice, which saves memory.")
         self._keep_checkpoint_max = integer("keep_checkpoint_max", 5, "Number of checkpoints that are kept; 0 for all.")
         self._log_steps = integer("log_steps", 100, "Number of steps between records in metrics.jsonl and TensorBoard.")
+        self._max_nonfinite_steps = integer(
+            "max_nonfinite_steps", 0, "Number of steps with a loss or gradient that is not finite that are skipped."
+        )
         self._peak_tflops = flags.DEFINE_float("peak_tflops", 0.0, "Peak TFLOP/s of all devices, for the utilisation.")
         self._random_seed = integer("random_seed", 12345, "The seed of initial values, data order and dropout.")
 
@@ -233,6 +236,7 @@ class TrainingFlags:
             jit_compile=self._jit_compile.value,
             gradient_accumulation_steps=self._accumulation.value,
             recompute_gradients=self._recompute.value,
+            max_nonfinite_steps=self._max_nonfinite_steps.value,
             peak_tflops=self._peak_tflops.value,
         )
 

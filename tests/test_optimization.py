@@ -118,16 +118,20 @@ def test_weight_decay_follows_the_released_rule():
 
 
 def updated(config, start, gradients):
-    """The update rules of both optimizers in NumPy."""
+    """The update rules of both optimizers in NumPy; a step with None for its gradient is skipped."""
     w, m, v = start.astype(np.float64), np.zeros_like(start), np.zeros_like(start)
+    updates = 0
     for step, g in enumerate(gradients):
+        if g is None:
+            continue
+        updates += 1
         rate = float(optimization.learning_rate(config, tf.constant(step)))
         g = g / max(1.0, np.sqrt((g**2).sum()))
         m = 0.9 * m + 0.1 * g
         v = 0.999 * v + 0.001 * g**2
         m_hat, v_hat = m, v
         if config.bias_correction or config.optimizer == "lamb":
-            m_hat, v_hat = m / (1 - 0.9 ** (step + 1)), v / (1 - 0.999 ** (step + 1))
+            m_hat, v_hat = m / (1 - 0.9**updates), v / (1 - 0.999**updates)
         update = m_hat / (np.sqrt(v_hat) + 1e-6) + 0.01 * w
         if config.optimizer == "lamb":
             rate *= np.linalg.norm(w) / np.linalg.norm(update)
@@ -139,7 +143,8 @@ def updated(config, start, gradients):
 def test_update_rules(options):
     config = OptimizerConfig(0.1, 10, 0, **options)
     rng = np.random.default_rng(0)
-    start, gradients = rng.normal(size=(3, 5)), rng.normal(size=(4, 3, 5))
+    start, gradients = rng.normal(size=(3, 5)), [*rng.normal(size=(4, 3, 5))]
+    gradients.insert(1, None)
     variable = keras.Variable(start.astype(np.float32), name="kernel")
     optimizer = optimization.build_optimizer(config, [variable])
 
@@ -149,7 +154,11 @@ def test_update_rules(options):
         optimizer.global_step.assign_add(1)
 
     for gradient in gradients:
-        update(tf.constant(gradient, tf.float32))
+        if gradient is None:
+            optimizer.global_step.assign_add(1)
+            optimizer.skipped_steps.assign_add(1)
+        else:
+            update(tf.constant(gradient, tf.float32))
     assert_close(variable.numpy(), updated(config, start, gradients), 1e-5)
 
 

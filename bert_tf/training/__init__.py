@@ -5,8 +5,9 @@ Imports only from lower layers; `pretraining`, `finetuning` and everything above
 - `contract`: the interface between the loop and its callers: model, settings, data and evaluation.
 - `loop`: `train`, which runs the whole training, and `Trainer`, which runs its steps.
 - `resume`: finds the starting point of a run and restores it.
-- `evaluation`: averages a model's metrics over batches.
+- `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.
 - `metric_means`: sums metrics on the devices.
 - `log`: progress bar, `metrics.jsonl`, TensorBoard and plots.
+- `nonfinite`: counts the steps that are not finite.
 - `errors`: the ways in which training ends early, and their messages.
 """

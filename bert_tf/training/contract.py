@@ -71,6 +71,8 @@ class TrainingConfig:
       jit_compile: whether the step is compiled with XLA.
       gradient_accumulation_steps: number of micro-batches per replica and step.
       recompute_gradients: see `BertEncoder`.
+      max_nonfinite_steps: how many steps with a loss or a gradient that is not finite are skipped in the whole run; one
+        more ends it.
       peak_tflops: peak performance of all devices together, in 10^12 operations per second. It serves to report the
         utilisation; 0 if it isn't known.
 
@@ -90,6 +92,7 @@ class TrainingConfig:
     jit_compile: bool = False
     gradient_accumulation_steps: int = 1
     recompute_gradients: bool = False
+    max_nonfinite_steps: int = 0
     peak_tflops: float = 0.0
 
     def __post_init__(self) -> None:
@@ -100,6 +103,7 @@ class TrainingConfig:
             "log_steps": 1,
             "gradient_accumulation_steps": 1,
             "keep_checkpoint_max": 0,
+            "max_nonfinite_steps": 0,
         }
         for name, minimum in minimums.items():
             if getattr(self, name) < minimum:

@@ -19,10 +19,12 @@ class Preempted(SystemExit):
 class NonFiniteError(InputError):
     """The loss or the gradient of a step was not finite."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, skipped: int) -> None:
+        before = f" As many as --max_nonfinite_steps={skipped} were skipped before." if skipped else ""
         super().__init__(
-            f"the loss or the gradient of step {step} is not finite. This step has not changed the weights, and the "
-            "last checkpoint is intact. A smaller --learning_rate, more --num_warmup_steps or float32 may help."
+            f"the loss or the gradient of step {step} is not finite.{before} This step has not changed the weights, "
+            "and the last checkpoint is intact. A smaller --learning_rate, more --num_warmup_steps or --dtype=float32 "
+            f"may help, with --allow_changes; --max_nonfinite_steps={skipped + 1} skips the step."
         )
         self.step = step
 

@@ -71,6 +71,11 @@ class TrainingLog:
         if is_due or step % self._config.log_steps == 0:
             self._write("train", step, self.last)
 
+    def report_skipped(self, step: int, data: str) -> None:
+        """Says that a step was not finite and so has been skipped; `data` describes its examples."""
+        if self._is_shown:
+            say(f"Skipped step {step}: its loss or gradient is not finite. Its data: {data}.")
+
     def log_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
         """Writes the scores of an evaluation."""
         self._evaluations.append({"step": step, **scores})

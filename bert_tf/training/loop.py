@@ -25,9 +25,10 @@ from bert_tf.training.contract import (
     TrainingConfig,
     TrainingData,
 )
-from bert_tf.training.errors import NonFiniteError, Preempted, explain_errors
+from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.log import TrainingLog
 from bert_tf.training.metric_means import MetricMeans
+from bert_tf.training.nonfinite import NonfiniteSteps
 
 # If there are several processes, they check after this number of steps whether one of them was asked to stop.
 _STEPS_PER_STOP_CHECK = 10
@@ -104,6 +105,8 @@ def train(
                     break
             step = trainer.step
             evaluation_is_due = evaluation is not None and evaluation.is_due(step, end)
+            for bad_step in trainer.nonfinite.take():
+                log.report_skipped(bad_step, data.describe(bad_step))
             log.log_training(step, trainer.take_means(), is_due=evaluation_is_due or step == end)
             saver.check()
             if stopped or step % config.save_checkpoints_steps == 0 or step == end:
@@ -155,9 +158,7 @@ class Trainer:
         self.optimizer = build_optimizer(config.optimizer, model.trained_variables)
         self.loss_scale = LossScale(enabled=config.dtype == "float16")
         self.metrics = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
-        self.first_bad_step = tf.Variable(
-            -1, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-        )
+        self.nonfinite = NonfiniteSteps(config.max_nonfinite_steps)
         # Whether this process was asked to stop, and how many processes had been asked before the last step.
         self.stop_request, self.stop_requests = (
             tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
@@ -188,7 +189,10 @@ class Trainer:
 
     def state(self) -> dict[str, tf.Variable]:
         """All variables that a checkpoint contains, by their names in it."""
-        return checkpoints.named_variables(self.model.variables) | self.optimizer.state() | self.loss_scale.state()
+        state = checkpoints.named_variables(self.model.variables) | self.optimizer.state() | self.loss_scale.state()
+        if self.loss_scale.enabled or self.config.max_nonfinite_steps:
+            state |= {"skipped_steps": self.optimizer.skipped_steps} | self.nonfinite.state()
+        return state
 
     def steps(self, batches: tf.data.Iterator, count: int) -> Iterator[int]:
         """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them."""
@@ -201,18 +205,12 @@ class Trainer:
                 yield 1
 
     def take_means(self) -> dict[str, float]:
-        """Returns the means of the metrics since the last call, and resets them.
-
-        Raises:
-          NonFiniteError: if the loss or the gradient of a step was not finite.
-        """
-        bad_step = int(self.first_bad_step.numpy())
-        if bad_step >= 0:
-            raise NonFiniteError(bad_step)
+        """Returns the means of the metrics since the last call, and resets them."""
         # The global step has been increased since the last update.
         rate = float(learning_rate(self.config.optimizer, tf.identity(self.optimizer.global_step) - 1))
         scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
-        return {**self.metrics.take(), "learning_rate": rate, **scale}
+        skipped = {"nonfinite_steps": self.nonfinite.count} if self.config.max_nonfinite_steps else {}
+        return {**self.metrics.take(), "learning_rate": rate, **scale, **skipped}
 
     def should_stop(self, requested: bool) -> bool:
         """Whether to stop now. All processes get the same answer after the same step.
@@ -249,17 +247,19 @@ class Trainer:
             gradients = [gradient / self.loss_scale.scale for gradient in gradients]
         norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
-        # A step that is not finite changes no weights. The run then stops, unless a smaller loss scale can help.
+        # A step that is not finite changes no weights. It counts as bad, unless a smaller loss scale can help.
         tf.cond(finite, lambda: self.optimizer.apply(gradients, norm), lambda: tf.constant(0.0))
-        failed = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink()) & (self.first_bad_step < 0)
+        is_bad = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink())
         self.loss_scale.update(finite)
+        self.nonfinite.add(step, is_bad)
+        skipped_steps = self.optimizer.skipped_steps
         tf.raw_ops.AssignVariableOp(
-            resource=self.first_bad_step.handle,
-            value=tf.where(failed, step, tf.identity(self.first_bad_step)),
+            resource=skipped_steps.handle, value=tf.identity(skipped_steps) + tf.cast(~finite, tf.int64)
         )
         tf.raw_ops.AssignVariableOp(resource=global_step.handle, value=step + 1)
 
         weight = tf.where(finite, 1.0, 0.0)
+        metrics = tf.nest.map_structure(lambda x: tf.where(tf.math.is_finite(loss), x, tf.zeros_like(x)), metrics)
         share = 1.0 / self.strategy.num_replicas_in_sync
         self.metrics.add(
             {

@@ -1,11 +1,14 @@
 """The starting point of a run: its own newest checkpoint, another checkpoint, or fresh initial values."""
 
+import dataclasses
+import re
 from collections.abc import Mapping
 
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import foreign_names, output_layers, saver
+from bert_tf.checkpoints import CheckpointSource, foreign_names, output_layers, saver
+from bert_tf.optimization import OPTIONAL_STATE, SLOTS
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training.contract import TrainableModel
@@ -20,7 +23,9 @@ def restore_or_initialize(
 ) -> checkpoints.RestoreSummary | None:
     """Restores the starting point of a run into a new model and its optimizer.
 
-    1. If `output_dir` contains a checkpoint of this run, everything is restored, and training resumes at its step.
+    1. If `output_dir` contains a checkpoint of this run, everything is restored, and training resumes at its step. If
+       the optimizer is another one now, its means are those of the one before, which have the same meaning. What only
+       one type of matrix products needs, such as float16's loss scale, is fresh or ignored if that type is another now.
     2. Otherwise the model's variables are restored from `init_checkpoint`, with the rows of an output layer matched by
        the names of their classes. Heads that are not in it stay fresh, as do the optimizer, the step, and the variables
        with names that match `fresh_variables`.
@@ -41,8 +46,10 @@ def restore_or_initialize(
     """
     own = saver.latest_checkpoint(output_dir)
     if own:
-        source = checkpoints.open_checkpoint(own, "--output_dir")
-        return checkpoints.restore(state, source, may_be_fresh="", may_be_ignored="", flag_name="--output_dir")
+        source = _with_slots_of(state, checkpoints.open_checkpoint(own, "--output_dir"))
+        return checkpoints.restore(
+            state, source, may_be_fresh=OPTIONAL_STATE, may_be_ignored=OPTIONAL_STATE, flag_name="--output_dir"
+        )
     if init_checkpoint:
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
         variables = checkpoints.named_variables(model.variables)
@@ -51,6 +58,23 @@ def restore_or_initialize(
             variables, source, may_be_fresh=f"{foreign_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
         )
     return None
+
+
+def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -> CheckpointSource:
+    """The run's checkpoint, with another optimizer's slots under the names that those of the state's optimizer have."""
+    prefixes = {found.group(2) for name in state if (found := re.fullmatch(SLOTS, name))}
+    stored = {
+        f"{found.group(1)}/{prefix}_{found.group(3)}": name
+        for name in source.shapes
+        if (found := re.fullmatch(SLOTS, name)) and found.group(2) not in prefixes
+        for prefix in prefixes
+    }
+    if not stored:
+        return source
+    say(f"{source.path} was trained with another optimizer, of which the means of the gradients and squares are kept.")
+    shapes = {name: shape for name, shape in source.shapes.items() if name not in stored.values()}
+    shapes |= {name: source.shapes[other] for name, other in stored.items()}
+    return dataclasses.replace(source, shapes=shapes, read=lambda name: source.read(stored.get(name, name)))
 
 
 def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None:

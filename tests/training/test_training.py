@@ -19,6 +19,7 @@ from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import program
 from bert_tf.runtime.distribution import DistributionConfig, build_strategy
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 from bert_tf.training import log, loop, resume
 from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
 from bert_tf.training.loop import Trainer
@@ -56,7 +57,8 @@ def dataset_from_step(start, context=None, steps=50, change=None):
 
 def config_for(folder, steps=6, **changes):
     options = {"save_checkpoints_steps": 2, "log_steps": 2, "seed": 5} | changes
-    return TrainingConfig(str(folder), OptimizerConfig(1e-3, steps, 2), BATCH, **options)
+    optimizer = options.pop("optimizer", OptimizerConfig(1e-3, steps, 2))
+    return TrainingConfig(str(folder), optimizer, BATCH, **options)
 
 
 def model_for(config, bert_config=None, strategy=None):
@@ -217,6 +219,41 @@ def test_xla_step_equals_the_plain_one(tmp_path):
     assert_same(compiled, plain, 2e-5)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ({"dtype": "float16"}, {}, "0 left fresh; 3 ignored in the source (training state)"),
+        ({}, {"dtype": "float16"}, "3 left fresh (loss_scale/scale, loss_scale/good_steps, skipped_steps); 0 ignored"),
+        ({"max_nonfinite_steps": 1}, {"dtype": "bfloat16"}, "0 left fresh; 2 ignored"),
+        ({"optimizer": "adamw"}, {"optimizer": "lamb"}, "was trained with another optimizer"),
+        ({"optimizer": "lamb"}, {"optimizer": "adamw", "dtype": "float16"}, "was trained with another optimizer"),
+    ],
+)
+def test_a_run_goes_on_with_another_precision_or_optimizer(tmp_path, capsys, before, now, said):
+    def trainer_with(options):
+        options = dict(options)
+        settings = OptimizerConfig(1e-3, 6, optimizer=options.pop("optimizer", "adamw"))
+        config = config_for(tmp_path, optimizer=settings, **options)
+        return Trainer(model_for(config), config, build_strategy(DistributionConfig()))
+
+    old, new = trainer_with(before), trainer_with(now)
+    for number, variable in enumerate(old.state().values()):
+        variable.assign(tf.cast(tf.fill(variable.shape, number + 2), variable.dtype))
+    saver.CheckpointSaver(str(tmp_path), 1).save(3, old.state())
+    say(str(resume.restore_or_initialize(new.model, new.state(), str(tmp_path), None)))
+    assert said in capsys.readouterr().err
+    for variables, expected in (
+        (new.model.variables, old.model.variables),
+        (new.optimizer.means, old.optimizer.means),
+        (new.optimizer.squared_means, old.optimizer.squared_means),
+        ([new.optimizer.global_step], [old.optimizer.global_step]),
+    ):
+        for variable, value in zip(variables, expected, strict=True):
+            assert_close(variable.numpy(), value.numpy(), 0)
+    if now.get("dtype") == "float16":
+        assert float(new.loss_scale.scale.numpy()) == 2.0**15
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_trains_and_resumes(tmp_path, dtype):
     config = config_for(tmp_path / "a", dtype=dtype, steps=4)
@@ -241,6 +278,7 @@ def test_float16_skips_steps_that_overflow(tmp_path):
     before = {v.path: v.numpy() for v in model.variables}
     train_steps(trainer, iter(dataset_from_step(0)), 1)
     assert float(trainer.loss_scale.scale.numpy()) == 2.0**23
+    assert int(trainer.optimizer.skipped_steps.numpy()) == 1 and trainer.nonfinite.count == 0
     assert_same({v.path: v.numpy() for v in model.variables}, before)
     assert trainer.step == 1
 
@@ -264,9 +302,9 @@ def test_float16_stops_if_no_loss_scale_helps(tmp_path):
         train_steps(trainer, batches, 2)
 
 
-def with_nan_at(bad_step):
+def with_nan_at(*bad_steps):
     def change(step, batch):
-        if step == bad_step:
+        if step in bad_steps:
             batch["masked_lm_weights"] = batch["masked_lm_weights"] * np.float32("nan")
         return batch
 
@@ -289,6 +327,26 @@ def test_non_finite_loss_stops_the_run_and_names_step_and_data(tmp_path):
     with pytest.raises(InputError, match=r"step 3 is not finite(.|\n)*Data of that step: shard of 3"):
         run(config_for(tmp_path), data=with_nan_at(3), describe=lambda step: f"shard of {step}")
     assert saver.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-2")
+
+
+def test_non_finite_steps_are_skipped_counted_and_bounded(tmp_path, capsys):
+    data = {"data": with_nan_at(1, 4), "describe": lambda step: f"shard of {step}"}
+    uninterrupted, metrics = run(config_for(tmp_path / "a", max_nonfinite_steps=2), **data)
+    output = capsys.readouterr().err
+    assert [f"Skipped step {step}" in output for step in range(6)] == [step in (1, 4) for step in range(6)]
+    assert "Its data: shard of 4." in output
+    assert metrics["nonfinite_steps"] == 2
+    assert all(np.isfinite(value) for value in metrics.values())
+
+    with pytest.raises(InputError, match=r"step 4 is not finite.*=1 were skipped before(.|\n)*=2 skips the step"):
+        run(config_for(tmp_path / "b", max_nonfinite_steps=1), **data)
+    assert int(checkpoints.open_checkpoint(str(tmp_path / "b")).read("nonfinite_steps")) == 1
+    capsys.readouterr()
+    again, metrics = run(config_for(tmp_path / "b", max_nonfinite_steps=2), **data)
+    assert metrics["nonfinite_steps"] == 2  # one of them before the run was resumed
+    assert "Skipped step 1" not in capsys.readouterr().err
+    assert_same(again, uninterrupted)
+    assert int(checkpoints.open_checkpoint(str(tmp_path / "b")).read("skipped_steps")) == 2
 
 
 def test_a_non_finite_step_is_not_saved_after_a_signal(tmp_path, monkeypatch):

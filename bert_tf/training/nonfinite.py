@@ -1,0 +1,53 @@
+"""Counts the steps with a loss or a gradient that is not finite, which change no weights."""
+
+import tensorflow as tf
+
+from bert_tf.training.errors import NonFiniteError
+
+
+class NonfiniteSteps:
+    """The steps of a run that were not finite, up to the first one that is too many.
+
+    It must be constructed in the strategy's scope.
+
+    Args:
+      allowed: how many such steps are skipped.
+    """
+
+    def __init__(self, allowed: int) -> None:
+        self._allowed = allowed
+        self._count, self._steps = (
+            tf.Variable(initial, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+            for initial in (tf.constant(0, tf.int64), tf.fill([allowed + 1], tf.constant(-1, tf.int64)))
+        )
+        self._reported: set[int] = set()
+
+    @property
+    def count(self) -> int:
+        """How many steps of the run were not finite."""
+        return int(self._count.numpy())
+
+    def state(self) -> dict[str, tf.Variable]:
+        """The variables by their names in checkpoints; empty if no step may be skipped."""
+        return {"nonfinite_steps": self._count} if self._allowed else {}
+
+    def add(self, step: tf.Tensor, is_bad: tf.Tensor) -> None:
+        """Counts a step if it is bad. Call it in a replica."""
+        count = tf.identity(self._count)
+        place = tf.range(self._allowed + 1, dtype=tf.int64)
+        steps = tf.where(is_bad & (place == count), step, tf.identity(self._steps))
+        tf.raw_ops.AssignVariableOp(resource=self._steps.handle, value=steps)
+        tf.raw_ops.AssignVariableOp(resource=self._count.handle, value=count + tf.cast(is_bad, tf.int64))
+
+    def take(self) -> list[int]:
+        """Returns the steps that were skipped since the last call.
+
+        Raises:
+          NonFiniteError: if a step was not finite after as many as are allowed.
+        """
+        steps = self._steps.numpy().tolist()
+        if steps[-1] >= 0:
+            raise NonFiniteError(steps[-1], self._allowed)
+        new = [step for step in steps if step >= 0 and step not in self._reported]
+        self._reported.update(new)
+        return new
