@@ -22,7 +22,11 @@ _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoint
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences, as in the data.")
 _MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions per sequence, as in the data.")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
-_DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on --input_file, after training if --do_train is given.")
+_DO_EVAL = flags.DEFINE_bool(
+    "do_eval",
+    False,
+    "Evaluate on --input_file, or on --second_input_file if it is given; after training if --do_train is given.",
+)
 _EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation batch.", lower_bound=1)
 _NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 100000, "The step at which training ends.")
 _NUM_WARMUP_STEPS = flags.DEFINE_integer("num_warmup_steps", 10000, "Steps over which the learning rate rises.")

@@ -87,7 +87,10 @@ class ExampleFinder:
         features = record_shards.record_features(shards, *lengths, data.flag_name)
         is_masked = features == pretraining_features(*lengths)
         masker = None if is_masked or self._objective == "ltr" else self._masker(data, shards)
-        return ExampleSet(shards, features, masker)
+        limits = dict.fromkeys(("input_ids", "masked_lm_ids"), self._config.vocab_size)
+        limits["segment_ids"] = self._config.type_vocab_size
+        limited = tuple(dataclasses.replace(feature, limit=limits.get(feature.name)) for feature in features)
+        return ExampleSet(shards, limited, masker)
 
     def _masker(self, data: PretrainingData, shards: list[Shard]) -> BatchMasker:
         for shard in shards:

@@ -27,11 +27,13 @@ class Feature:
       name: its name in the release.
       length: its number of values.
       is_float: whether the values are floats; otherwise they are integers.
+      limit: integers must be less than this, and not negative; None for any.
     """
 
     name: str
     length: int
     is_float: bool = False
+    limit: int | None = None
 
 
 def _sequence(max_seq_length: int) -> tuple[Feature, ...]:
@@ -96,7 +98,12 @@ def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | 
 
 
 def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf.Tensor]":
-    """Records [B] -> features [B, length], or [B] if the length is 1; integers become int32."""
+    """Records [B] -> features [B, length], or [B] if the length is 1; integers become int32.
+
+    Raises:
+      tf.errors.InvalidArgumentError: if a record has other features, or an integer that is not within its limit. (The
+        model would notice such an id on a CPU only: elsewhere, its embedding would be zeros.)
+    """
     import tensorflow as tf
 
     spec = {
@@ -104,6 +111,12 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
         for f in features
     }
     parsed = tf.io.parse_example(serialized, spec)
+    for feature in features:
+        if feature.limit is not None:
+            least, largest = tf.reduce_min(parsed[feature.name]), tf.reduce_max(parsed[feature.name])
+            found = tf.where(largest < feature.limit, least, largest)
+            message = tf.strings.format(f"{feature.name} = {{}} is not in [0, {feature.limit})", found)
+            tf.debugging.Assert((least >= 0) & (largest < feature.limit), [message])
     return {name: x if x.dtype == tf.float32 else tf.cast(x, tf.int32) for name, x in parsed.items()}
 
 

@@ -10,11 +10,14 @@ from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline
+from bert_tf.pretraining.data import ExampleFinder
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import Feature, parse, pretraining_features, serialize
 from bert_tf.training import log
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.contract import TrainingConfig, TrainingData
+from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import remove_stale_best
 from tests import programs
 from tests.programs import LENGTH, PREDICTIONS
@@ -174,6 +177,26 @@ def test_a_damaged_record_stops_the_run_and_its_shards_are_named(files, tmp_path
         file.write(b"\xff" * 4)
     with pytest.raises(InputError, match=r"--input_file: the data after step \d \(part-.*\) is damaged"):
         make_run((files[0], files[1], path), tmp_path / "out").train()
+
+
+def test_ids_outside_the_vocabulary_are_noticed_in_the_input_on_every_device(files):
+    path = files[2].split(",")[0]
+    features = pretraining_features(LENGTH, PREDICTIONS)
+    records = [record.numpy() for record in tf.data.TFRecordDataset(path)]
+    first = max(parse(features, [records[0]])[name].numpy().max() for name in ("input_ids", "masked_lm_ids"))
+    vocab_size, largest = int(first) + 1, int(parse(features, records)["input_ids"].numpy().max())
+    assert vocab_size <= largest
+    config = BertConfig.from_dict(BertConfig.from_json_file(files[0]).to_dict() | {"vocab_size": vocab_size})
+    examples = ExampleFinder(config, "mlm_nsp", "", 0).find(PretrainingData(path, LENGTH, PREDICTIONS))
+    batches = input_pipeline.training_batches(examples.shards, examples.features, 40, seed=0, start_step=0)
+    data = TrainingData(lambda step, context: batches, describe=lambda step: "part-0")
+    with (
+        pytest.raises(InputError, match=rf"step 0 \(part-0\) holds the id {largest}, which the model doesn't have"),
+        explain_errors(data, "", lambda: 0),
+    ):
+        next(iter(batches))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"input_ids = -1 is not in \[0, 9\)"):
+        parse([Feature("input_ids", 2, limit=9)], [serialize([Feature("input_ids", 2)], {"input_ids": [-1, 8]})])
 
 
 def test_usage_errors_name_the_flag(files, tmp_path):
