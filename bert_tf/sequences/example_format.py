@@ -111,13 +111,15 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
         for f in features
     }
     parsed = tf.io.parse_example(serialized, spec)
+    batch = {name: x if x.dtype == tf.float32 else tf.cast(x, tf.int32) for name, x in parsed.items()}
     for feature in features:
         if feature.limit is not None:
-            least, largest = tf.reduce_min(parsed[feature.name]), tf.reduce_max(parsed[feature.name])
-            found = tf.where(largest < feature.limit, least, largest)
+            # Negative numbers become the largest ones.
+            largest = tf.reduce_max(tf.bitcast(batch[feature.name], tf.uint32))
+            found = tf.bitcast(largest, tf.int32)
             message = tf.strings.format(f"{feature.name} = {{}} is not in [0, {feature.limit})", found)
-            tf.debugging.Assert((least >= 0) & (largest < feature.limit), [message])
-    return {name: x if x.dtype == tf.float32 else tf.cast(x, tf.int32) for name, x in parsed.items()}
+            tf.debugging.Assert((found >= 0) & (found < feature.limit), [message])
+    return batch
 
 
 def vocabulary_hash(vocab_file: str) -> str:
