@@ -198,6 +198,17 @@ class TrainingFlags:
             "max_nonfinite_steps", 0, "Number of steps with a loss or gradient that is not finite that are skipped."
         )
         self._peak_tflops = flags.DEFINE_float("peak_tflops", 0.0, "Peak TFLOP/s of all devices, for the utilisation.")
+        self._detailed_metrics = boolean(
+            "detailed_metrics",
+            False,
+            "Log also the gradient's norm in each part of the model, the largest loss, the share of the time that is "
+            "spent waiting for input, and the memory of the process.",
+        )
+        self._profile_steps = flags.DEFINE_string(
+            "profile_steps",
+            None,
+            "Write a trace for TensorBoard; 100:105 for five steps after step 100.",
+        )
         self._random_seed = integer("random_seed", 12345, "The seed of initial values, data order and dropout.")
 
     @property
@@ -238,6 +249,8 @@ class TrainingFlags:
             recompute_gradients=self._recompute.value,
             max_nonfinite_steps=self._max_nonfinite_steps.value,
             peak_tflops=self._peak_tflops.value,
+            detailed_metrics=self._detailed_metrics.value,
+            profile_steps=step_range(self._profile_steps),
         )
 
 
@@ -353,3 +366,17 @@ def numbers(flag: flags.FlagHolder, kind: type[int] | type[float]) -> list:
     if not values:
         raise InputError(f"--{flag.name} is {','.join(flag.value)!r}, but numbers separated by commas are expected.")
     return values
+
+
+def step_range(flag: flags.FlagHolder[str | None]) -> tuple[int, int] | None:
+    """Returns the two steps of a flag, such as 100:105; None if it is not given.
+
+    Raises:
+      InputError: if its value is something else.
+    """
+    if not flag.value:
+        return None
+    first, _, last = flag.value.partition(":")
+    if not (first.isdecimal() and last.isdecimal()):
+        raise InputError(f"--{flag.name} is {flag.value!r}, but two steps are expected, as in 100:105.")
+    return int(first), int(last)

@@ -121,3 +121,20 @@ def test_numbers_of_a_list_flag():
                 program_flags.numbers(holder, int)
     finally:
         delattr(flags.FLAGS, "numbers_of_a_test")
+
+
+def test_steps_to_profile():
+    holder = flags.DEFINE_string("steps_of_a_test", None, "Steps.")
+    flags.FLAGS.mark_as_parsed()
+    try:
+        assert program_flags.step_range(holder) is None
+        with flagsaver.as_parsed(steps_of_a_test="100:105"):
+            assert program_flags.step_range(holder) == (100, 105)
+        for wrong in ("100", "100:", "-1:5", "a:b"):
+            with (
+                flagsaver.as_parsed(steps_of_a_test=wrong),
+                pytest.raises(InputError, match="--steps_of_a_test is"),
+            ):
+                program_flags.step_range(holder)
+    finally:
+        delattr(flags.FLAGS, "steps_of_a_test")

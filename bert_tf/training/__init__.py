@@ -7,6 +7,7 @@ Imports only from lower layers; `pretraining`, `finetuning` and everything above
 - `resume`: finds the starting point of a run and restores it.
 - `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.
 - `metric_means`: sums metrics on the devices.
+- `details`: gradient norms by part of the model and other details of a step.
 - `log`: progress bar, `metrics.jsonl`, TensorBoard and plots.
 - `nonfinite`: counts the steps that are not finite.
 - `errors`: the ways in which training ends early, and their messages.

@@ -75,6 +75,9 @@ class TrainingConfig:
         more ends it.
       peak_tflops: peak performance of all devices together, in 10^12 operations per second. It serves to report the
         utilisation; 0 if it isn't known.
+      detailed_metrics: log also what `details` measures, and the share of the time that is spent waiting for batches.
+      profile_steps: the steps of which a trace is written, from the first number up to before the second one; None for
+        no trace.
 
     Raises:
       InputError: if a number is out of range, or if the dtype is unknown.
@@ -94,6 +97,8 @@ class TrainingConfig:
     recompute_gradients: bool = False
     max_nonfinite_steps: int = 0
     peak_tflops: float = 0.0
+    detailed_metrics: bool = False
+    profile_steps: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         minimums = {
@@ -110,6 +115,9 @@ class TrainingConfig:
                 raise InputError(f"--{name} is {getattr(self, name)}, but at least {minimum} is expected.")
         if self.dtype not in DTYPES:
             raise InputError(f"--dtype is {self.dtype!r}, but one of {', '.join(DTYPES)} is expected.")
+        if self.profile_steps and not 0 <= self.profile_steps[0] < self.profile_steps[1]:
+            first, last = self.profile_steps
+            raise InputError(f"--profile_steps is {first}:{last}, but the second number must be larger than the first.")
 
     @property
     def num_train_steps(self) -> int:

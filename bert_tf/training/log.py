@@ -1,6 +1,7 @@
 """The output of a training run: progress bar, `metrics.jsonl`, summaries for TensorBoard, and plots."""
 
 import json
+import math
 import os
 import re
 import time
@@ -12,6 +13,8 @@ from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.training.contract import TrainingConfig
 
+# A step with a loss that is larger than the mean of the steps before by this number is reported as a spike.
+_SPIKE = 1.0
 # The progress bar shows only these metrics; the log contains all.
 _PROGRESS_BAR_METRICS = re.compile("^loss$|accuracy$|learning_rate|_per_second$|flop_utilisation")
 
@@ -36,6 +39,7 @@ class TrainingLog:
         self._bar = reporting.progress_bar(config.num_train_steps, "train", initial=start, shown=is_shown)
         self._summaries: dict[str, tf.summary.SummaryWriter] = {}
         self._timer_start = (start, time.perf_counter())
+        self._is_profiling = False
         self._evaluations: list[dict[str, float]] = []
         self.last: dict[str, float] = {}
 
@@ -43,9 +47,21 @@ class TrainingLog:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self._is_profiling:
+            tf.profiler.experimental.stop()
         self._bar.close()
         for writer in self._summaries.values():
             writer.close()
+
+    def profile(self, step: int) -> None:
+        """Begins or ends the trace that TensorBoard's profiler shows, if this is due after a step."""
+        first, last = self._config.profile_steps or (0, 0)
+        is_due = self._is_shown and first <= step < last
+        if is_due and not self._is_profiling:
+            tf.profiler.experimental.start(self._config.output_dir)
+        elif self._is_profiling and not is_due:
+            tf.profiler.experimental.stop()
+        self._is_profiling = is_due
 
     def advance(self, count: int) -> None:
         """Advances the progress bar by some steps."""
@@ -59,7 +75,11 @@ class TrainingLog:
         """Takes the means over the steps since the last call; writes them every `log_steps`, and if `is_due` is set."""
         steps, seconds = step - self._timer_start[0], time.perf_counter() - self._timer_start[1]
         self._timer_start = (step, time.perf_counter())
-        self.last = dict(means) | self._speed(seconds / steps, means)
+        means = dict(means)
+        if "input_seconds" in means:
+            means["input_wait_share"] = means.pop("input_seconds") / seconds
+        self._report_spike(step, steps, means)
+        self.last = means | self._speed(seconds / steps, means)
         self._bar.set_postfix(
             {
                 name: reporting.format_number(value)
@@ -70,6 +90,14 @@ class TrainingLog:
         )
         if is_due or step % self._config.log_steps == 0:
             self._write("train", step, self.last)
+
+    def _report_spike(self, step: int, steps: int, means: Mapping[str, float]) -> None:
+        largest = means.get("largest_loss", -math.inf)
+        if self._is_shown and self.last and largest > self.last["loss"] + _SPIKE:
+            say(
+                f"Loss spike: {reporting.format_number(largest)} in one of the {steps} steps before step {step}, after "
+                f"a mean of {reporting.format_number(self.last['loss'])}."
+            )
 
     def report_skipped(self, step: int, data: str) -> None:
         """Says that a step was not finite and so has been skipped; `data` describes its examples."""

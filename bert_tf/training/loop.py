@@ -25,6 +25,7 @@ from bert_tf.training.contract import (
     TrainingConfig,
     TrainingData,
 )
+from bert_tf.training.details import DetailedMetrics, timed_next
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.log import TrainingLog
 from bert_tf.training.metric_means import MetricMeans
@@ -97,6 +98,7 @@ def train(
         while step < end:
             if batches is None or step in data.boundaries:
                 batches = _distributed_batches(strategy, data, step)
+            log.profile(step)
             stopped = False
             for count in trainer.steps(batches, _steps_until_due(step, end, config, data, evaluation)):
                 log.advance(count)
@@ -136,7 +138,7 @@ def _steps_until_due(
 ) -> int:
     """The number of steps until something else must be done: log, save, evaluate, change the data, or end."""
     periods = [config.save_checkpoints_steps, config.log_steps, *([evaluation.every] if evaluation else [])]
-    ends = [boundary for boundary in data.boundaries if boundary > step] + [end]
+    ends = [boundary for boundary in (*data.boundaries, *(config.profile_steps or ())) if boundary > step] + [end]
     return min(*(period - step % period for period in periods), min(ends) - step, config.iterations_per_loop)
 
 
@@ -157,7 +159,10 @@ class Trainer:
         self.strategy = strategy
         self.optimizer = build_optimizer(config.optimizer, model.trained_variables)
         self.loss_scale = LossScale(enabled=config.dtype == "float16")
-        self.metrics = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops"))
+        self.details = DetailedMetrics(model.trained_variables) if config.detailed_metrics else None
+        detailed = self.details.names if self.details else ()
+        self.metrics = MetricMeans((*model.metric_names, "loss", "gradient_norm", "tokens", "teraflops", *detailed))
+        self.input_seconds = 0.0
         self.nonfinite = NonfiniteSteps(config.max_nonfinite_steps)
         # Whether this process was asked to stop, and how many processes had been asked before the last step.
         self.stop_request, self.stop_requests = (
@@ -169,8 +174,10 @@ class Trainer:
         replica_step = compiled(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
 
         @compiled
-        def one_step(batches: tf.data.Iterator) -> None:
-            strategy.run(replica_step, args=(next(batches),))
+        def one_step(batches: tf.data.Iterator) -> tf.Tensor | None:
+            batch, seconds = timed_next(batches) if self.details else (next(batches), None)
+            strategy.run(replica_step, args=(batch,))
+            return seconds
 
         @compiled
         def many_steps(batches: tf.data.Iterator, count: tf.Tensor) -> None:
@@ -201,7 +208,8 @@ class Trainer:
             yield count
         else:
             for _ in range(count):
-                self._one_step(batches)
+                seconds = self._one_step(batches)
+                self.input_seconds += 0.0 if seconds is None else float(seconds)
                 yield 1
 
     def take_means(self) -> dict[str, float]:
@@ -210,7 +218,10 @@ class Trainer:
         rate = float(learning_rate(self.config.optimizer, tf.identity(self.optimizer.global_step) - 1))
         scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
         skipped = {"nonfinite_steps": self.nonfinite.count} if self.config.max_nonfinite_steps else {}
-        return {**self.metrics.take(), "learning_rate": rate, **scale, **skipped}
+        details = self.details.take() if self.details else {}
+        if self.details and not distribution.is_tpu(self.strategy):
+            details["input_seconds"], self.input_seconds = self.input_seconds, 0.0
+        return {**self.metrics.take(), "learning_rate": rate, **scale, **skipped, **details}
 
     def should_stop(self, requested: bool) -> bool:
         """Whether to stop now. All processes get the same answer after the same step.
@@ -260,10 +271,12 @@ class Trainer:
 
         weight = tf.where(finite, 1.0, 0.0)
         metrics = tf.nest.map_structure(lambda x: tf.where(tf.math.is_finite(loss), x, tf.zeros_like(x)), metrics)
+        details = self.details.add(loss, gradients, finite) if self.details else {}
         share = 1.0 / self.strategy.num_replicas_in_sync
         self.metrics.add(
             {
                 **metrics,
+                **details,
                 # Loss and norm are already summed over the replicas; their mean over the replicas is the same number.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),

@@ -423,6 +423,20 @@ def test_ids_outside_the_vocabulary_are_named(tmp_path):
         run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
 
 
+def test_details_and_a_trace_are_written_if_they_are_asked_for(tmp_path):
+    strategy = build_strategy(DistributionConfig("mirrored"))
+    config = config_for(tmp_path, steps=3, log_steps=1, detailed_metrics=True, profile_steps=(1, 2))
+    _, metrics = run(config, strategy=strategy)
+    parts = [metrics[f"gradient_norm/{part}"] for part in ("embeddings", "layer_0", "pooler", "heads")]
+    assert all(part > 0 for part in parts)
+    assert_close(np.linalg.norm(parts), metrics["gradient_norm"], 1e-5)
+    assert metrics["largest_loss"] == metrics["loss"]
+    assert 0 < metrics["input_wait_share"] < 1
+    assert 0.1 < metrics["memory_gb"] < 100
+    assert len(list(tmp_path.glob("plugins/profile/*/*.xplane.pb"))) == 1
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1]).items() >= metrics.items()
+
+
 def test_evaluation_during_training_is_logged(tmp_path, capsys):
     scores = iter([3.0, 2.0, 1.0])
     evaluation = PeriodicEvaluation(lambda step: {"loss": next(scores)}, every=3)
@@ -479,6 +493,8 @@ def test_metric_means():
         ({"dtype": "float8"}, "--dtype"),
         ({"log_steps": 0}, "--log_steps is 0"),
         ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max"),
+        ({"max_nonfinite_steps": -1}, "--max_nonfinite_steps"),
+        ({"profile_steps": (5, 5)}, "--profile_steps is 5:5"),
     ],
 )
 def test_bad_settings_are_refused(tmp_path, changes, message):
