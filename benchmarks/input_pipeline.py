@@ -2,10 +2,16 @@
 
     taskset -c 0,1 python -m benchmarks.input_pipeline [--records=40000] [--rounds=5]
 
-The batches are not used for training. The goal is 20,000 sequences of 128 tokens per second on two cores. The program
-takes about a minute.
+The batches are not used for training. The goal is 20,000 sequences of 128 tokens per second on two cores.
+
+The second table shows what one of several workers costs: processor time, and bytes that it gets from the system, both
+divided by the number of sequences in the global batches. "reads all" is a worker that reads the files from beginning to
+end and leaves out the records of the others; "reads its own" is what several workers do. The workers are simulated: an
+`InputContext` says which part of each batch is wanted. The first passes, in which the headers of all records are looked
+at, are not counted; the last line shows what they cost. The program takes about two minutes.
 """
 
+import dataclasses
 import os
 import statistics
 import tempfile
@@ -15,9 +21,11 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.pretraining import input_pipeline, record_reader, record_shards
 from bert_tf.runtime import reporting
 from bert_tf.sequences import example_format
+from bert_tf.sequences.graph_masking import BatchMasker
+from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 
 _RECORDS = flags.DEFINE_integer("records", 40000, "Number of examples in the four files that are written first.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each pipeline; the table gives the median.")
@@ -26,8 +34,11 @@ _BATCH = flags.DEFINE_integer("batch_size", 256, "Number of examples in a batch.
 LENGTH, PREDICTIONS, VOCAB_SIZE = 128, 20, 30522
 
 
+_WORKERS, _WORKERS_BATCH = (1, 2, 4, 8, 64), 4096
+
+
 def write_files(folder, features):
-    """Writes random examples in the release's format into four files."""
+    """Writes random examples into four files."""
     rng = np.random.default_rng(0)
     values = {
         feature.name: rng.integers(0, 2 if feature.length == LENGTH else VOCAB_SIZE, feature.length)
@@ -72,11 +83,64 @@ def sequences_per_second(dataset):
     return count * _BATCH.value / (time.perf_counter() - start)
 
 
+def bytes_read():
+    """The bytes that this process has got from the system so far."""
+    with open("/proc/self/io", encoding="utf-8") as reader:
+        return int(reader.readline().split()[1])
+
+
+def costs(dataset):
+    """The microseconds of processor time and the bytes read for each record of the global batches, in four passes."""
+    batches = iter(dataset)
+    batches_per_pass = max(1, _RECORDS.value // _WORKERS_BATCH)
+    for _ in range(batches_per_pass):
+        next(batches)
+    start, start_bytes = time.process_time(), bytes_read()
+    for _ in range(4 * batches_per_pass):
+        next(batches)
+    records = 4 * batches_per_pass * _WORKERS_BATCH
+    return (time.process_time() - start) / records * 1e6, (bytes_read() - start_bytes) / records
+
+
+def workers_table(shards, features, masker):
+    """One row for each number of workers, with the medians over all rounds."""
+    rows = []
+    for workers in _WORKERS:
+        context = tf.distribute.InputContext(workers, 0, workers)
+        ways = {"reads all": True, "reads its own": False}
+        measured = {way: [] for way in ways}
+        for _ in range(_ROUNDS.value):
+            for way, reads_through in ways.items():
+                dataset = input_pipeline.training_batches(
+                    shards, features, _WORKERS_BATCH, 1, 0, context, masker, reads_through=reads_through
+                )
+                measured[way].append(costs(dataset))
+        rows.append({"data": "static masks" if masker is None else "dynamic masks", "workers": workers})
+        for way, values in measured.items():
+            times, sizes = zip(*values, strict=True)
+            rows[-1] |= {f"{way}: us": statistics.median(times), f"{way}: bytes": statistics.median(sizes)}
+    return rows
+
+
 def main(_):
     features = example_format.pretraining_features(LENGTH, PREDICTIONS)
+    unmasked = example_format.unmasked_features(LENGTH)
+    vocabulary = MaskingVocabulary.of({"[PAD]": 0, "[CLS]": 101, "[SEP]": 102, "[MASK]": 103, "[last]": VOCAB_SIZE - 1})
+    masker = BatchMasker(MaskingPolicy(), vocabulary, PREDICTIONS, seed=1)
     with tempfile.TemporaryDirectory() as folder:
         paths = write_files(folder, features)
         shards = record_shards.find_shards(",".join(paths), LENGTH, PREDICTIONS, VOCAB_SIZE)
+        rows = workers_table(shards, features, None)
+        unmasked_folder = os.path.join(folder, "unmasked")
+        os.mkdir(unmasked_folder)
+        unmasked_shards = [
+            dataclasses.replace(shard, path=path)
+            for shard, path in zip(shards, write_files(unmasked_folder, unmasked), strict=True)
+        ]
+        rows += workers_table(unmasked_shards, unmasked, masker)
+        start, start_bytes = time.process_time(), bytes_read()
+        records = sum(len(record_reader.record_offsets(path, "--input_file")) - 1 for path in paths)
+        headers = (time.process_time() - start) / records * 1e6, (bytes_read() - start_bytes) / records
         pipelines = {
             "released input_fn": released_pipeline(paths, features),
             "ours": input_pipeline.training_batches(shards, features, _BATCH.value, seed=1, start_step=0),
@@ -85,6 +149,8 @@ def main(_):
         for _ in range(_ROUNDS.value):
             for name, dataset in pipelines.items():
                 speeds[name].append(sequences_per_second(dataset))
+    print(reporting.table(rows))
+    print(f"Headers of all records, once: {headers[0]:.2f} us and {headers[1]:.0f} bytes a record.\n")
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     print(
         reporting.table(

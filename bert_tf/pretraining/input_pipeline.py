@@ -8,22 +8,27 @@ Training reads an endless sequence of records:
 - The resulting sequence is cut into shuffle windows of some thousand records, and each window is shuffled with its own
   seed.
 
-So a run can resume at any step without saved state of an iterator: whole shards are skipped by their record counts, and
-then single records are skipped.
+So a run can resume at any step without saved state of an iterator. If one pipeline gives whole batches, it reads the
+files from beginning to end; to resume, whole shards are skipped by their record counts, and then single records are
+skipped. If each of several workers gives a part of each batch, it finds the places of its own records and reads only
+these.
 
 Axis letters: B batch, W shuffle window.
 """
 
+import functools
+import types
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.sequences.example_format import Feature, parse
 
-# Masks a batch. It takes the features, the step, the index of their first row in the global batch, and the global size.
-Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, int], dict[str, tf.Tensor]]
+# Masks a batch. It takes the features, the step, and the index of their first row in the global batch.
+Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
 # The release interleaves four files. Here a stream can begin inside a shard, and the records before it must be skipped.
 # If shards are so large that this takes long, there are no more streams than shards.
@@ -44,31 +49,38 @@ def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tu
     Returns:
       [n] the index of each record's shard in `shards`, and [n] the index of the record in this shard.
     """
-    total = sum(shard.records for shard in shards)
+    counts = tuple(shard.records for shard in shards)
+    total = sum(counts)
     epochs, rows = np.divmod(indices, total)
     streams = _stream_count(len(shards), total, seed)
     shard_indices, record_indices = np.empty_like(indices), np.empty_like(indices)
     for epoch in np.unique(epochs):
         in_epoch = epochs == epoch
-        order = _epoch_order(len(shards), int(epoch), seed).numpy()
-        starts = np.cumsum([0, *(shards[i].records for i in order)])
-        position = _stream_start(rows[in_epoch] % streams, total, streams).numpy() + rows[in_epoch] // streams
+        order, starts = _epoch_layout(counts, int(epoch), seed)
+        position = _stream_start(rows[in_epoch] % streams, total, streams, xp=np) + rows[in_epoch] // streams
         shard = np.searchsorted(starts, position, side="right") - 1
         shard_indices[in_epoch], record_indices[in_epoch] = order[shard], position - starts[shard]
     return shard_indices, record_indices
 
 
-def _epoch_order(count: int, epoch: int | tf.Tensor, seed: int | None) -> tf.Tensor:
-    """The order of the shards in an epoch; `epoch` may be a number or a tensor in a graph."""
+@functools.lru_cache(maxsize=4)
+def _epoch_layout(counts: tuple[int, ...], epoch: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The order of the shards in an epoch, and the index in the epoch at which each of them begins, and the end."""
+    order = np.asarray(_shuffled(np.arange(len(counts)), len(counts), seed, epoch))
+    return order, np.cumsum([0, *(counts[i] for i in order)])
+
+
+def _shuffled(
+    places: np.ndarray | tf.Tensor, count: int, seed: int | None, number: int | tf.Tensor
+) -> np.ndarray | tf.Tensor:
+    """What is at some places of a permutation of 0..count-1, which depends only on the seed and the number.
+
+    Without a seed, nothing is permuted.
+    """
     if seed is None:
-        return tf.range(count)
-    return _shuffled_range(count, seed, epoch)
-
-
-def _shuffled_range(count: int, seed: int, number: int | tf.Tensor) -> tf.Tensor:
-    """A permutation of 0..count-1, which depends only on the seed and the number."""
+        return places
     pair = tf.stack([tf.cast(seed, tf.int64), tf.cast(number, tf.int64)])
-    return tf.random.experimental.index_shuffle(tf.range(count), seed=pair, max_index=count - 1)
+    return tf.random.experimental.index_shuffle(places, seed=pair, max_index=count - 1)
 
 
 def _stream_count(shards: int, records: int, seed: int | None) -> int:
@@ -77,9 +89,11 @@ def _stream_count(shards: int, records: int, seed: int | None) -> int:
     return _INTERLEAVED_STREAMS if records <= _LARGE_SHARD * shards else min(_INTERLEAVED_STREAMS, shards)
 
 
-def _stream_start(stream: np.ndarray | tf.Tensor, total: int, streams: int) -> tf.Tensor:
+def _stream_start(
+    stream: np.ndarray | tf.Tensor, total: int, streams: int, xp: types.ModuleType = tf
+) -> np.ndarray | tf.Tensor:
     """The index of a stream's first record in its epoch. The first `total % streams` streams are one record longer."""
-    return stream * (total // streams) + tf.minimum(stream, total % streams)
+    return stream * (total // streams) + xp.minimum(stream, total % streams)
 
 
 def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.data.Dataset:
@@ -91,7 +105,7 @@ def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.d
     first_epoch, first_row = divmod(index, total)
 
     def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
-        order = _epoch_order(len(shards), epoch, seed)
+        order = _shuffled(np.arange(len(shards)), len(shards), seed, epoch)
         ordered_paths = tf.gather(paths, order)
         starts = tf.cumsum(tf.gather(counts, order), exclusive=True)
         row = tf.where(epoch == first_epoch, tf.constant(first_row, tf.int64), 0)
@@ -128,6 +142,8 @@ def training_batches(
     start_step: int,
     context: tf.distribute.InputContext | None = None,
     masker: Masker | None = None,
+    *,
+    reads_through: bool = False,
 ) -> tf.data.Dataset:
     """Makes the endless sequence of shuffled batches, beginning with the batch of `start_step`.
 
@@ -139,22 +155,23 @@ def training_batches(
       start_step: the number of batches that were used before.
       context: says which part of each global batch this pipeline gives; None for all of it.
       masker: masks unmasked examples; None for masked ones.
+      reads_through: reads all records, also where each of several pipelines gives only a part of each batch. This needs
+        no Python, which the remote hosts of a TPU can't call.
 
     Returns:
       A dataset of batches. Each contains the examples of one replica; the replicas of this pipeline come in turn.
     """
     window = window_size(global_batch_size)
-    batches_per_window = window // global_batch_size
-    first_window, skipped_batches = divmod(start_step, batches_per_window)
-    part, size = _part_of_batch(global_batch_size, context)
-
-    def shuffle(number: tf.Tensor, records: tf.Tensor) -> tf.data.Dataset:  # [W] -> batches [B / replicas]
-        order = _shuffled_range(window, seed, number)
-        batches = tf.reshape(tf.gather(records, order), [batches_per_window, global_batch_size])
-        return tf.data.Dataset.from_tensor_slices(tf.reshape(batches[:, part], [-1, size]))
-
-    windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
-    dataset = windows.enumerate(start=first_window).prefetch(1).flat_map(shuffle)
+    first_window, skipped_batches = divmod(start_step, window // global_batch_size)
+    dataset = _own_records(
+        shards,
+        global_batch_size,
+        context,
+        seed=seed,
+        window=window,
+        first_window=first_window,
+        reads_through=reads_through,
+    )
     dataset = dataset.skip(skipped_batches * replicas_per_pipeline(context))
     return _parsed(dataset, features, global_batch_size, start_step=start_step, context=context, masker=masker)
 
@@ -165,15 +182,55 @@ def evaluation_batches(
     global_batch_size: int,
     context: tf.distribute.InputContext | None = None,
     masker: Masker | None = None,
+    *,
+    reads_through: bool = False,
 ) -> tf.data.Dataset:
     """Makes an endless sequence of batches. The files are read in order, again and again, as in the release.
 
     See `training_batches` for the arguments. Unmasked examples get the same masks in every evaluation.
     """
-    part, size = _part_of_batch(global_batch_size, context)
-    dataset = _records_from(shards, 0, None).batch(global_batch_size, drop_remainder=True)
-    dataset = dataset.map(lambda records: records[part]).unbatch().batch(size, drop_remainder=True)
+    dataset = _own_records(
+        shards,
+        global_batch_size,
+        context,
+        seed=None,
+        window=global_batch_size,
+        first_window=0,
+        reads_through=reads_through,
+    )
     return _parsed(dataset, features, global_batch_size, start_step=0, context=context, masker=masker)
+
+
+def _own_records(
+    shards: Sequence[Shard],
+    global_batch_size: int,
+    context: tf.distribute.InputContext | None,
+    *,
+    seed: int | None,
+    window: int,
+    first_window: int,
+    reads_through: bool,
+) -> tf.data.Dataset:
+    """The serialised records of this pipeline's part of each batch; each element [B / replicas] is for one replica."""
+    part, size = _part_of_batch(global_batch_size, context)
+    own = np.arange(window).reshape(-1, global_batch_size)[:, part].ravel()  # places in the shuffled window
+    if reads_through or context is None or context.num_input_pipelines == 1:
+        windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
+        dataset = windows.enumerate(start=first_window).map(
+            lambda number, records: tf.gather(records, _shuffled(own, window, seed, number))
+        )
+    else:
+        reader = RecordReader([shard.path for shard in shards], [shard.records for shard in shards])
+
+        def read(indices: np.ndarray) -> np.ndarray:
+            return np.array(reader.read(*locate(shards, indices, seed)), object)
+
+        dataset = tf.data.Dataset.counter(tf.constant(first_window, tf.int64)).map(
+            lambda number: tf.numpy_function(read, [number * window + _shuffled(own, window, seed, number)], tf.string)
+        )
+    return dataset.prefetch(1).flat_map(
+        lambda records: tf.data.Dataset.from_tensor_slices(tf.reshape(records, [len(own) // size, size]))
+    )
 
 
 def _parsed(
@@ -193,9 +250,11 @@ def _parsed(
         batch = parse(features, tf.ensure_shape(records, [size]))
         if masker is None:
             return batch
-        return masker(batch, number // replicas, (part.start or 0) + number % replicas * size, global_batch_size)
+        return masker(batch, number // replicas, (part.start or 0) + number % replicas * size)
 
     dataset = dataset.enumerate(start=start_step * replicas).map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    # If TensorFlow didn't know that there is no end, all workers would ask each other before each step.
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return _options(dataset).prefetch(tf.data.AUTOTUNE)
 
 
@@ -226,7 +285,7 @@ def shards_of_step(shards: Sequence[Shard], global_batch_size: int, seed: int, s
     """The paths of the shards that contain the records of a step's batch."""
     window = window_size(global_batch_size)
     number, row = divmod(step * global_batch_size, window)
-    batch = _shuffled_range(window, seed, number)[row : row + global_batch_size]
+    batch = _shuffled(np.arange(row, row + global_batch_size), window, seed, number)
     return _paths(shards, number * window + batch.numpy().astype(np.int64), seed)
 
 

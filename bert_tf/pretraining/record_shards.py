@@ -10,14 +10,21 @@ from typing import Any, TypeVar
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
+from bert_tf.pretraining.record_reader import record_offsets
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import SIDECAR_SUFFIX, Feature, Sidecar, names, pretraining_features
+from bert_tf.sequences.example_format import (
+    FRAME_FOOTER,
+    FRAME_HEADER,
+    SIDECAR_SUFFIX,
+    Feature,
+    Sidecar,
+    names,
+    pretraining_features,
+)
 
 Result = TypeVar("Result")
 
-# A TFRecord consists of the data's length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
-_RECORD_HEADER, _RECORD_FOOTER = 12, 4
 # There may be thousands of files, and in the cloud it takes long to open one.
 _MAX_OPEN_FILES = 32
 
@@ -67,7 +74,7 @@ def find_shards(
         files.require_file(path, flag_name)
         sidecar = Sidecar.read(path)
         if sidecar is None:
-            records = count_records(path, flag_name)
+            records = len(record_offsets(path, flag_name)) - 1
         else:
             size = tf.io.gfile.stat(path).length
             if size != sidecar.file_size:
@@ -130,30 +137,6 @@ def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
     return None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
 
 
-def count_records(path: str, flag_name: str) -> int:
-    """Counts the records of a file. Only their headers are read.
-
-    Raises:
-      InputError: if the file ends inside a record.
-    """
-    count = 0
-    size = tf.io.gfile.stat(path).length
-    position = 0
-    with files.open_file(path, "rb") as reader:
-        while position < size:
-            reader.seek(position)
-            header = reader.read(_RECORD_HEADER)
-            length = struct.unpack("<Q", header[:8])[0] if len(header) == _RECORD_HEADER else size
-            position += _RECORD_HEADER + length + _RECORD_FOOTER
-            if position > size:
-                raise InputError(
-                    f"{flag_name}: {path} ends inside its record {count + 1}, or is not a TFRecord file. "
-                    "It is incomplete or damaged; make it again."
-                )
-            count += 1
-    return count
-
-
 def fingerprints(shards: Sequence[Shard]) -> dict[str, str]:
     """The fingerprint of each file by path: its size, and the checksums of its first and its last record.
 
@@ -173,10 +156,10 @@ def _fingerprint(path: str) -> str:
     size = tf.io.gfile.stat(path).length
     with files.open_file(path, "rb") as reader:
         (length,) = struct.unpack("<Q", reader.read(8))
-        reader.seek(_RECORD_HEADER + length)
-        first = reader.read(_RECORD_FOOTER)
-        reader.seek(size - _RECORD_FOOTER)
-        return f"{size}-{first.hex()}-{reader.read(_RECORD_FOOTER).hex()}"
+        reader.seek(FRAME_HEADER + length)
+        first = reader.read(FRAME_FOOTER)
+        reader.seek(size - FRAME_FOOTER)
+        return f"{size}-{first.hex()}-{reader.read(FRAME_FOOTER).hex()}"
 
 
 def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int, flag_name: str) -> None:

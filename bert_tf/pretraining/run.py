@@ -157,6 +157,7 @@ class PretrainingRun:
                 start_step=step - phase.start,
                 context=context,
                 masker=phase.examples.masker,
+                reads_through=distribution.is_tpu(self.strategy),
             )
 
         def describe(step: int, shards_of: Callable[..., list[str]]) -> str:
@@ -233,7 +234,12 @@ class PretrainingRun:
         distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         return self.evaluator.evaluate(
             lambda context: input_pipeline.evaluation_batches(
-                examples.shards, examples.features, batch_size, context, examples.masker
+                examples.shards,
+                examples.features,
+                batch_size,
+                context,
+                examples.masker,
+                reads_through=distribution.is_tpu(self.strategy),
             ),
             steps,
         )

@@ -34,12 +34,18 @@ def _gfile() -> Any:
     return tf.io.gfile
 
 
-def open_file(path: str, mode: str = "r") -> IO:
-    """Opens a local or remote file. Text is UTF-8; line ends are not converted."""
+def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
+    """Opens a local or remote file. Text is UTF-8; line ends are not converted.
+
+    Args:
+      path: the file.
+      mode: as for `open`.
+      buffering: as for `open`, for local files that are not text.
+    """
     if is_remote(path):
         return _gfile().GFile(path, mode)
     if "b" in mode:
-        return open(path, mode)
+        return open(path, mode, buffering)
     return open(path, mode, encoding="utf-8", newline="")
 
 

@@ -8,12 +8,18 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import vocabulary_text
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+# A TFRecord consists of the data's length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
+FRAME_HEADER, FRAME_FOOTER = 12, 4
+_CRC_MASK = 0xA282EAD8
 
 SIDECAR_SUFFIX = ".meta.json"
 FORMAT_VERSION = 1
@@ -120,6 +126,12 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
             message = tf.strings.format(f"{feature.name} = {{}} is not in [0, {feature.limit})", found)
             tf.debugging.Assert((found >= 0) & (found < feature.limit), [message])
     return batch
+
+
+def masked_checksums(checksums: np.ndarray) -> np.ndarray:
+    """Masks CRC-32C checksums as in TFRecords: rotates them by 15 bits and adds a constant, modulo 2**32."""
+    rotated = checksums >> np.uint64(15) | checksums << np.uint64(17)
+    return (rotated + np.uint64(_CRC_MASK)) & np.uint64(0xFFFFFFFF)
 
 
 def vocabulary_hash(vocab_file: str) -> str:

@@ -4,7 +4,7 @@ The rules are those of `masking`. TensorFlow executes them because the pipeline 
 All draws depend on (seed, step) and the row in the global batch only, so a resumed run repeats the masks of the
 uninterrupted run, whatever the number of pipelines.
 
-Axis letters: G global batch, B rows of one replica, T tokens, P predictions.
+Axis letters: B rows of one replica, T tokens, P predictions.
 """
 
 import dataclasses
@@ -36,24 +36,20 @@ class BatchMasker:
         """Returns the settings that decide the masks, for the record of a run."""
         return {**dataclasses.asdict(self.policy), "max_predictions_per_seq": self.max_predictions_per_seq}
 
-    def __call__(
-        self, batch: dict[str, tf.Tensor], step: tf.Tensor, first_row: tf.Tensor, global_batch_size: int
-    ) -> dict[str, tf.Tensor]:
+    def __call__(self, batch: dict[str, tf.Tensor], step: tf.Tensor, first_row: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the batch with the features of masked records.
 
         Args:
           batch: features [B, T].
           step: the number of the global batch.
           first_row: the row in the global batch at which this one begins.
-          global_batch_size: G.
         """
         input_ids = batch["input_ids"]
         rows, length = input_ids.shape
         seeds = tf.random.split(tf.stack([tf.cast(self.seed, tf.int64), tf.cast(step, tf.int64)]), 3, alg="philox")
 
         def uniform(number: int) -> tf.Tensor:  # [B, T]
-            drawn = tf.random.stateless_uniform([global_batch_size, length], seeds[number], alg="philox")
-            return tf.ensure_shape(tf.slice(drawn, [tf.cast(first_row, tf.int32), 0], [rows, length]), [rows, length])
+            return uniform_rows(seeds[number], first_row, rows, length)
 
         is_text = (batch["input_mask"] > 0) & self.vocabulary.is_text(input_ids)
         all_limits = self.policy.prediction_counts(np.arange(length + 1), self.max_predictions_per_seq)
@@ -78,6 +74,20 @@ class BatchMasker:
             "masked_lm_ids": tf.gather(input_ids, positions, batch_dims=1) * tf.cast(weights, tf.int32),
             "masked_lm_weights": weights,
         }
+
+
+def uniform_rows(seed: tf.Tensor, first_row: tf.Tensor, rows: int, length: int) -> tf.Tensor:
+    """Draws some rows [B, T] of the uniform numbers that `stateless_uniform` gives for a global batch.
+
+    Philox makes four numbers from each value of its counter, so drawing can begin anywhere.
+    """
+    key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
+    skipped = tf.cast(first_row, tf.int64) * length
+    counter += tf.cast(tf.stack([skipped // 4, 0]), tf.uint64)
+    drawn = tf.raw_ops.StatelessRandomUniformV2(
+        shape=[rows * length + 3], key=key, counter=counter, alg=tf.random.Algorithm.PHILOX.value
+    )
+    return tf.reshape(tf.slice(drawn, [skipped % 4], [rows * length]), [rows, length])
 
 
 def _choose_pieces(is_text: tf.Tensor, order: tf.Tensor, limits: tf.Tensor, most: int) -> tf.Tensor:

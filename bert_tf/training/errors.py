@@ -50,6 +50,10 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
             "space and start again; the run then resumes from it."
         ) from None
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        # Python code in the input pipeline has named file and record, and TensorFlow has put a traceback around this.
+        from_reader = re.search(r"InputError: (.*)", error.message)
+        if from_reader:
+            raise InputError(f"{from_reader.group(1)} The last checkpoint is intact.") from None
         unknown_id = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
         if unknown_id:
             found = f"holds the id {unknown_id.group(1)}, which the model doesn't have"

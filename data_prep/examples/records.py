@@ -19,7 +19,7 @@ import google_crc32c
 import numpy as np
 
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import Feature, pretraining_features, unmasked_features
+from bert_tf.sequences.example_format import Feature, masked_checksums, pretraining_features, unmasked_features
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary, mask_batch
 from bert_tf.sequences.packing import pack_batch
 from data_prep.corpus.token_store import CONTINUES_WORD, TokenStore
@@ -27,7 +27,6 @@ from data_prep.corpus.token_store import CONTINUES_WORD, TokenStore
 _LENGTH_DELIMITED = 2
 _FEATURES, _ENTRY, _KEY, _VALUE, _NUMBERS = 1, 1, 1, 2, 1  # field numbers in the messages of tf.train.Example
 _FLOAT_LIST, _INT64_LIST = 2, 3
-_CRC_MASK = 0xA282EAD8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +223,7 @@ class RecordEncoder:
 def _framed(records: list[bytes]) -> list[bytes]:
     """Frames each record: length (8 bytes), its checksum (4), the record, its checksum (4)."""
     checksums = np.array([google_crc32c.value(record) for record in records], np.uint64)
-    feet = _masked(checksums).astype("<u4").tobytes()
+    feet = masked_checksums(checksums).astype("<u4").tobytes()
     parts: list[bytes] = []
     for i, record in enumerate(records):
         parts += (_frame_head(len(record)), record, feet[4 * i : 4 * i + 4])
@@ -234,7 +233,7 @@ def _framed(records: list[bytes]) -> list[bytes]:
 @functools.cache
 def _frame_head(length: int) -> bytes:
     head = struct.pack("<Q", length)
-    return head + struct.pack("<I", int(_masked(np.uint64(google_crc32c.value(head)))))
+    return head + struct.pack("<I", int(masked_checksums(np.uint64(google_crc32c.value(head)))))
 
 
 @functools.cache
@@ -263,9 +262,3 @@ def _joined(columns: Sequence) -> Iterator[tuple[list[bytes], ...]]:
             yield ([data[i : i + width] for i in range(0, len(data), width)],)
         else:
             yield from group
-
-
-def _masked(checksums: np.ndarray) -> np.ndarray:
-    """Masks checksums as TFRecord does: rotates by 15 bits and adds a constant, modulo 2**32."""
-    rotated = checksums >> np.uint64(15) | checksums << np.uint64(17)
-    return (rotated + np.uint64(_CRC_MASK)) & np.uint64(0xFFFFFFFF)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pretraining import input_pipeline
+from bert_tf.pretraining import input_pipeline, record_reader
+from bert_tf.sequences.example_format import FRAME_HEADER
 from tests.pretraining.test_record_shards import FEATURES, find, write_shard
 
 
@@ -23,8 +24,10 @@ def first_ids(dataset, count):
     return [batch["input_ids"][:, 0].numpy().tolist() for batch in dataset.take(count)]
 
 
-def batches(shards, *, start=0, count=12, seed=1, context=None, size=3):
-    dataset = input_pipeline.training_batches(shards, FEATURES, size, seed=seed, start_step=start, context=context)
+def batches(shards, *, start=0, count=12, seed=1, context=None, size=3, **options):
+    dataset = input_pipeline.training_batches(
+        shards, FEATURES, size, seed=seed, start_step=start, context=context, **options
+    )
     return first_ids(dataset, count)
 
 
@@ -41,20 +44,58 @@ def test_batches_depend_only_on_seed_and_step(shards):
     assert batches(shards, count=30, seed=2) != all_batches
 
 
-def test_pipelines_and_replicas_share_each_global_batch(shards):
+@pytest.mark.parametrize("reads_through", [False, True])
+def test_pipelines_and_replicas_share_each_global_batch(shards, reads_through):
     whole = batches(shards, count=6, size=4)
     parts = []
     for i in range(2):
-        context = tf.distribute.InputContext(num_input_pipelines=2, input_pipeline_id=i, num_replicas_in_sync=4)
-        parts.append(batches(shards, count=12, size=4, context=context))
-        assert batches(shards, start=2, count=4, size=4, context=context) == parts[-1][4:8]
+        options = {"size": 4, "context": worker(i, of=2, replicas=4), "reads_through": reads_through}
+        parts.append(batches(shards, count=12, **options))
+        assert batches(shards, start=2, count=4, **options) == parts[-1][4:8]
     for step, batch in enumerate(whole):
         assert batch == list(itertools.chain(*(part for p in parts for part in p[2 * step : 2 * step + 2])))
 
 
-def test_evaluation_reads_the_files_in_order_and_starts_again(shards):
-    dataset = input_pipeline.evaluation_batches(shards, FEATURES, 8)
-    assert list(itertools.chain(*first_ids(dataset, 3))) == [*range(20), 0, 1, 2, 3]
+def worker(i, of, replicas=None):
+    return tf.distribute.InputContext(num_input_pipelines=of, input_pipeline_id=i, num_replicas_in_sync=replicas or of)
+
+
+def test_the_order_of_earlier_versions_is_kept(shards):
+    assert batches(shards, count=4) == [[11, 17, 1], [19, 3, 6], [10, 15, 13], [8, 0, 4]]
+
+
+def test_a_worker_reads_no_records_of_others(shards):
+    first_window = batches(shards, count=3, size=4)
+    own = {number for batch in first_window for number in batch[:2]}
+    others = {number for batch in first_window for number in batch[2:]}
+    assert not own & others
+    numbers = iter(range(20))
+    for shard in shards:
+        offsets = record_reader.record_offsets(shard.path, "--input_file")
+        with open(shard.path, "r+b") as file:
+            for start, end in itertools.pairwise(offsets.tolist()):
+                if next(numbers) not in own:
+                    file.seek(start + FRAME_HEADER)
+                    file.write(bytes(end - start - FRAME_HEADER))
+    assert batches(shards, count=3, size=4, context=worker(0, of=2)) == [batch[:2] for batch in first_window]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"InputError: --input_file: record \d+ of .* is damaged"):
+        batches(shards, count=3, size=4, context=worker(1, of=2))
+
+
+def test_training_needs_no_word_from_other_workers_about_the_end_of_the_data(shards):
+    assert input_pipeline.evaluation_batches(shards, FEATURES, 4).cardinality() == tf.data.INFINITE_CARDINALITY
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    data = strategy.distribute_datasets_from_function(
+        lambda context: input_pipeline.training_batches(shards, FEATURES, 4, 1, 0, context)
+    )
+    assert not iter(data)._enable_get_next_as_optional
+
+
+@pytest.mark.parametrize("context", [None, worker(1, of=2)])
+def test_evaluation_reads_the_files_in_order_and_starts_again(shards, context):
+    dataset = input_pipeline.evaluation_batches(shards, FEATURES, 8, context)
+    expected = [[*range(8)], [*range(8, 16)], [16, 17, 18, 19, 0, 1, 2, 3]]
+    assert first_ids(dataset, 3) == [batch[4:] if context else batch for batch in expected]
 
 
 def test_parsed_types_and_shapes(shards):

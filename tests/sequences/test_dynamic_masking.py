@@ -11,6 +11,7 @@ from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences import graph_masking
 from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
@@ -80,6 +81,13 @@ def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
         for _ in range(2)
     ]
     np.testing.assert_equal(*evaluation)
+
+
+def test_a_part_of_a_batch_gets_the_numbers_that_are_drawn_for_the_whole():
+    whole = tf.random.stateless_uniform([9, 7], [3, 4], alg="philox").numpy()
+    for first, rows in ((0, 9), (1, 2), (4, 5), (8, 1)):
+        part = graph_masking.uniform_rows(tf.constant([3, 4], tf.int64), tf.constant(first), rows, 7)
+        np.testing.assert_array_equal(part, whole[first : first + rows])
 
 
 def test_data_for_different_masks_is_not_mixed(batch, tmp_path):

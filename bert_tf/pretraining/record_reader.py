@@ -1,0 +1,128 @@
+"""Reads single records of TFRecord files, wherever they are, so that a worker reads no records of other workers."""
+
+import array
+import itertools
+import struct
+from collections.abc import Sequence
+
+import google_crc32c
+import numpy as np
+
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import FRAME_FOOTER, FRAME_HEADER, masked_checksums
+
+# A request to remote storage takes about as long as reading this number of bytes.
+_REMOTE_GAP = 1 << 20
+_FLAG_NAME = "--input_file"  # for messages
+
+
+def record_offsets(path: str, flag_name: str) -> np.ndarray:
+    """Finds where the records of a file begin. Only their headers are looked at.
+
+    Args:
+      path: a TFRecord file.
+      flag_name: the flag that gave the file, for messages.
+
+    Returns:
+      [records + 1] the position of each record's header in bytes, and the size of the file.
+
+    Raises:
+      InputError: if the file ends inside a record.
+    """
+    size = files.size(path)
+    offsets = array.array("Q", [0])
+    position = 0
+    with files.open_file(path, "rb") as reader:
+        while position < size:
+            reader.seek(position)
+            header = reader.read(FRAME_HEADER)
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == FRAME_HEADER else size
+            position += FRAME_HEADER + length + FRAME_FOOTER
+            if position > size:
+                raise InputError(
+                    f"{flag_name}: {path} ends inside its record {len(offsets)}, or is not a TFRecord file. "
+                    "It is incomplete or damaged; make it again."
+                )
+            offsets.append(position)
+    # Four bytes are enough for the positions in most files. All positions together take much memory.
+    return np.frombuffer(offsets, np.uint64).astype(np.uint32 if size < 1 << 32 else np.int64)
+
+
+class RecordReader:
+    """Reads records of some files in any order.
+
+    Adjacent records are read at once, and nothing else is read, except on remote storage: there, gaps of less than a
+    megabyte are read too. When the first record of a file is read, the headers of all its records are looked at. Their
+    positions are kept, which takes four bytes of memory per record.
+
+    Args:
+      paths: the files.
+      counts: the number of records in each of them.
+    """
+
+    def __init__(self, paths: Sequence[str], counts: Sequence[int]) -> None:
+        self._paths = list(paths)
+        self._counts = list(counts)
+        self._offsets: dict[int, np.ndarray] = {}
+
+    def read(self, file_indices: np.ndarray, record_indices: np.ndarray) -> list[bytes]:
+        """Reads records.
+
+        Args:
+          file_indices: [n] the index of each record's file.
+          record_indices: [n] the index of each record in its file.
+
+        Returns:
+          The n records, in the given order.
+
+        Raises:
+          InputError: if a record is damaged, or is not where it was.
+        """
+        records: list[bytes] = [b""] * len(file_indices)
+        in_order = np.lexsort((record_indices, file_indices))
+        changes = np.flatnonzero(np.diff(file_indices[in_order])) + 1
+        for places in np.split(in_order, changes):
+            found = self._read_file(int(file_indices[places[0]]), record_indices[places])
+            for place, record in zip(places.tolist(), found, strict=True):
+                records[place] = record
+        return records
+
+    def _read_file(self, file_index: int, indices: np.ndarray) -> list[bytes]:
+        """Reads records [n] of one file, in ascending order; one record may be wanted several times."""
+        path = self._paths[file_index]
+        if file_index not in self._offsets:
+            found = record_offsets(path, _FLAG_NAME)
+            if len(found) != self._counts[file_index] + 1:
+                raise InputError(
+                    f"{_FLAG_NAME}: {path} holds {len(found) - 1} records, but {self._counts[file_index]} are expected."
+                    " It is damaged, or was changed after the run began. Make it again."
+                )
+            self._offsets[file_index] = found
+        offsets = self._offsets[file_index]
+        starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
+        gap = _REMOTE_GAP if files.is_remote(path) else 0
+        first_of_run = np.flatnonzero(np.append(True, starts[1:] > ends[:-1] + gap))
+        frames: list[bytes] = []
+        with files.open_file(path, "rb", buffering=0) as reader:
+            bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
+            for first, end in itertools.pairwise([*first_of_run.tolist(), len(bounds)]):
+                base = bounds[first][0]
+                reader.seek(base)
+                block = reader.read(bounds[end - 1][1] - base)
+                frames += [block[start - base : stop - base] for start, stop in bounds[first:end]]
+        records = [frame[FRAME_HEADER:-FRAME_FOOTER] for frame in frames]
+        self._check(path, indices, records, frames)
+        return records
+
+    @staticmethod
+    def _check(path: str, indices: np.ndarray, records: list[bytes], frames: list[bytes]) -> None:
+        """Compares records [n] with the checksums in their frames. A frame is cut short if the file is."""
+        expected = np.frombuffer(b"".join(frame[-FRAME_FOOTER:].rjust(FRAME_FOOTER) for frame in frames), "<u4")
+        found = masked_checksums(np.array([google_crc32c.value(record) for record in records], np.uint64))
+        damaged = np.flatnonzero(found != expected)
+        if damaged.size:
+            raise InputError(
+                f"{_FLAG_NAME}: record {indices[damaged[0]] + 1} of {path} is damaged, or was changed after the "
+                "run began. Make it again."
+            )
