@@ -34,7 +34,10 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 USED_BY_DATA_PREPARATION = [
     *("config", "tokenization"),
     *(f"runtime.{name}" for name in ("files", "extras", "program", "parallel", "reporting")),
-    *(f"tokenization.{name}" for name in ("characters", "tokenizer_config", "tokenizers", "traced_text", "vocabulary")),
+    *(
+        f"tokenization.{name}"
+        for name in ("characters", "memo", "tokenizer_config", "tokenizers", "traced_text", "vocabulary")
+    ),
     *(f"sequences.{name}" for name in ("packing", "masking", "random_streams", "example_format")),
 ]
 WITHOUT_TENSORFLOW = [

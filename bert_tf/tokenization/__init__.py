@@ -2,7 +2,7 @@
 
     vocabulary          vocabulary files and their checks, special tokens
     characters          the rules about single characters
-    tokenizers          Basic-, Wordpiece- and FullTokenizer, in Python; offsets with the help of `traced_text`
+    tokenizers          Basic-, Wordpiece- and FullTokenizer, in Python; they need `memo` and `traced_text`
     graph_tokenization  the same tokenizer as TensorFlow operations, for exported models; its tables: `graph_characters`
 
 May import `runtime` only. Users import the release's names from here. Only the graph modules need TensorFlow.

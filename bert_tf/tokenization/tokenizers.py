@@ -20,6 +20,7 @@ from bert_tf.tokenization.characters import (
     split_words,
     strip_accents,
 )
+from bert_tf.tokenization.memo import Memo
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, read_tokenizer_config, unusual_rules
 from bert_tf.tokenization.traced_text import TracedCharacter, TracedText
 from bert_tf.tokenization.vocabulary import (
@@ -34,27 +35,6 @@ from bert_tf.tokenization.vocabulary import (
 )
 
 Text = TypeVar("Text", str, TracedText)
-
-# A memory is emptied when it holds this many words. Very long words (addresses, base64) rarely occur again and are not
-# remembered.
-_MEMO_WORDS = 1 << 18
-_MEMO_WORD_LENGTH = 64
-
-
-class _Memo(dict):
-    """Remembers the result of each word; a known word costs one look-up in a dict and no call of a Python function."""
-
-    def __init__(self, compute: Callable) -> None:
-        super().__init__()
-        self._compute = compute
-
-    def __missing__(self, word: str) -> object:
-        computed = self._compute(word)
-        if len(word) <= _MEMO_WORD_LENGTH:
-            if len(self) >= _MEMO_WORDS:
-                self.clear()
-            self[word] = computed
-        return computed
 
 
 def convert_to_unicode(text: str | bytes) -> str:
@@ -208,12 +188,12 @@ class FullTokenizer:
         # 16 bits if all ids fit, otherwise 32.
         self.id_typecode = "H" if max(self.vocab.values(), default=0) < 1 << 16 else "I"
         # "word", "Word" and "word," are different words with a common token, so words and tokens are remembered.
-        self._token_pieces = _Memo(self._pieces_of_token)
-        self._token_bytes = _Memo(self._bytes_of_token)
-        self._pieces = _Memo(self._pieces_of_word)
-        self._ids = _Memo(self._ids_of_word)
-        self._bytes = _Memo(self._bytes_of_word)
-        self._traced = _Memo(self._traced_pieces_of_word)
+        self._token_pieces = Memo(self._pieces_of_token)
+        self._token_bytes = Memo(self._bytes_of_token)
+        self._pieces = Memo(self._pieces_of_word)
+        self._ids = Memo(self._ids_of_word)
+        self._bytes = Memo(self._bytes_of_word)
+        self._traced = Memo(self._traced_pieces_of_word)
 
     @property
     def rules(self) -> dict[str, bool]:

@@ -4,7 +4,7 @@ import pytest
 
 from bert_tf import tokenization
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, tokenizers, vocabulary
+from bert_tf.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, memo, vocabulary
 from tests.conftest import golden_json, golden_lines, golden_path
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
@@ -133,7 +133,7 @@ def test_special_tokens_are_kept_only_when_asked_for(write):
 
 
 def test_memory_stays_bounded(write, monkeypatch):
-    monkeypatch.setattr(tokenizers, "_MEMO_WORDS", 3)
+    monkeypatch.setattr(memo, "_WORDS", 3)
     tokenizer = FullTokenizer(write("vocab.txt", SPECIAL + "a\n##a\n"))
     words = ["a" * n for n in range(1, 100)]
     assert [len(tokenizer.tokenize(word)) for word in words] == list(range(1, 100))
