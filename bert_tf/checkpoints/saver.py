@@ -209,18 +209,21 @@ class CheckpointSaver:
             integrity.record(prefix)
             recorded = _recorded_checkpoints(self.folder)
             # Those of later steps were damaged, or the run began again before them.
-            kept = [p for p in recorded if _step_of(p) < step and files.exists(f"{p}.index")] + [prefix]
-            kept = kept[-self.keep_checkpoint_max :]  # 0 keeps all
-            self._list(kept)
+            listed = [p for p in recorded if _step_of(p) < step and files.exists(f"{p}.index")] + [prefix]
+            kept = listed[-self.keep_checkpoint_max :]  # 0 keeps all
+            # Old ones are listed until they are removed, so a kill leaves nothing that is not known.
+            self._list(listed)
+            removed = [p for p in recorded if p not in kept]
+            for old in removed:
+                _remove_checkpoint(old)
+            if removed:
+                self._list(kept)
         except (tf.errors.ResourceExhaustedError, OSError) as error:
             raise InputError(
                 f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} ({error}). "
                 "The earlier checkpoints are intact. Free some disk space and start again; the run then resumes from "
                 "the last one."
             ) from None
-        for old in recorded:
-            if old not in kept:
-                _remove_checkpoint(old)
         self._saved_step = step
 
     def _list(self, prefixes: Sequence[str]) -> None:

@@ -167,11 +167,14 @@ def test_a_kill_between_two_writes_leaves_a_whole_checkpoint(tmp_path, monkeypat
         assert found == (first if listed_after is None else 2.0)
         save(folder, 2, keep=1)  # the run resumes and reaches the same step again
         assert value_in(folder) == 2.0
+        assert {name.partition(".")[2] for name in names_in(folder, "model.*")} == {
+            f"ckpt-2.{kind}" for kind in ("checksums.json", "data-00000-of-00001", "index")
+        }
         writes += 1
     if first == 1:
         # The bundle, its two files and their folder; the checksums and their folder; the list. Then it is found; the
-        # folder is synced and the three old files are removed.
-        assert (listed_after, writes) == (9, 14)
+        # folder is synced, the three old files are removed, and the shorter list is written.
+        assert (listed_after, writes) == (9, 17)
 
 
 def test_nothing_is_named_before_it_is_on_the_disk(tmp_path, monkeypatch):
