@@ -39,7 +39,7 @@ WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswit
 # What the documentation gives to Beam and other programs.
 OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_def", "input_exprs", "logdir", "name"}
 # Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
-OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python"}
+OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python", "steps", "threads"}
 
 NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
 # Their cells start programs that the documentation's blocks start too; they take 25 s of processor time.
