@@ -3,17 +3,21 @@
 The input is the TFRecord files of `data_prep.create_pretraining_data` or of the original program.
 """
 
+import dataclasses
 import os
 
 from absl import flags
 
 from bert_tf import program_flags
 from bert_tf.export import export_run
+from bert_tf.optimization import SecondSchedule
 from bert_tf.pretraining.data import PretrainingData
 from bert_tf.pretraining.model import OBJECTIVES
+from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime import distribution, program, reporting
 from bert_tf.runtime.files import InputError
+from bert_tf.training.contract import SecondBatch, TrainingConfig
 
 # The release's flags.
 _MODEL = program_flags.ModelFlags(with_casing=False)
@@ -39,8 +43,9 @@ _DISTRIBUTION = program_flags.DistributionFlags()
 _RECIPE = flags.DEFINE_enum(
     "recipe",
     None,
-    list(program_flags.RECIPES),
-    "Use the paper's settings (appendix A.2) for all flags that are not given.",
+    list(RECIPES),
+    "Use published settings for all flags that are not given: the paper's (appendix A.2; bert_base and bert_large also "
+    "set --model_size), or those of LAMB with batches of 65,536 and 32,768.",
 )
 _MODEL_SIZE = program_flags.ModelSizeFlags()
 _OBJECTIVE = flags.DEFINE_enum(
@@ -58,6 +63,28 @@ _SECOND_MAX_PREDICTIONS = flags.DEFINE_integer(
 )
 _SECOND_PROPORTION = flags.DEFINE_float(
     "second_phase_proportion", 0.1, "Share of the steps in the second phase.", lower_bound=0.0, upper_bound=1.0
+)
+_SECOND_BATCH_SIZE = flags.DEFINE_integer(
+    "second_train_batch_size", None, "Examples in a step of the second phase; by default as in the first."
+)
+_SECOND_ACCUMULATION = flags.DEFINE_integer(
+    "second_gradient_accumulation_steps",
+    None,
+    "Number of parts into which a batch of the second phase is split; by default as in the first.",
+)
+_SECOND_LEARNING_RATE = flags.DEFINE_float(
+    "second_learning_rate",
+    None,
+    "Peak learning rate of the second phase. The rate of each phase then falls to 0 at its end; by default there is "
+    "one schedule for both.",
+)
+_SECOND_WARMUP_STEPS = flags.DEFINE_integer(
+    "second_num_warmup_steps", None, "Steps over which the learning rate rises to --second_learning_rate; 0 by default."
+)
+_SECOND_RESET_MOMENTS = flags.DEFINE_bool(
+    "second_reset_moments",
+    None,
+    "Set the optimizer's means to 0 before the second phase with its --second_learning_rate; they are kept by default.",
 )
 _EVAL_INPUT_FILE = flags.DEFINE_string(
     "eval_input_file", None, "Held-out TFRecord files, which are evaluated during training."
@@ -83,19 +110,20 @@ def main() -> None:
     found = _MODEL.find(_OUTPUT_DIR.value)
     if export_config is not None and _DO_TRAIN.value and not found.vocab_file:
         raise InputError("--do_export needs --vocab_file: the exported model takes raw strings.")
-    program_flags.apply_recipe(_RECIPE.value)
+    program_flags.set_defaults(RECIPES.get(_RECIPE.value, {}))
     lengths = (_MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value)
     data, phase_ends = [PretrainingData(_INPUT_FILE.value, *lengths)], [_NUM_TRAIN_STEPS.value]
     if _SECOND_INPUT_FILE.value:
         second_lengths = (_SECOND_MAX_SEQ_LENGTH.value, _SECOND_MAX_PREDICTIONS.value)
         data.append(PretrainingData(_SECOND_INPUT_FILE.value, *second_lengths, "--second_input_file"))
         phase_ends.insert(0, round(_NUM_TRAIN_STEPS.value * (1 - _SECOND_PROPORTION.value)))
+    training_config = _TRAINING.config(_OUTPUT_DIR.value, _NUM_TRAIN_STEPS.value, _NUM_WARMUP_STEPS.value)
     run = PretrainingRun(
         config=_MODEL_SIZE.config(_MODEL.bert_config_file, found.vocab_file, found.config_file),
         objective=_OBJECTIVE.value,
         data=data,
         phase_ends=phase_ends,
-        training_config=_TRAINING.config(_OUTPUT_DIR.value, _NUM_TRAIN_STEPS.value, _NUM_WARMUP_STEPS.value),
+        training_config=_with_second_phase(training_config, phase_ends[0]),
         distribution_config=_DISTRIBUTION.config(),
         vocab_file=found.vocab_file or "",
         init_checkpoint=_MODEL.init_checkpoint,
@@ -121,6 +149,30 @@ def main() -> None:
             reporting.report_results(results, os.path.join(_OUTPUT_DIR.value, "eval_results.txt"))
     if export_config is not None and distribution.is_chief(run.strategy):
         export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
+
+
+def _with_second_phase(config: TrainingConfig, start: int) -> TrainingConfig:
+    """Adds the settings of the second phase, which begins after `start` steps.
+
+    Raises:
+      InputError: if such settings are given without data of the second phase, or without a schedule of its own.
+    """
+    batch, schedule = (_SECOND_BATCH_SIZE, _SECOND_ACCUMULATION), (_SECOND_WARMUP_STEPS, _SECOND_RESET_MOMENTS)
+    for needed, needing in ((_SECOND_INPUT_FILE, (*batch, _SECOND_LEARNING_RATE)), (_SECOND_LEARNING_RATE, schedule)):
+        given = [flag.name for flag in needing if flag.value is not None]
+        if given and needed.value is None:
+            source = "" if any(flag.present for flag in needing) else f" (which --recipe={_RECIPE.value} sets)"
+            raise InputError(f"--{given[0]}{source} needs --{needed.name}, but it is not given.")
+    if any(flag.value is not None for flag in batch):
+        sizes = config.train_batch_size, config.gradient_accumulation_steps
+        sizes = [first if flag.value is None else flag.value for flag, first in zip(batch, sizes, strict=True)]
+        config = dataclasses.replace(config, second_batch=SecondBatch(start, *sizes))
+    if _SECOND_LEARNING_RATE.value is not None:
+        second = SecondSchedule(
+            start, _SECOND_LEARNING_RATE.value, _SECOND_WARMUP_STEPS.value or 0, bool(_SECOND_RESET_MOMENTS.value)
+        )
+        config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, second_schedule=second))
+    return config
 
 
 def cli() -> None:

@@ -31,10 +31,12 @@ _RECORDS = flags.DEFINE_integer("records", 40000, "Number of examples in the fou
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Number of measurements of each pipeline; the table gives the median.")
 _BATCH = flags.DEFINE_integer("batch_size", 256, "Number of examples in a batch.")
 
+_WORKERS_BATCH = flags.DEFINE_integer("workers_batch_size", 4096, "Examples in a batch of all workers together.")
+
 LENGTH, PREDICTIONS, VOCAB_SIZE = 128, 20, 30522
 
 
-_WORKERS, _WORKERS_BATCH = (1, 2, 4, 8, 64), 4096
+_WORKERS = (1, 2, 4, 8, 64)
 
 
 def write_files(folder, features):
@@ -92,13 +94,13 @@ def bytes_read():
 def costs(dataset):
     """The microseconds of processor time and the bytes read for each record of the global batches, in four passes."""
     batches = iter(dataset)
-    batches_per_pass = max(1, _RECORDS.value // _WORKERS_BATCH)
+    batches_per_pass = max(1, _RECORDS.value // _WORKERS_BATCH.value)
     for _ in range(batches_per_pass):
         next(batches)
     start, start_bytes = time.process_time(), bytes_read()
     for _ in range(4 * batches_per_pass):
         next(batches)
-    records = 4 * batches_per_pass * _WORKERS_BATCH
+    records = 4 * batches_per_pass * _WORKERS_BATCH.value
     return (time.process_time() - start) / records * 1e6, (bytes_read() - start_bytes) / records
 
 
@@ -112,7 +114,7 @@ def workers_table(shards, features, masker):
         for _ in range(_ROUNDS.value):
             for way, reads_through in ways.items():
                 dataset = input_pipeline.training_batches(
-                    shards, features, _WORKERS_BATCH, 1, 0, context, masker, reads_through=reads_through
+                    shards, features, _WORKERS_BATCH.value, 1, 0, context, masker, reads_through=reads_through
                 )
                 measured[way].append(costs(dataset))
         rows.append({"data": "static masks" if masker is None else "dynamic masks", "workers": workers})

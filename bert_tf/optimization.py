@@ -6,6 +6,7 @@ gradients must be summed over the replicas first), and in a step that XLA compil
 
 import abc
 import dataclasses
+import math
 import numbers
 import re
 from collections.abc import Sequence
@@ -17,6 +18,24 @@ from bert_tf.runtime.files import InputError
 
 # There is no weight decay for variables with one of these words in their names (the list is the release's).
 NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
+CLIPPINGS = ("global", "per_replica")
+
+
+@dataclasses.dataclass(frozen=True)
+class SecondSchedule:
+    """A schedule that begins anew at some step, as in the second phase of LAMB's pre-training (You et al., 2020).
+
+    Attributes:
+      start: the first step.
+      learning_rate: the peak learning rate.
+      num_warmup_steps: the number of steps over which the learning rate rises linearly from 0.
+      reset_moments: whether the running means begin at 0 again, as if training began anew with the weights.
+    """
+
+    start: int
+    learning_rate: float
+    num_warmup_steps: int = 0
+    reset_moments: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +44,7 @@ class OptimizerConfig:
 
     Attributes:
       learning_rate: the peak learning rate, at the end of warm-up.
-      num_train_steps: the step at which the learning rate has fallen linearly to 0.
+      num_train_steps: the step at which the learning rate has fallen to 0.
       num_warmup_steps: the number of steps over which the learning rate rises linearly from 0; 0 for no warm-up.
       weight_decay_rate: the rate of the decoupled weight decay; see `NOT_DECAYED`.
       beta_1: decay rate of the running mean of the gradients.
@@ -35,6 +54,14 @@ class OptimizerConfig:
       bias_correction: correct the running means for their start at 0 (Kingma and Ba, 2015). The release doesn't do
         this. It makes fine-tuning on small data sets more stable (Mosbach et al., 2021). LAMB always does it.
       optimizer: one of `OPTIMIZERS`.
+      lr_decay_power: the power of the learning rate's polynomial decay; 1 is linear, 0 is no decay.
+      clip_gradients: what is clipped. "global": the gradient of the loss over the whole batch. "per_replica": each
+        replica's gradient of the loss over its own part of the batch; the results are added up. This is the release on
+        a TPU, where the part of each core is a batch of its own, and the sum is not divided by the number of cores.
+      second_schedule: replaces the schedule from some step on. The first one then falls to 0 at this step.
+
+    Raises:
+      InputError: if a number is out of range, or if the optimizer is unknown.
     """
 
     learning_rate: float
@@ -47,33 +74,79 @@ class OptimizerConfig:
     clip_norm: float = 1.0
     bias_correction: bool = False
     optimizer: str = "adamw"
+    lr_decay_power: float = 1.0
+    clip_gradients: str = "global"
+    second_schedule: SecondSchedule | None = None
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
             raise InputError(f"--optimizer is {self.optimizer!r}, but one of {', '.join(OPTIMIZERS)} is expected.")
+        if self.clip_gradients not in CLIPPINGS:
+            raise InputError(
+                f"--clip_gradients is {self.clip_gradients!r}, but one of {', '.join(CLIPPINGS)} is expected."
+            )
         if self.num_train_steps < 1:
             raise InputError(f"--num_train_steps is {self.num_train_steps}, but at least 1 is expected.")
-        if self.num_warmup_steps < 0:
-            raise InputError(f"--num_warmup_steps is {self.num_warmup_steps}, but at least 0 is expected.")
-        if not (isinstance(self.learning_rate, numbers.Real) and self.learning_rate > 0):
-            raise InputError(f"--learning_rate is {self.learning_rate}, but a number above 0 is expected.")
+        _check_schedule("", self.learning_rate, self.num_warmup_steps)
+        if self.second_schedule:
+            if not 0 < self.second_schedule.start < self.num_train_steps:
+                raise InputError(
+                    f"--second_phase_proportion begins the second phase after step {self.second_schedule.start} of "
+                    f"{self.num_train_steps}, but with --second_learning_rate both phases must have steps."
+                )
+            _check_schedule("second_", self.second_schedule.learning_rate, self.second_schedule.num_warmup_steps)
+        for name, value, is_good, expected in (
+            ("adam_beta_1", self.beta_1, 0 <= self.beta_1 < 1, "a number of at least 0 and below 1"),
+            ("adam_beta_2", self.beta_2, 0 <= self.beta_2 < 1, "a number of at least 0 and below 1"),
+            ("adam_epsilon", self.epsilon, 0 < self.epsilon < math.inf, "a number above 0"),
+            ("weight_decay_rate", self.weight_decay_rate, 0 <= self.weight_decay_rate < math.inf, "at least 0"),
+            ("clip_norm", self.clip_norm, self.clip_norm > 0, "a number above 0, or inf for no clipping,"),
+            ("lr_decay_power", self.lr_decay_power, 0 <= self.lr_decay_power < math.inf, "at least 0"),
+        ):
+            if not is_good:
+                raise InputError(f"--{name} is {value}, but {expected} is expected.")
+
+
+def _check_schedule(prefix: str, peak: float, num_warmup_steps: int) -> None:
+    if num_warmup_steps < 0:
+        raise InputError(f"--{prefix}num_warmup_steps is {num_warmup_steps}, but at least 0 is expected.")
+    if not (isinstance(peak, numbers.Real) and peak > 0):
+        raise InputError(f"--{prefix}learning_rate is {peak}, but a number above 0 is expected.")
 
 
 def learning_rate(config: OptimizerConfig, step: tf.Tensor) -> tf.Tensor:
     """The learning rate of the next update after `step` finished steps, as in the release.
 
-    The rate decays linearly from the peak; during warm-up it rises linearly instead. The first step of warm-up has rate
-    0. The rate jumps down at the end of warm-up, because the decay begins at step 0.
+    The rate decays from the peak, in the release linearly; during warm-up it rises linearly instead. The first step of
+    warm-up has rate 0. The rate jumps down at the end of warm-up, because the decay begins at step 0.
     """
     step = tf.cast(step, tf.float32)
-    peak = tf.constant(config.learning_rate, tf.float32)
+    second, power = config.second_schedule, config.lr_decay_power
+    if second is None:
+        return _polynomial(step, config.learning_rate, config.num_warmup_steps, config.num_train_steps, power)
+    return tf.where(
+        step < second.start,
+        _polynomial(step, config.learning_rate, config.num_warmup_steps, second.start, power),
+        _polynomial(
+            step - second.start,
+            second.learning_rate,
+            second.num_warmup_steps,
+            config.num_train_steps - second.start,
+            power,
+        ),
+    )
+
+
+def _polynomial(step: tf.Tensor, peak: float, num_warmup_steps: int, num_steps: int, power: float) -> tf.Tensor:
+    """Linear warm-up to a peak, and polynomial decay, which reaches 0 at `num_steps`."""
     # TensorFlow's graph optimizer turned the release's division into a product with the reciprocal. Near the end of
     # training, the two differ by more than the last digit of a float32.
-    reciprocal = tf.constant(1.0 / config.num_train_steps, tf.float32)
-    decayed = peak * (1.0 - tf.minimum(step, config.num_train_steps) * reciprocal)
-    if config.num_warmup_steps == 0:
+    rest = 1.0 - tf.minimum(step, num_steps) * tf.constant(1.0 / num_steps, tf.float32)
+    peak = tf.constant(peak, tf.float32)
+    decayed = peak * (rest if power == 1 else rest**power)
+    if num_warmup_steps == 0:
         return decayed
-    return tf.where(step < config.num_warmup_steps, peak * (step / config.num_warmup_steps), decayed)
+    return tf.where(step < num_warmup_steps, peak * (step / num_warmup_steps), decayed)
 
 
 def is_decayed(path: str) -> bool:
@@ -104,7 +177,8 @@ class Optimizer(abc.ABC):
         self.config = config
         self.variables = list(variables)
         self.decayed = [is_decayed(path) for path in paths]
-        # Finished steps, and how many of them have changed no weights.
+        # Finished steps, and how many of them don't count as updates of the means: those that have changed no weights,
+        # and all before the means were reset.
         self.global_step, self.skipped_steps = (
             tf.Variable(0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
             for _ in range(2)
@@ -124,12 +198,20 @@ class Optimizer(abc.ABC):
             named[f"{variable.path}/{self.slot_prefix}_v"] = squared_mean
         return named
 
-    def apply(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor) -> tf.Tensor:
+    def begin_phase(self, step: int) -> None:
+        """Resets the running means if a second schedule that asks for this begins after `step` finished steps."""
+        second = self.config.second_schedule
+        if second and second.reset_moments and step == second.start:
+            for slot in (*self.means, *self.squared_means):
+                slot.assign(tf.zeros(slot.shape))
+            self.skipped_steps.assign(step)
+
+    def apply(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor | None) -> tf.Tensor:
         """Clips the gradients and updates the variables. Call it in a replica.
 
         Args:
           gradients: a dense gradient for each variable, summed over the replicas.
-          norm: the global norm of the gradients.
+          norm: the global norm of the gradients; None if they have been clipped already.
 
         Returns:
           The learning rate of this update.
@@ -137,11 +219,12 @@ class Optimizer(abc.ABC):
         step = tf.identity(self.global_step)
         rate = learning_rate(self.config, step)
         # The result is that of tf.clip_by_global_norm, but the gradients are not multiplied if no clipping is needed.
-        gradients = tf.cond(
-            norm > self.config.clip_norm,
-            lambda: [gradient * (self.config.clip_norm / norm) for gradient in gradients],
-            lambda: [tf.identity(gradient) for gradient in gradients],
-        )
+        if norm is not None:
+            gradients = tf.cond(
+                norm > self.config.clip_norm,
+                lambda: [gradient * (self.config.clip_norm / norm) for gradient in gradients],
+                lambda: [tf.identity(gradient) for gradient in gradients],
+            )
         count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
         for update in zip(self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True):
             self._update(*update, rate=rate, count=count)
@@ -158,7 +241,8 @@ class Optimizer(abc.ABC):
         rate: tf.Tensor,
         count: tf.Tensor,
     ) -> None:
-        """Updates one variable and its slots; `count` is the number of updates, including this one."""
+        """Updates one variable and its slots; `count` is the number of updates since the means were 0,
+        including this one."""
 
 
 class AdamWeightDecay(Optimizer):

@@ -13,7 +13,7 @@ from bert_tf.checkpoints import pretrained
 from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.model.bilstm import BiLstmConfig
-from bert_tf.optimization import OPTIMIZERS, OptimizerConfig
+from bert_tf.optimization import CLIPPINGS, OPTIMIZERS, OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.distribution import STRATEGIES, DistributionConfig
 from bert_tf.runtime.files import InputError
@@ -25,19 +25,9 @@ from bert_tf.training.contract import DTYPES, TrainingConfig
 
 flags.disclaim_key_flags()
 
-# The paper's pre-training (section 3.1 and appendix A.2). Learning rate decay, L2 rate and dropout need no flags: they
-# are fixed, or set in the config.
-_PAPER = {"train_batch_size": 256, "num_train_steps": 1_000_000, "num_warmup_steps": 10_000, "learning_rate": 1e-4}
-RECIPES = {f"bert_{size}": {"model_size": size, **_PAPER} for size in ("base", "large")}
-
-
-def apply_recipe(name: str | None) -> None:
-    """Sets the flags of a recipe, except those that were given."""
-    set_defaults(RECIPES.get(name, {}))
-
 
 def set_defaults(values: Mapping[str, Any]) -> None:
-    """Sets flags, except those that were given."""
+    """Sets flags, except those that were given: to the settings of a recipe, for example."""
     for flag, value in values.items():
         flags.FLAGS.set_default(flag, value)
 
@@ -188,6 +178,22 @@ class TrainingFlags:
         self._iterations_per_loop = integer("iterations_per_loop", 1000, "Most steps that a TPU runs in one call.")
         self._optimizer = flags.DEFINE_enum("optimizer", "adamw", list(OPTIMIZERS), "The release's AdamW, or LAMB.")
         self._bias_correction = boolean("bias_correction", False, "Correct the bias of Adam's means.")
+        number = flags.DEFINE_float
+        self._optimizer_numbers = {
+            "beta_1": number("adam_beta_1", OptimizerConfig.beta_1, "Decay rate of the mean of the gradients."),
+            "beta_2": number("adam_beta_2", OptimizerConfig.beta_2, "Decay rate of the mean of their squares."),
+            "epsilon": number("adam_epsilon", OptimizerConfig.epsilon, "Added to the root of this mean."),
+            "weight_decay_rate": number("weight_decay_rate", OptimizerConfig.weight_decay_rate, "Weight decay."),
+            "clip_norm": number("clip_norm", OptimizerConfig.clip_norm, "Largest norm of the gradients; inf for any."),
+            "lr_decay_power": number("lr_decay_power", OptimizerConfig.lr_decay_power, "1: linear decay; 0: none."),
+        }
+        self._clip_gradients = flags.DEFINE_enum(
+            "clip_gradients",
+            "global",
+            CLIPPINGS,
+            "global: clip the gradient of the whole batch; per_replica: each device clips the gradient of its own part "
+            "of the batch, and the results are added up, as in the release on a TPU.",
+        )
         self._dtype = flags.DEFINE_enum("dtype", "float32", list(DTYPES), "The type of matrix products.")
         self._jit_compile = boolean("jit_compile", False, "Compile the training step with XLA.")
         self._accumulation = integer("gradient_accumulation_steps", 1, "Number of parts into which a batch is split.")
@@ -227,7 +233,11 @@ class TrainingFlags:
         return self._random_seed.value
 
     def config(self, output_dir: str, num_train_steps: int, num_warmup_steps: int) -> TrainingConfig:
-        """Returns the values of the flags, which must have been parsed."""
+        """Returns the values of the flags, which must have been parsed.
+
+        Raises:
+          InputError: if a number is out of range.
+        """
         return TrainingConfig(
             output_dir=output_dir,
             optimizer=OptimizerConfig(
@@ -236,6 +246,8 @@ class TrainingFlags:
                 num_warmup_steps,
                 bias_correction=self._bias_correction.value,
                 optimizer=self._optimizer.value,
+                clip_gradients=self._clip_gradients.value,
+                **{name: flag.value for name, flag in self._optimizer_numbers.items()},
             ),
             train_batch_size=self._train_batch_size.value,
             save_checkpoints_steps=self._save_checkpoints_steps.value,

@@ -8,8 +8,9 @@ import tensorflow as tf
 from bert_tf import checkpoints, optimization
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import SpanModel
-from bert_tf.optimization import AdamWeightDecay, OptimizerConfig
+from bert_tf.optimization import AdamWeightDecay, OptimizerConfig, SecondSchedule
 from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.runtime.distribution import DistributionConfig, build_strategy
 from bert_tf.runtime.files import InputError
 from bert_tf.training.contract import TrainingConfig
@@ -119,27 +120,41 @@ def test_weight_decay_follows_the_released_rule():
 
 def updated(config, start, gradients):
     """The update rules of both optimizers in NumPy; a step with None for its gradient is skipped."""
-    w, m, v = start.astype(np.float64), np.zeros_like(start), np.zeros_like(start)
-    updates = 0
+    w, count = start.astype(np.float64), 0
+    beta_1, beta_2, second = config.beta_1, config.beta_2, config.second_schedule
     for step, g in enumerate(gradients):
+        if step == 0 or (second and second.reset_moments and step == second.start):
+            m, v, count = np.zeros_like(start), np.zeros_like(start), 0
         if g is None:
             continue
-        updates += 1
+        count += 1
         rate = float(optimization.learning_rate(config, tf.constant(step)))
-        g = g / max(1.0, np.sqrt((g**2).sum()))
-        m = 0.9 * m + 0.1 * g
-        v = 0.999 * v + 0.001 * g**2
+        g = g / max(1.0, np.sqrt((g**2).sum()) / config.clip_norm)
+        m = beta_1 * m + (1 - beta_1) * g
+        v = beta_2 * v + (1 - beta_2) * g**2
         m_hat, v_hat = m, v
         if config.bias_correction or config.optimizer == "lamb":
-            m_hat, v_hat = m / (1 - 0.9**updates), v / (1 - 0.999**updates)
-        update = m_hat / (np.sqrt(v_hat) + 1e-6) + 0.01 * w
+            m_hat, v_hat = m / (1 - beta_1**count), v / (1 - beta_2**count)
+        update = m_hat / (np.sqrt(v_hat) + config.epsilon) + config.weight_decay_rate * w
         if config.optimizer == "lamb":
             rate *= np.linalg.norm(w) / np.linalg.norm(update)
         w = w - rate * update
     return w
 
 
-@pytest.mark.parametrize("options", [{}, {"bias_correction": True}, {"optimizer": "lamb"}])
+OTHER_NUMBERS = {"beta_1": 0.8, "beta_2": 0.98, "epsilon": 1e-2, "weight_decay_rate": 0.3, "clip_norm": 0.5}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"bias_correction": True},
+        {"optimizer": "lamb"},
+        OTHER_NUMBERS | {"lr_decay_power": 0.5, "second_schedule": SecondSchedule(2, 0.2, 1)},
+        OTHER_NUMBERS | {"optimizer": "lamb", "second_schedule": SecondSchedule(2, 0.2, reset_moments=True)},
+    ],
+)
 def test_update_rules(options):
     config = OptimizerConfig(0.1, 10, 0, **options)
     rng = np.random.default_rng(0)
@@ -153,13 +168,42 @@ def test_update_rules(options):
         optimizer.apply([gradient], tf.linalg.global_norm([gradient]))
         optimizer.global_step.assign_add(1)
 
-    for gradient in gradients:
+    for step, gradient in enumerate(gradients):
+        optimizer.begin_phase(step)
         if gradient is None:
             optimizer.global_step.assign_add(1)
             optimizer.skipped_steps.assign_add(1)
         else:
             update(tf.constant(gradient, tf.float32))
     assert_close(variable.numpy(), updated(config, start, gradients), 1e-5)
+
+
+def test_each_phase_of_the_lamb_recipe_has_its_own_schedule():
+    recipe = RECIPES["lamb_64k"]
+    start = round(recipe["num_train_steps"] * (1 - recipe["second_phase_proportion"]))
+    assert (start, recipe["num_train_steps"]) == (7038, 8599)
+    second = SecondSchedule(start, recipe["second_learning_rate"], recipe["second_num_warmup_steps"])
+    config = OptimizerConfig(
+        recipe["learning_rate"],
+        recipe["num_train_steps"],
+        recipe["num_warmup_steps"],
+        lr_decay_power=recipe["lr_decay_power"],
+        second_schedule=second,
+    )
+    expected = {
+        0: 0.0,
+        2000: 0.006 * 2000 / 2001,
+        2001: 0.006 * (1 - 2001 / 7038) ** 0.5,
+        7037: 0.006 * (1 - 7037 / 7038) ** 0.5,
+        7038: 0.0,
+        7039: 0.004 / 200,
+        7237: 0.004 * 199 / 200,
+        7238: 0.004 * (1 - 200 / 1561) ** 0.5,
+        8598: 0.004 * (1 - 1560 / 1561) ** 0.5,
+        8599: 0.0,
+    }
+    rates = [float(optimization.learning_rate(config, tf.constant(step))) for step in expected]
+    np.testing.assert_allclose(rates, list(expected.values()), rtol=1e-3, atol=1e-9)
 
 
 def test_lamb_does_not_scale_biases_and_has_its_own_slots():
@@ -177,6 +221,16 @@ def test_bad_settings_and_repeated_variables_are_refused():
         OptimizerConfig(1e-3, 0)
     with pytest.raises(InputError, match="--learning_rate"):
         OptimizerConfig(0.0, 1)
+    for name, flag_name in (("beta_1", "adam_beta_1"), ("beta_2", "adam_beta_2"), ("epsilon", "adam_epsilon")):
+        with pytest.raises(InputError, match=f"--{flag_name} is -1"):
+            OptimizerConfig(1e-3, 1, **{name: -1.0})
+    for name in ("weight_decay_rate", "clip_norm", "lr_decay_power"):
+        with pytest.raises(InputError, match=f"--{name} is nan"):
+            OptimizerConfig(1e-3, 1, **{name: float("nan")})
+    with pytest.raises(InputError, match="--second_learning_rate is 0"):
+        OptimizerConfig(1e-3, 2, second_schedule=SecondSchedule(1, 0.0))
+    with pytest.raises(InputError, match="begins the second phase after step 2 of 2"):
+        OptimizerConfig(1e-3, 2, second_schedule=SecondSchedule(2, 0.1))
     variable = keras.Variable(np.zeros(2), name="same")
     with pytest.raises(ValueError, match="same"):
         AdamWeightDecay(OptimizerConfig(1e-3, 1), [variable, variable])

@@ -10,7 +10,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.checkpoints import run_directory
+from bert_tf import checkpoints
+from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet, PretrainingData
@@ -114,6 +115,8 @@ class PretrainingRun:
         """
         if not distribution.is_chief(self.strategy):
             return
+        if allow_changes:
+            self._report_jump()
         run_directory.prepare(
             self.training_config.output_dir,
             self.config,
@@ -137,13 +140,34 @@ class PretrainingRun:
             allow_changes=allow_changes,
         )
 
+    def _report_jump(self) -> None:
+        """Says which examples are skipped or repeated if the run is resumed with batches of another size."""
+        checkpoint = saver.latest_checkpoint(self.training_config.output_dir)
+        settings = run_directory.recorded(self.training_config.output_dir)
+        if not checkpoint or "train_batch_size" not in settings:
+            return
+        step = int(checkpoints.open_checkpoint(checkpoint, "--output_dir").read("global_step"))
+        if step >= self.training_config.num_train_steps:
+            return
+        second = settings.get("second_batch")
+        before = (second if second and step >= second["start"] else settings)["train_batch_size"]
+        now = self.training_config.batch_at(step).train_batch_size
+        steps = step - self._phase(step).start
+        if before != now and steps:
+            say(
+                f"The batch size was {before}, and is {now} now: after {steps} steps with these data, "
+                f"{steps * before} examples were used, and training goes on behind the first {steps * now}, so that "
+                f"about {steps * abs(now - before)} are {'skipped' if now > before else 'used again'}."
+            )
+
     def train(self, evaluation: PeriodicEvaluation | None = None) -> dict[str, float]:
         """Trains to the last step. Resumes from the run's newest checkpoint if there is one; see `loop.train`."""
         config = self.training_config
         for phase in self.phases:
             examples = phase.examples
             say(
-                f"Steps {phase.start} to {phase.end}: sequences of {examples.features[0].length} from "
+                f"Steps {phase.start} to {phase.end}: batches of {config.batch_at(phase.start).train_batch_size} "
+                f"sequences of {examples.features[0].length} from "
                 f"{examples.records} examples in {len(examples.shards)} files."
             )
 
@@ -152,7 +176,7 @@ class PretrainingRun:
             return input_pipeline.training_batches(
                 phase.examples.shards,
                 phase.examples.features,
-                global_batch_size=config.train_batch_size,
+                global_batch_size=config.batch_at(step).train_batch_size,
                 seed=config.seed,
                 start_step=step - phase.start,
                 context=context,
@@ -162,7 +186,8 @@ class PretrainingRun:
 
         def describe(step: int, shards_of: Callable[..., list[str]]) -> str:
             phase = self._phase(step)
-            paths = shards_of(phase.examples.shards, config.train_batch_size, config.seed, step - phase.start)
+            batch_size = config.batch_at(step).train_batch_size
+            paths = shards_of(phase.examples.shards, batch_size, config.seed, step - phase.start)
             return ", ".join(os.path.basename(path) for path in paths)
 
         if distribution.is_chief(self.strategy):

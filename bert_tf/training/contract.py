@@ -55,6 +55,21 @@ class TrainableModel(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class SecondBatch:
+    """The batches from some step on, if they differ from those before.
+
+    Attributes:
+      start: the first step with these batches.
+      train_batch_size: see `TrainingConfig`.
+      gradient_accumulation_steps: see `TrainingConfig`.
+    """
+
+    start: int
+    train_batch_size: int
+    gradient_accumulation_steps: int
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainingConfig:
     """The settings of training that are the same for all tasks.
 
@@ -78,6 +93,7 @@ class TrainingConfig:
       detailed_metrics: log also what `details` measures, and the share of the time that is spent waiting for batches.
       profile_steps: the steps of which a trace is written, from the first number up to before the second one; None for
         no trace.
+      second_batch: the size of the batches and their parts from some step on; None if they stay the same.
 
     Raises:
       InputError: if a number is out of range, or if the dtype is unknown.
@@ -99,6 +115,7 @@ class TrainingConfig:
     peak_tflops: float = 0.0
     detailed_metrics: bool = False
     profile_steps: tuple[int, int] | None = None
+    second_batch: SecondBatch | None = None
 
     def __post_init__(self) -> None:
         minimums = {
@@ -130,13 +147,22 @@ class TrainingConfig:
         Raises:
           InputError: if it can't.
         """
-        size = distribution.per_replica_batch_size(self.train_batch_size, strategy, "--train_batch_size")
-        if size % self.gradient_accumulation_steps:
-            raise InputError(
-                f"--train_batch_size={self.train_batch_size} gives each of {strategy.num_replicas_in_sync} replicas "
-                f"{size} examples, which is not a multiple of "
-                f"--gradient_accumulation_steps={self.gradient_accumulation_steps}."
-            )
+        for prefix, batch in (("", self), ("second_", self.second_batch)):
+            if batch is None:
+                continue
+            flag_name = f"--{prefix}train_batch_size"
+            size = distribution.per_replica_batch_size(batch.train_batch_size, strategy, flag_name)
+            parts = batch.gradient_accumulation_steps
+            if parts < 1 or size % parts:
+                raise InputError(
+                    f"{flag_name}={batch.train_batch_size} gives each of {strategy.num_replicas_in_sync} replicas "
+                    f"{size} examples, which is not a multiple of --{prefix}gradient_accumulation_steps={parts}."
+                )
+
+    def batch_at(self, step: int) -> "TrainingConfig | SecondBatch":
+        """The `train_batch_size` and the `gradient_accumulation_steps` after `step` finished steps."""
+        second = self.second_batch
+        return second if second and step >= second.start else self
 
     def resume_settings(self) -> dict[str, object]:
         """The settings that influence the weights, for example through dropout. A resumed run must have the same."""
@@ -147,6 +173,7 @@ class TrainingConfig:
             "dtype": self.dtype,
             "jit_compile": self.jit_compile,
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
+            "second_batch": self.second_batch and dataclasses.asdict(self.second_batch),
         }
 
 

@@ -79,7 +79,7 @@ class TrainingLog:
         if "input_seconds" in means:
             means["input_wait_share"] = means.pop("input_seconds") / seconds
         self._report_spike(step, steps, means)
-        self.last = means | self._speed(seconds / steps, means)
+        self.last = means | self._speed(step - 1, seconds / steps, means)
         self._bar.set_postfix(
             {
                 name: reporting.format_number(value)
@@ -117,9 +117,9 @@ class TrainingLog:
         if rows and self._is_shown:
             say(reporting.table(rows))
 
-    def _speed(self, seconds_per_step: float, means: Mapping[str, float]) -> dict[str, float]:
+    def _speed(self, step: int, seconds_per_step: float, means: Mapping[str, float]) -> dict[str, float]:
         speed = {
-            "sequences_per_second": self._config.train_batch_size / seconds_per_step,
+            "sequences_per_second": self._config.batch_at(step).train_batch_size / seconds_per_step,
             "tokens_per_second": means["tokens"] / seconds_per_step,
         }
         if self._config.peak_tflops:

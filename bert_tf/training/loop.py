@@ -98,6 +98,7 @@ def train(
         while step < end:
             if batches is None or step in data.boundaries:
                 batches = _distributed_batches(strategy, data, step)
+                trainer.optimizer.begin_phase(step)
             log.profile(step)
             stopped = False
             for count in trainer.steps(batches, _steps_until_due(step, end, config, data, evaluation)):
@@ -174,15 +175,15 @@ class Trainer:
         replica_step = compiled(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
 
         @compiled
-        def one_step(batches: tf.data.Iterator) -> tf.Tensor | None:
+        def one_step(batches: tf.data.Iterator, parts: int) -> tf.Tensor | None:
             batch, seconds = timed_next(batches) if self.details else (next(batches), None)
-            strategy.run(replica_step, args=(batch,))
+            strategy.run(functools.partial(replica_step, parts=parts), args=(batch,))
             return seconds
 
         @compiled
-        def many_steps(batches: tf.data.Iterator, count: tf.Tensor) -> None:
+        def many_steps(batches: tf.data.Iterator, count: tf.Tensor, parts: int) -> None:
             def step_and_count(i: tf.Tensor) -> tuple[tf.Tensor]:
-                one_step(batches)
+                one_step(batches, parts)
                 return (i + 1,)
 
             tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
@@ -197,18 +198,20 @@ class Trainer:
     def state(self) -> dict[str, tf.Variable]:
         """All variables that a checkpoint contains, by their names in it."""
         state = checkpoints.named_variables(self.model.variables) | self.optimizer.state() | self.loss_scale.state()
-        if self.loss_scale.enabled or self.config.max_nonfinite_steps:
+        second = self.config.optimizer.second_schedule
+        if self.loss_scale.enabled or self.config.max_nonfinite_steps or (second and second.reset_moments):
             state |= {"skipped_steps": self.optimizer.skipped_steps} | self.nonfinite.state()
         return state
 
     def steps(self, batches: tf.data.Iterator, count: int) -> Iterator[int]:
         """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them."""
+        parts = self.config.batch_at(self.step).gradient_accumulation_steps
         if distribution.is_tpu(self.strategy):
-            self._many_steps(batches, tf.constant(count))
+            self._many_steps(batches, tf.constant(count), parts)
             yield count
         else:
             for _ in range(count):
-                seconds = self._one_step(batches)
+                seconds = self._one_step(batches, parts)
                 self.input_seconds += 0.0 if seconds is None else float(seconds)
                 yield 1
 
@@ -238,10 +241,16 @@ class Trainer:
         self.steps_since_stop_check = (self.steps_since_stop_check + 1) % _STEPS_PER_STOP_CHECK
         return self.steps_since_stop_check == 0 and self.stop_requests.numpy() > 0
 
-    def replica_step(self, batch: Batch) -> None:
-        """Runs one step on one replica, with its part of the batch."""
+    def replica_step(self, batch: Batch, parts: int | None = None) -> None:
+        """Runs one step on one replica, with its part of the batch.
+
+        Args:
+          batch: this part.
+          parts: the number of micro-batches in which it is computed; by default the config's.
+        """
+        parts = parts or self.config.gradient_accumulation_steps
         replica = tf.distribute.get_replica_context()
-        totals = self.model.totals(batch)
+        totals = own_totals = self.model.totals(batch)
         if distribution.is_multi_worker(self.strategy):
             totals, requests = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_request)))
             tf.raw_ops.AssignVariableOp(resource=self.stop_requests.handle, value=requests)
@@ -252,14 +261,22 @@ class Trainer:
         seed = tf.random.experimental.stateless_fold_in([self.config.seed, 0], step)
         seed = fold_in(seed, replica.replica_id_in_sync_group)
 
-        loss, metrics, gradients = self._accumulated_gradients(batch, totals, seed)
-        loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (loss, gradients))
+        clips_own = self.config.optimizer.clip_gradients == "per_replica"
+        loss, metrics, gradients = self._accumulated_gradients(batch, own_totals if clips_own else totals, seed, parts)
         if self.loss_scale.enabled:
             gradients = [gradient / self.loss_scale.scale for gradient in gradients]
-        norm = tf.linalg.global_norm(gradients)
+        if clips_own:
+            norm, clip_norm = tf.linalg.global_norm(gradients), self.config.optimizer.clip_norm
+            gradients = [g * (clip_norm / tf.maximum(norm, clip_norm)) for g in gradients]
+            # Loss and norm become means over the replicas; the gradients are added up, as in the release.
+            means = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
+            (loss, norm), gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (means, gradients))
+        else:
+            loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (loss, gradients))
+            norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
         # A step that is not finite changes no weights. It counts as bad, unless a smaller loss scale can help.
-        tf.cond(finite, lambda: self.optimizer.apply(gradients, norm), lambda: tf.constant(0.0))
+        tf.cond(finite, lambda: self.optimizer.apply(gradients, None if clips_own else norm), lambda: tf.constant(0.0))
         is_bad = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink())
         self.loss_scale.update(finite)
         self.nonfinite.add(step, is_bad)
@@ -277,7 +294,7 @@ class Trainer:
             {
                 **metrics,
                 **details,
-                # Loss and norm are already summed over the replicas; their mean over the replicas is the same number.
+                # Loss and norm are the same on all replicas, so their mean over the replicas is the same number.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),
                 # The sum over all replicas, with padding.
@@ -287,10 +304,9 @@ class Trainer:
         )
 
     def _accumulated_gradients(
-        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor
+        self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor, count: int
     ) -> tuple[tf.Tensor, MetricSums, list[tf.Tensor]]:
-        """Computes loss, metrics and gradients of a replica's part of the batch, one micro-batch after the other."""
-        count = self.config.gradient_accumulation_steps
+        """Computes loss, metrics and gradients of a replica's part of the batch, in `count` micro-batches."""
         if count == 1:
             return self._gradients(batch, totals, seed)
         micro_batches = {name: tf.reshape(x, [count, -1, *x.shape[1:]]) for name, x in batch.items()}

@@ -18,6 +18,8 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
         ("", ["--eval_batch_size=2", "--max_eval_steps=1", "--log_steps=1"]),
         ("--model_size", ["--num_hidden_layers=1", "--hidden_size=12", "--num_attention_heads=3"]),
         ("--recipe", ["--num_hidden_layers=1", "--hidden_size=12", "--num_attention_heads=3"]),
+        ("--recipe=lamb_64k", ["--gradient_accumulation_steps=1", "--second_gradient_accumulation_steps=2"]),
+        ("--recipe=lamb_64k", ["--second_train_batch_size=4", "--second_phase_proportion=0.5"]),
     ],
     "run_classifier": [
         ("", ["--num_train_epochs=1", "--train_batch_size=8", "--max_seq_length=24", "--num_workers=1"]),
@@ -27,7 +29,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
         ("--reinit_layers", ["--reinit_layers=1"]),
     ],
     "run_squad": [("", ["--num_train_epochs=1", "--train_batch_size=4", "--num_workers=1"])],
-    "benchmarks.input_pipeline": [("", ["--records=600", "--rounds=1", "--batch_size=64"])],
+    "benchmarks.input_pipeline": [("", ["--records=600", "--rounds=1", "--batch_size=64", "--workers_batch_size=64"])],
     "extract_features": [("", ["--layers=-1"])],
     "data_prep.build_vocab": [("", ["--vocab_size=600", "--num_workers=1"])],
     "data_prep.create_pretraining_data": [

@@ -2,6 +2,7 @@ import json
 import math
 import re
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -52,12 +53,19 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     longer = programs.write_pretraining_data(tmp_path / "longer.tfrecord", length=LENGTH + 2)
     values = {"eval_input_file": files[2].split(",")[1], "eval_steps": 3, "log_steps": 2, "save_checkpoints_steps": 4}
     values |= {"second_input_file": longer, "second_max_seq_length": LENGTH + 2, "second_phase_proportion": 1 / 3}
-    values |= {"second_max_predictions_per_seq": PREDICTIONS, "recipe": "bert_base", "keep_best": True}
+    values |= {
+        "second_max_predictions_per_seq": PREDICTIONS,
+        "recipe": "bert_base",
+        "lr_decay_power": 0.5,
+        "keep_best": True,
+    }
+    values |= {"second_train_batch_size": 4, "second_gradient_accumulation_steps": 2, "second_learning_rate": 5e-4}
+    values |= {"second_reset_moments": True}
     given = [flag for flag in flags(files, out, **values) if not flag.startswith("--learning_rate")]
     command = ["run_pretraining.py", *given, "--do_train", "--do_eval", "--deterministic"]
     output = programs.run(*command, "--do_export", f"--export_dir={tmp_path / 'exported'}")
     assert "Traceback" not in output
-    assert f"Steps 4 to 6: sequences of {LENGTH + 2} from 40 examples in 1 files." in output
+    assert f"Steps 4 to 6: batches of 4 sequences of {LENGTH + 2} from 40 examples in 1 files." in output
     resume_settings = json.loads((out / "run.json").read_text())["resume_settings"]
     assert [phase["steps"] for phase in resume_settings["phases"]] == [[0, 4], [4, 6]]
     assert resume_settings["learning_rate"] == 1e-4  # from the recipe
@@ -76,6 +84,9 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
         *(("train", 2), ("train", 3), ("eval", 3), ("train", 4), ("train", 6), ("eval", 6))
     ]
     assert "perplexity" in lines[-1]
+    rates = {line["step"]: line["learning_rate"] for line in lines if line["kind"] == "train"}
+    assert rates[4] == pytest.approx(1e-4 * (1 - 3 / 4) ** 0.5)  # each phase has a schedule of its own
+    assert rates[6] == pytest.approx(5e-4 * (1 - 1 / 2) ** 0.5)
     assert best["loss"] == min(line["loss"] for line in lines if line["kind"] == "eval")
     assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= lines[0].keys()
     assert sorted(p.name for p in out.glob("*.index")) == ["model.ckpt-4.index", "model.ckpt-6.index"]
@@ -86,6 +97,16 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     output = programs.run(*command, "--learning_rate=2e-3", expect=1)
     assert "learning_rate was 0.0001, and is 0.002 now" in output
     assert "Traceback" not in output
+
+    # A run that ended at the boundary of the phases resumes exactly. Its optimizer has not been reset yet.
+    saver.CheckpointSaver(str(tmp_path / "resumed"), 1).save(4, state_at(out, 4))
+    programs.run(*command[:-1], f"--output_dir={tmp_path / 'resumed'}")
+    np.testing.assert_equal(state_at(tmp_path / "resumed", 6), state_at(out, 6))
+
+
+def state_at(folder, step):
+    source = checkpoints.open_checkpoint(str(folder / f"model.ckpt-{step}"))
+    return {name: source.read(name) for name in source.shapes}
 
 
 def make_run(files, folder, config=None, data=None, **options):
@@ -99,6 +120,22 @@ def make_run(files, folder, config=None, data=None, **options):
         distribution_config=DistributionConfig(),
         **options,
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            ["--recipe=lamb_64k"],
+            r"--second_train_batch_size \(which --recipe=lamb_64k sets\) needs --second_input_file",
+        ),
+        (["--second_num_warmup_steps=3"], "--second_num_warmup_steps needs --second_learning_rate"),
+    ],
+)
+def test_settings_of_a_second_phase_need_one(files, tmp_path, values, message):
+    given = [flag for flag in flags(files, tmp_path / "out") if "steps" not in flag]
+    output = programs.run("run_pretraining.py", *given, "--do_train", *values, expect=1)
+    assert re.search(message, output)
 
 
 @pytest.mark.parametrize("objective", ["mlm", "ltr"])
@@ -157,9 +194,9 @@ def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path):
+def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys):
     make_run(files, tmp_path / "out").record({})
-    saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"x": 1.0})
+    saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"global_step": 1})
     make_run(files, tmp_path / "out").record({})
     programs.write_pretraining_data(tmp_path / "part-1.tfrecord", 40, seed=9)
     with pytest.raises(
@@ -167,6 +204,10 @@ def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path):
     ):
         make_run(files, tmp_path / "out").record({})
     make_run(files, tmp_path / "out").record({}, allow_changes=True)
+    assert "batch size" not in capsys.readouterr().err
+    make_run(files, tmp_path / "out", train_batch_size=16).record({}, allow_changes=True)
+    message = "8 examples were used, and training goes on behind the first 16, so that about 8 are skipped"
+    assert message in capsys.readouterr().err
 
 
 def test_a_damaged_record_stops_the_run_and_its_shards_are_named(files, tmp_path, monkeypatch):

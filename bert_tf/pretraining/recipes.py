@@ -1,0 +1,23 @@
+"""Published settings of pre-training, as values of the flags of `run_pretraining.py`."""
+
+# The paper's pre-training (section 3.1 and appendix A.2). The defaults of the other flags are the paper's too.
+_PAPER = {"train_batch_size": 256, "num_train_steps": 1_000_000, "num_warmup_steps": 10_000, "learning_rate": 1e-4}
+# BERT_LARGE in 8,599 steps: batches and steps are those of the LAMB paper (You et al., 2020). Rates,
+# warm-up (0.2843 and 0.128 of a phase) and the decay's power are those with which NVIDIA repeated it
+# (DeepLearningExamples, PyTorch), where the optimizer's means are kept between the phases, as here.
+_LAMB_STEPS, _LAMB_SECOND_STEPS = 8599, 1561
+_LAMB = {
+    "model_size": "large",
+    "optimizer": "lamb",
+    "num_train_steps": _LAMB_STEPS,
+    "train_batch_size": 65536,
+    "learning_rate": 6e-3,
+    "num_warmup_steps": round(0.2843 * (_LAMB_STEPS - _LAMB_SECOND_STEPS)),
+    "lr_decay_power": 0.5,
+    "second_phase_proportion": _LAMB_SECOND_STEPS / _LAMB_STEPS,
+    "second_train_batch_size": 32768,
+    "second_learning_rate": 4e-3,
+    "second_num_warmup_steps": round(0.128 * _LAMB_SECOND_STEPS),
+}
+RECIPES = {f"bert_{size}": {"model_size": size, **_PAPER} for size in ("base", "large")}
+RECIPES |= {"paper": _PAPER, "lamb_64k": _LAMB}

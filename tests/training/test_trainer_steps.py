@@ -1,0 +1,135 @@
+"""Steps of a tiny model: clipping with two replicas as a restatement in NumPy does it, and two phases."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.optimization import OptimizerConfig, SecondSchedule
+from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.loop import Trainer
+from tests.conftest import assert_close, train_steps
+
+STEPS, ROWS, WIDTH = 3, 6, 4
+KEYS = 1_000_000
+
+
+class WeightedRegression:
+    """A linear model whose loss is divided by a sum of weights, as the loss of masked LM is."""
+
+    metric_names = ()
+    classes = None
+
+    def __init__(self, start):
+        self.variables = self.trained_variables = [keras.Variable(start, name="kernel")]
+
+    def flops(self, batch):
+        return tf.constant(0.0)
+
+    def totals(self, batch):
+        return {"weights": tf.reduce_sum(batch["weights"])}
+
+    def loss(self, batch, totals, seed):
+        errors = tf.linalg.matvec(batch["x"], self.variables[0].value) - batch["y"]
+        return tf.reduce_sum(batch["weights"] * errors**2) / (totals["weights"] + 1e-5), {}
+
+
+def gradient(w, x, y, weights):
+    """The loss of some rows by themselves, and its gradient."""
+    errors = x @ w - y
+    total = weights.sum() + 1e-5
+    return (weights * errors**2).sum() / total, 2 * (weights * errors) @ x / total
+
+
+def clipped(g, limit):
+    return g * min(1, limit / np.linalg.norm(g))
+
+
+def restated(w, batches, config):
+    """The release's steps on two cores (per_replica), or our own: weights, and loss and norm of the last step."""
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    for step, (x, y, weights) in enumerate(batches):
+        if config.clip_gradients == "per_replica":
+            half = ROWS // 2
+            found = [gradient(w, x[rows], y[rows], weights[rows]) for rows in (slice(half), slice(half, ROWS))]
+            g = sum(clipped(g, config.clip_norm) for _, g in found)  # a sum, not a mean
+            loss, norm = np.mean([loss for loss, _ in found]), np.mean([np.linalg.norm(g) for _, g in found])
+        else:
+            loss, g = gradient(w, x, y, weights)
+            norm = np.linalg.norm(g)
+            g = clipped(g, config.clip_norm)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        rate = config.learning_rate * (1 - step / config.num_train_steps)
+        w = w - rate * (m / (np.sqrt(v) + config.epsilon) + config.weight_decay_rate * w)
+    return w, loss, norm
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("clip_gradients", ["global", "per_replica"])
+def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts, monkeypatch):
+    # With a large epsilon, the size of the gradients matters, and not only their direction.
+    options = {"epsilon": 0.1, "clip_norm": 0.7, "clip_gradients": clip_gradients}
+    optimizer = OptimizerConfig(0.1, 10, **options)
+    config = TrainingConfig("", optimizer, ROWS, gradient_accumulation_steps=parts)
+    rng = np.random.default_rng(2)
+    start = rng.normal(size=WIDTH).astype(np.float32)
+    batches = [
+        (rng.normal(size=(ROWS, WIDTH)), rng.normal(size=ROWS), np.array([1.0, 0, 1, 1, 1, 1]) * rng.random(ROWS))
+        for _ in range(STEPS)
+    ]
+    # Strategies in one process must not exchange tensors of different shapes under the same keys.
+    monkeypatch.setattr(tf.distribute.MirroredStrategy, "_collective_key_base", KEYS + parts * len(clip_gradients))
+    strategy = build_strategy(DistributionConfig("mirrored"))
+    with strategy.scope():
+        trainer = Trainer(WeightedRegression(start), config, strategy)
+
+    def rows_of_replicas(context):
+        size = context.get_per_replica_batch_size(ROWS)
+        columns = [np.concatenate(column).astype(np.float32) for column in zip(*batches, strict=True)]
+        dataset = tf.data.Dataset.from_tensor_slices(dict(zip(("x", "y", "weights"), columns, strict=True)))
+        return dataset.map(lambda row: row | {"input_ids": tf.constant(0)}).batch(size, drop_remainder=True)
+
+    data = iter(strategy.distribute_datasets_from_function(rows_of_replicas))
+    train_steps(trainer, data, STEPS - 1)
+    found = train_steps(trainer, data, 1)
+    weights, loss, norm = restated(start, batches, optimizer)
+    assert_close(trainer.model.variables[0].numpy(), weights, 1e-5)
+    assert_close(found["loss"], loss, 1e-5)
+    assert_close(found["gradient_norm"], norm, 1e-5)
+    other = {"global": "per_replica", "per_replica": "global"}[clip_gradients]
+    differing, *_ = restated(start, batches, dataclasses.replace(optimizer, clip_gradients=other))
+    assert np.abs(differing - weights).max() > 1e-2
+
+
+def test_a_checkpoint_says_when_the_means_were_reset():
+    second = SecondSchedule(1, 0.1, reset_moments=True)
+    config = TrainingConfig("", OptimizerConfig(0.1, 4, optimizer="lamb", second_schedule=second), ROWS)
+    rng = np.random.default_rng(0)
+    batch = {"x": rng.normal(size=(ROWS, WIDTH)), "y": rng.normal(size=ROWS), "weights": np.ones(ROWS)}
+    batch = {name: tf.constant(value, tf.float32) for name, value in batch.items()} | {"input_ids": tf.zeros([ROWS])}
+    data = iter(tf.data.Dataset.from_tensors(batch).repeat())
+
+    def trainer_at(state):
+        strategy = build_strategy(DistributionConfig())
+        with strategy.scope():
+            trainer = Trainer(WeightedRegression(np.ones(WIDTH, np.float32)), config, strategy)
+        for name, value in state.items():
+            trainer.state()[name].assign(value)
+        return trainer
+
+    def state_of(trainer):
+        return {name: variable.numpy() for name, variable in trainer.state().items()}
+
+    whole = trainer_at({})
+    for _ in range(2):
+        whole.optimizer.begin_phase(whole.step)
+        train_steps(whole, data, 1)
+    resumed = trainer_at(state_of(whole))
+    for trainer in (whole, resumed):
+        trainer.optimizer.begin_phase(trainer.step)
+        train_steps(trainer, data, 1)
+    np.testing.assert_equal(state_of(resumed), state_of(whole))
+    assert state_of(whole)["skipped_steps"] == 1
