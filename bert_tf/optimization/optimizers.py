@@ -1,0 +1,183 @@
+"""The released optimizer (Adam with decoupled weight decay, without bias correction), and LAMB.
+
+The code updates plain `tf.Variable`s inside a replica. It works in the same way on one device, on several devices (the
+gradients must be summed over the replicas first), and in a step that XLA compiles.
+"""
+
+import abc
+import re
+from collections.abc import Sequence
+
+import keras
+import tensorflow as tf
+
+from bert_tf.optimization.schedule import learning_rate
+from bert_tf.optimization.settings import OPTIMIZERS, OptimizerConfig
+
+# There is no weight decay for variables with one of these words in their names (the list is the release's).
+NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
+
+
+def is_decayed(path: str) -> bool:
+    """Whether the released rule applies weight decay to a variable with this name in the checkpoint."""
+    return not any(re.search(pattern, path) for pattern in NOT_DECAYED)
+
+
+class Optimizer(abc.ABC):
+    """The common part of both optimizers: slots, clipping, schedule, and the choice of the variables with weight decay.
+
+    Variables without a gradient, such as the pooler in SQuAD, have no weight decay and no slots. They must not be in
+    `variables`.
+
+    Args:
+      config: the settings.
+      variables: the trained variables. Each gets two slots: `<path>/<slot_prefix>_m` and `<path>/<slot_prefix>_v`.
+
+    Raises:
+      ValueError: if two variables have the same path.
+    """
+
+    slot_prefix: str  # of the slots' names in checkpoints
+
+    def __init__(self, config: OptimizerConfig, variables: Sequence[keras.Variable]) -> None:
+        paths = [variable.path for variable in variables]
+        if len(set(paths)) != len(paths):
+            raise ValueError(f"several variables have the same name: {sorted(p for p in paths if paths.count(p) > 1)}")
+        self.config = config
+        self.variables = list(variables)
+        self.decayed = [is_decayed(path) for path in paths]
+        # Finished steps, and how many of them don't count as updates of the means: those that have changed no weights,
+        # and all before the means were reset.
+        self.global_step, self.skipped_steps = (
+            tf.Variable(0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+            for _ in range(2)
+        )
+        self.means = [self._slot(variable) for variable in variables]
+        self.squared_means = [self._slot(variable) for variable in variables]
+
+    @staticmethod
+    def _slot(variable: keras.Variable) -> tf.Variable:
+        return tf.Variable(tf.zeros(variable.shape, tf.float32), trainable=False)
+
+    def state(self) -> dict[str, tf.Variable]:
+        """The optimizer's variables by their names in checkpoints; for AdamWeightDecay these are the released names."""
+        named = {"global_step": self.global_step}
+        for variable, mean, squared_mean in zip(self.variables, self.means, self.squared_means, strict=True):
+            named[f"{variable.path}/{self.slot_prefix}_m"] = mean
+            named[f"{variable.path}/{self.slot_prefix}_v"] = squared_mean
+        return named
+
+    def begin_phase(self, step: int) -> None:
+        """Resets the running means if a second schedule that asks for this begins after `step` finished steps."""
+        second = self.config.second_schedule
+        if second and second.reset_moments and step == second.start:
+            for slot in (*self.means, *self.squared_means):
+                slot.assign(tf.zeros(slot.shape))
+            self.skipped_steps.assign(step)
+
+    def apply(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor | None) -> tf.Tensor:
+        """Clips the gradients and updates the variables. Call it in a replica.
+
+        Args:
+          gradients: a dense gradient for each variable, summed over the replicas.
+          norm: the global norm of the gradients; None if they have been clipped already.
+
+        Returns:
+          The learning rate of this update.
+        """
+        step = tf.identity(self.global_step)
+        rate = learning_rate(self.config, step)
+        # The result is that of tf.clip_by_global_norm, but the gradients are not multiplied if no clipping is needed.
+        if norm is not None:
+            gradients = tf.cond(
+                norm > self.config.clip_norm,
+                lambda: [gradient * (self.config.clip_norm / norm) for gradient in gradients],
+                lambda: [tf.identity(gradient) for gradient in gradients],
+            )
+        count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
+        for update in zip(self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True):
+            self._update(*update, rate=rate, count=count)
+        return rate
+
+    @abc.abstractmethod
+    def _update(
+        self,
+        variable: keras.Variable,
+        mean: tf.Variable,
+        squared_mean: tf.Variable,
+        gradient: tf.Tensor,
+        decayed: bool,
+        rate: tf.Tensor,
+        count: tf.Tensor,
+    ) -> None:
+        """Updates one variable and its slots; `count` is the number of updates since the means were 0,
+        including this one."""
+
+
+class AdamWeightDecay(Optimizer):
+    """The release's `AdamWeightDecayOptimizer`: rate * (m / (sqrt(v) + epsilon) + decay * w) is subtracted from w."""
+
+    slot_prefix = "adam"
+
+    def _update(self, variable, mean, squared_mean, gradient, decayed, rate, count) -> None:  # noqa: ANN001
+        config = self.config
+        # First the weight decay by itself, then the rest with TensorFlow's fused Adam. If the powers of beta are 0, it
+        # does no bias correction.
+        if decayed and config.weight_decay_rate:
+            decayed_value = variable.value * (1.0 - rate * config.weight_decay_rate)
+            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=decayed_value)
+        power_1 = config.beta_1**count if config.bias_correction else tf.constant(0.0)
+        power_2 = config.beta_2**count if config.bias_correction else tf.constant(0.0)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.value.handle,
+            m=mean.handle,
+            v=squared_mean.handle,
+            beta1_power=power_1,
+            beta2_power=power_2,
+            lr=rate,
+            beta1=config.beta_1,
+            beta2=config.beta_2,
+            epsilon=config.epsilon
+            * tf.sqrt(1.0 - power_2),  # as in the paper, where epsilon is added to the corrected root
+            grad=gradient,
+        )
+
+
+class Lamb(Optimizer):
+    """LAMB (You et al., 2020): Adam with a step that is scaled to the norm of each variable.
+
+    It is meant for batches of tens of thousands of examples. The step is not scaled for variables without weight decay,
+    which are biases and the variables of layer normalisation.
+    """
+
+    slot_prefix = "lamb"
+
+    def _update(self, variable, mean, squared_mean, gradient, decayed, rate, count) -> None:  # noqa: ANN001
+        config = self.config
+        value = variable.value.read_value()
+        next_mean = config.beta_1 * mean.read_value() + (1.0 - config.beta_1) * gradient
+        next_squared = config.beta_2 * squared_mean.read_value() + (1.0 - config.beta_2) * tf.square(gradient)
+        corrected = next_mean / (1.0 - config.beta_1**count)
+        step = corrected / (tf.sqrt(next_squared / (1.0 - config.beta_2**count)) + config.epsilon)
+        if decayed:
+            step += config.weight_decay_rate * value
+            norm, step_norm = tf.norm(value), tf.norm(step)
+            rate *= tf.where((norm > 0) & (step_norm > 0), norm / step_norm, 1.0)
+        tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=value - rate * step)
+        tf.raw_ops.AssignVariableOp(resource=mean.handle, value=next_mean)
+        tf.raw_ops.AssignVariableOp(resource=squared_mean.handle, value=next_squared)
+
+
+_CLASSES: dict[str, type[Optimizer]] = dict(zip(OPTIMIZERS, (AdamWeightDecay, Lamb), strict=True))
+
+# The names of the optimizers' slots in a checkpoint, as a pattern with the variable, the slot prefix, and m or v.
+SLOTS = rf"(.*)/({'|'.join(kind.slot_prefix for kind in _CLASSES.values())})_([mv])"
+# Those of the variables that a checkpoint has only with some settings, such as --dtype=float16.
+OPTIONAL_STATE = r"loss_scale/.*|skipped_steps|nonfinite_steps"
+# Those of all variables that training adds to a model's weights.
+TRAINING_STATE = rf"(?:global_step|{SLOTS}|{OPTIONAL_STATE})"
+
+
+def build_optimizer(config: OptimizerConfig, variables: Sequence[keras.Variable]) -> Optimizer:
+    """Makes the optimizer that `config.optimizer` names."""
+    return _CLASSES[config.optimizer](config, variables)
