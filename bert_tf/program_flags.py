@@ -185,6 +185,11 @@ class TrainingFlags:
             "epsilon": number("adam_epsilon", OptimizerConfig.epsilon, "Added to the root of this mean."),
             "weight_decay_rate": number("weight_decay_rate", OptimizerConfig.weight_decay_rate, "Weight decay."),
             "clip_norm": number("clip_norm", OptimizerConfig.clip_norm, "Largest norm of the gradients; inf for any."),
+            "layerwise_lr_decay": number(
+                "layerwise_lr_decay",
+                OptimizerConfig.layerwise_lr_decay,
+                "Factor of the rate from a block to the one below.",
+            ),
             "lr_decay_power": number("lr_decay_power", OptimizerConfig.lr_decay_power, "1: linear decay; 0: none."),
         }
         self._clip_gradients = flags.DEFINE_enum(

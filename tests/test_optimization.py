@@ -9,6 +9,7 @@ from bert_tf import checkpoints, optimization
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.optimization import AdamWeightDecay, OptimizerConfig, SecondSchedule
+from bert_tf.optimization.optimizers import layer_rates
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.runtime.distribution import DistributionConfig, build_strategy
@@ -176,6 +177,28 @@ def test_update_rules(options):
         else:
             update(tf.constant(gradient, tf.float32))
     assert_close(variable.numpy(), updated(config, start, gradients), 1e-5)
+
+
+def test_layers_have_rates_of_their_own():
+    factors = {
+        "output_weights": 1.0,
+        "bert/pooler/dense/kernel": 1.0,
+        "bert/encoder/layer_11/output/dense/kernel": 0.5,
+        "bert/encoder/layer_2/output/dense/kernel": 0.5**10,
+        "bert/encoder/layer_0/output/LayerNorm/gamma": 0.5**12,
+        "bert/embeddings/word_embeddings": 0.5**13,
+    }
+    assert layer_rates(list(factors), 0.5) == list(factors.values())
+    assert layer_rates(["kernel"], 0.5) == [1.0]
+    updates = {}
+    for decay in (1.0, 0.5):
+        variables = [keras.Variable([1.0], name=path.replace("/", "_")) for path in factors]
+        for variable, path in zip(variables, factors, strict=True):
+            variable._path = path
+        config = OptimizerConfig(0.1, 10, layerwise_lr_decay=decay, weight_decay_rate=0.0)
+        optimization.build_optimizer(config, variables).apply([tf.constant([1.0])] * len(variables), None)
+        updates[decay] = np.array([1.0 - float(variable[0]) for variable in variables])
+    np.testing.assert_allclose(updates[0.5], updates[1.0] * list(factors.values()), rtol=1e-3)
 
 
 def test_each_phase_of_the_lamb_recipe_has_its_own_schedule():

@@ -23,6 +23,23 @@ def is_decayed(path: str) -> bool:
     return not any(re.search(pattern, path) for pattern in NOT_DECAYED)
 
 
+def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
+    """The factors of the learning rate for variables with these names in the checkpoint.
+
+    The output layers and the pooler have the full rate, the top block `decay` times this, and so on down to the
+    embeddings.
+    """
+    blocks = [re.match(r"bert/encoder/layer_(\d+)/", path) for path in paths]
+    count = 1 + max((int(block.group(1)) for block in blocks if block), default=-1)
+
+    def depth(path: str, block: re.Match | None) -> int:
+        if block:
+            return count - int(block.group(1))
+        return count + 1 if path.startswith("bert/embeddings/") else 0
+
+    return [decay ** depth(path, block) for path, block in zip(paths, blocks, strict=True)]
+
+
 class Optimizer(abc.ABC):
     """The common part of both optimizers: slots, clipping, schedule, and the choice of the variables with weight decay.
 
@@ -46,6 +63,7 @@ class Optimizer(abc.ABC):
         self.config = config
         self.variables = list(variables)
         self.decayed = [is_decayed(path) for path in paths]
+        self._layer_rates = layer_rates(paths, config.layerwise_lr_decay)
         # Finished steps, and how many of them don't count as updates of the means: those that have changed no weights,
         # and all before the means were reset.
         self.global_step, self.skipped_steps = (
@@ -83,7 +101,7 @@ class Optimizer(abc.ABC):
           norm: the global norm of the gradients; None if they have been clipped already.
 
         Returns:
-          The learning rate of this update.
+          The learning rate of this update, without the factors of the layers.
         """
         step = tf.identity(self.global_step)
         rate = learning_rate(self.config, step)
@@ -95,8 +113,9 @@ class Optimizer(abc.ABC):
                 lambda: [tf.identity(gradient) for gradient in gradients],
             )
         count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
-        for update in zip(self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True):
-            self._update(*update, rate=rate, count=count)
+        updates = zip(self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True)
+        for update, factor in zip(updates, self._layer_rates, strict=True):
+            self._update(*update, rate=rate if factor == 1 else rate * factor, count=count)
         return rate
 
     @abc.abstractmethod

@@ -44,6 +44,9 @@ class OptimizerConfig:
         this. It makes fine-tuning on small data sets more stable (Mosbach et al., 2021). LAMB always does it.
       optimizer: one of `OPTIMIZERS`.
       lr_decay_power: the power of the learning rate's polynomial decay; 1 is linear, 0 is no decay.
+      layerwise_lr_decay: the factor of the learning rate from each block to the one below it (ULMFiT's "discriminative
+        fine-tuning"; Howard and Ruder, 2018); 1 for the same rate everywhere, as in the release. See
+        `optimizers.layer_rates`.
       clip_gradients: what is clipped. "global": the gradient of the loss over the whole batch. "per_replica": each
         replica's gradient of the loss over its own part of the batch; the results are added up. This is the release on
         a TPU, where the part of each core is a batch of its own, and the sum is not divided by the number of cores.
@@ -64,6 +67,7 @@ class OptimizerConfig:
     bias_correction: bool = False
     optimizer: str = "adamw"
     lr_decay_power: float = 1.0
+    layerwise_lr_decay: float = 1.0
     clip_gradients: str = "global"
     second_schedule: SecondSchedule | None = None
 
@@ -90,6 +94,7 @@ class OptimizerConfig:
             ("adam_epsilon", self.epsilon, 0 < self.epsilon < math.inf, "a number above 0"),
             ("weight_decay_rate", self.weight_decay_rate, 0 <= self.weight_decay_rate < math.inf, "at least 0"),
             ("clip_norm", self.clip_norm, self.clip_norm > 0, "a number above 0, or inf for no clipping,"),
+            ("layerwise_lr_decay", self.layerwise_lr_decay, 0 < self.layerwise_lr_decay <= 1, "above 0, up to 1,"),
             ("lr_decay_power", self.lr_decay_power, 0 <= self.lr_decay_power < math.inf, "at least 0"),
         ):
             if not is_good:
