@@ -244,7 +244,7 @@ class FinetuningRun:
             self.config,
             self.tokenizer.vocab_file,
             flags,
-            resume_settings={**self.resume_settings(split), **training_config.resume_settings()},
+            resume_settings={**self.resume_settings(split), **training_config.resume_settings(self.strategy)},
             allow_changes=allow_changes,
         )
 

@@ -206,7 +206,7 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
         return train(config.candidates[0], output_dir).run
     table = TrialTable(output_dir, task.selection_metric)
     varied = {"num_train_steps", "num_warmup_steps", *(field.name for field in dataclasses.fields(Hyperparameters))}
-    training_settings = run.training_config.resume_settings()
+    training_settings = run.training_config.resume_settings(run.strategy)
     resume_settings = {
         **run.resume_settings(),
         **{name: value for name, value in training_settings.items() if name not in varied},

@@ -135,7 +135,7 @@ class PretrainingRun:
                     }
                     for phase in self.phases
                 ],
-                **self.training_config.resume_settings(),
+                **self.training_config.resume_settings(self.strategy),
             },
             allow_changes=allow_changes,
         )

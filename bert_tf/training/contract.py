@@ -164,9 +164,11 @@ class TrainingConfig:
         second = self.second_batch
         return second if second and step >= second.start else self
 
-    def resume_settings(self) -> dict[str, object]:
+    def resume_settings(self, strategy: tf.distribute.Strategy) -> dict[str, object]:
         """The settings that influence the weights, for example through dropout. A resumed run must have the same."""
+        clips_own = self.optimizer.clip_gradients == "per_replica"
         return {
+            **({"replicas": strategy.num_replicas_in_sync} if clips_own else {}),
             **dataclasses.asdict(self.optimizer),
             "train_batch_size": self.train_batch_size,
             "seed": self.seed,

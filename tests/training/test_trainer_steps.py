@@ -95,6 +95,7 @@ def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts
     data = iter(strategy.distribute_datasets_from_function(rows_of_replicas))
     train_steps(trainer, data, STEPS - 1)
     found = train_steps(trainer, data, 1)
+    assert config.resume_settings(strategy).get("replicas") == (2 if clip_gradients == "per_replica" else None)
     weights, loss, norm = restated(start, batches, optimizer)
     assert_close(trainer.model.variables[0].numpy(), weights, 1e-5)
     assert_close(found["loss"], loss, 1e-5)
