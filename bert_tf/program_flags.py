@@ -171,15 +171,12 @@ class TrainingFlags:
     """Defines the flags for training."""
 
     def __init__(self) -> None:
-        integer, boolean = flags.DEFINE_integer, flags.DEFINE_bool
-        self._train_batch_size = integer("train_batch_size", 32, "Examples in a training step, on all devices.")
-        self._learning_rate = flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate.")
-        self._save_checkpoints_steps = integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.")
-        self._iterations_per_loop = integer("iterations_per_loop", 1000, "Most steps that a TPU runs in one call.")
-        self._optimizer = flags.DEFINE_enum("optimizer", "adamw", list(OPTIMIZERS), "The release's AdamW, or LAMB.")
-        self._bias_correction = boolean("bias_correction", False, "Correct the bias of Adam's means.")
-        number = flags.DEFINE_float
-        self._optimizer_numbers = {
+        integer, boolean, number = flags.DEFINE_integer, flags.DEFINE_bool, flags.DEFINE_float
+        # By the names of the fields of OptimizerConfig and TrainingConfig.
+        self._optimizer = {
+            "learning_rate": number("learning_rate", 5e-5, "Peak learning rate."),
+            "optimizer": flags.DEFINE_enum("optimizer", "adamw", list(OPTIMIZERS), "The release's AdamW, or LAMB."),
+            "bias_correction": boolean("bias_correction", False, "Correct the bias of Adam's means."),
             "beta_1": number("adam_beta_1", OptimizerConfig.beta_1, "Decay rate of the mean of the gradients."),
             "beta_2": number("adam_beta_2", OptimizerConfig.beta_2, "Decay rate of the mean of their squares."),
             "epsilon": number("adam_epsilon", OptimizerConfig.epsilon, "Added to the root of this mean."),
@@ -191,51 +188,56 @@ class TrainingFlags:
                 "Factor of the rate from a block to the one below.",
             ),
             "lr_decay_power": number("lr_decay_power", OptimizerConfig.lr_decay_power, "1: linear decay; 0: none."),
+            "clip_gradients": flags.DEFINE_enum(
+                "clip_gradients",
+                "global",
+                CLIPPINGS,
+                "global: clip the gradient of the whole batch; per_replica: each device clips the gradient of its own "
+                "part of the batch, and the results are added up, as in the release on a TPU.",
+            ),
         }
-        self._clip_gradients = flags.DEFINE_enum(
-            "clip_gradients",
-            "global",
-            CLIPPINGS,
-            "global: clip the gradient of the whole batch; per_replica: each device clips the gradient of its own part "
-            "of the batch, and the results are added up, as in the release on a TPU.",
-        )
-        self._dtype = flags.DEFINE_enum("dtype", "float32", list(DTYPES), "The type of matrix products.")
-        self._jit_compile = boolean("jit_compile", False, "Compile the training step with XLA.")
-        self._accumulation = integer("gradient_accumulation_steps", 1, "Number of parts into which a batch is split.")
-        self._recompute = boolean("recompute_gradients", False, "Compute blocks twice, which saves memory.")
-        self._keep_checkpoint_max = integer("keep_checkpoint_max", 5, "Number of checkpoints that are kept; 0 for all.")
-        self._log_steps = integer("log_steps", 100, "Number of steps between records in metrics.jsonl and TensorBoard.")
-        self._max_nonfinite_steps = integer(
-            "max_nonfinite_steps", 0, "Number of steps with a loss or gradient that is not finite that are skipped."
-        )
-        self._peak_tflops = flags.DEFINE_float("peak_tflops", 0.0, "Peak TFLOP/s of all devices, for the utilisation.")
-        self._detailed_metrics = boolean(
-            "detailed_metrics",
-            False,
-            "Log also the gradient's norm in each part of the model, the largest loss, the share of the time that is "
-            "spent waiting for input, and the memory of the process.",
-        )
+        self._training = {
+            "train_batch_size": integer("train_batch_size", 32, "Examples in a training step, on all devices."),
+            "save_checkpoints_steps": integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints."),
+            "iterations_per_loop": integer("iterations_per_loop", 1000, "Most steps that a TPU runs in one call."),
+            "dtype": flags.DEFINE_enum("dtype", "float32", list(DTYPES), "The type of matrix products."),
+            "jit_compile": boolean("jit_compile", False, "Compile the training step with XLA."),
+            "gradient_accumulation_steps": integer(
+                "gradient_accumulation_steps", 1, "Number of parts into which a batch is split."
+            ),
+            "recompute_gradients": boolean("recompute_gradients", False, "Compute blocks twice, which saves memory."),
+            "keep_checkpoint_max": integer("keep_checkpoint_max", 5, "Number of checkpoints that are kept; 0 for all."),
+            "log_steps": integer("log_steps", 100, "Steps between records in metrics.jsonl and TensorBoard."),
+            "max_nonfinite_steps": integer(
+                "max_nonfinite_steps", 0, "Number of steps with a loss or gradient that is not finite that are skipped."
+            ),
+            "peak_tflops": number("peak_tflops", 0.0, "Peak TFLOP/s of all devices, for the utilisation."),
+            "detailed_metrics": boolean(
+                "detailed_metrics",
+                False,
+                "Log also the gradient's norm in each part of the model, the largest loss, the share of the time that "
+                "is spent waiting for input, and the memory of the process.",
+            ),
+            "seed": integer("random_seed", 12345, "The seed of initial values, data order and dropout."),
+        }
         self._profile_steps = flags.DEFINE_string(
-            "profile_steps",
-            None,
-            "Write a trace for TensorBoard; 100:105 for five steps after step 100.",
+            "profile_steps", None, "Write a trace for TensorBoard; 100:105 for five steps after step 100."
         )
-        self._random_seed = integer("random_seed", 12345, "The seed of initial values, data order and dropout.")
 
     @property
     def train_batch_size(self) -> int:
         """The number of examples in a step."""
-        return self._train_batch_size.value
+        return self._training["train_batch_size"].value
 
     @property
     def learning_rate(self) -> float:
         """The peak learning rate."""
-        return self._learning_rate.value
+        return self._optimizer["learning_rate"].value
 
     @property
     def random_seed(self) -> int:
         """The seed; if several seeds are tried, the first one."""
-        return self._random_seed.value
+        return self._training["seed"].value
 
     def config(self, output_dir: str, num_train_steps: int, num_warmup_steps: int) -> TrainingConfig:
         """Returns the values of the flags, which must have been parsed.
@@ -243,31 +245,16 @@ class TrainingFlags:
         Raises:
           InputError: if a number is out of range.
         """
+        optimizer = OptimizerConfig(
+            num_train_steps=num_train_steps,
+            num_warmup_steps=num_warmup_steps,
+            **{name: flag.value for name, flag in self._optimizer.items()},
+        )
         return TrainingConfig(
             output_dir=output_dir,
-            optimizer=OptimizerConfig(
-                self._learning_rate.value,
-                num_train_steps,
-                num_warmup_steps,
-                bias_correction=self._bias_correction.value,
-                optimizer=self._optimizer.value,
-                clip_gradients=self._clip_gradients.value,
-                **{name: flag.value for name, flag in self._optimizer_numbers.items()},
-            ),
-            train_batch_size=self._train_batch_size.value,
-            save_checkpoints_steps=self._save_checkpoints_steps.value,
-            keep_checkpoint_max=self._keep_checkpoint_max.value,
-            iterations_per_loop=self._iterations_per_loop.value,
-            log_steps=self._log_steps.value,
-            seed=self._random_seed.value,
-            dtype=self._dtype.value,
-            jit_compile=self._jit_compile.value,
-            gradient_accumulation_steps=self._accumulation.value,
-            recompute_gradients=self._recompute.value,
-            max_nonfinite_steps=self._max_nonfinite_steps.value,
-            peak_tflops=self._peak_tflops.value,
-            detailed_metrics=self._detailed_metrics.value,
+            optimizer=optimizer,
             profile_steps=step_range(self._profile_steps),
+            **{name: flag.value for name, flag in self._training.items()},
         )
 
 
