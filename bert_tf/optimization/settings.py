@@ -72,37 +72,30 @@ class OptimizerConfig:
     second_schedule: SecondSchedule | None = None
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise InputError(f"--optimizer is {self.optimizer!r}, but one of {', '.join(OPTIMIZERS)} is expected.")
-        if self.clip_gradients not in CLIPPINGS:
+        for name, names in (("optimizer", OPTIMIZERS), ("clip_gradients", CLIPPINGS)):
+            _check(name, getattr(self, name), getattr(self, name) in names, f"one of {', '.join(names)}")
+        second = self.second_schedule
+        if second and not 0 < second.start < self.num_train_steps:
             raise InputError(
-                f"--clip_gradients is {self.clip_gradients!r}, but one of {', '.join(CLIPPINGS)} is expected."
+                f"--second_phase_proportion begins the second phase after step {second.start} of "
+                f"{self.num_train_steps}, but with --second_learning_rate both phases must have steps."
             )
-        if self.num_train_steps < 1:
-            raise InputError(f"--num_train_steps is {self.num_train_steps}, but at least 1 is expected.")
-        _check_schedule("", self.learning_rate, self.num_warmup_steps)
-        if self.second_schedule:
-            if not 0 < self.second_schedule.start < self.num_train_steps:
-                raise InputError(
-                    f"--second_phase_proportion begins the second phase after step {self.second_schedule.start} of "
-                    f"{self.num_train_steps}, but with --second_learning_rate both phases must have steps."
-                )
-            _check_schedule("second_", self.second_schedule.learning_rate, self.second_schedule.num_warmup_steps)
-        for name, value, is_good, expected in (
-            ("adam_beta_1", self.beta_1, 0 <= self.beta_1 < 1, "a number of at least 0 and below 1"),
-            ("adam_beta_2", self.beta_2, 0 <= self.beta_2 < 1, "a number of at least 0 and below 1"),
-            ("adam_epsilon", self.epsilon, 0 < self.epsilon < math.inf, "a number above 0"),
-            ("weight_decay_rate", self.weight_decay_rate, 0 <= self.weight_decay_rate < math.inf, "at least 0"),
-            ("clip_norm", self.clip_norm, self.clip_norm > 0, "a number above 0, or inf for no clipping,"),
-            ("layerwise_lr_decay", self.layerwise_lr_decay, 0 < self.layerwise_lr_decay <= 1, "above 0, up to 1,"),
-            ("lr_decay_power", self.lr_decay_power, 0 <= self.lr_decay_power < math.inf, "at least 0"),
-        ):
-            if not is_good:
-                raise InputError(f"--{name} is {value}, but {expected} is expected.")
+        for prefix, schedule in (("", self), *([("second_", second)] if second else [])):
+            rate, warmup = schedule.learning_rate, schedule.num_warmup_steps
+            is_number = isinstance(rate, numbers.Real)
+            _check(f"{prefix}learning_rate", rate, is_number and rate > 0, "a number above 0")
+            _check(f"{prefix}num_warmup_steps", warmup, warmup >= 0, "at least 0")
+        _check("num_train_steps", self.num_train_steps, self.num_train_steps >= 1, "at least 1")
+        for name, beta in (("adam_beta_1", self.beta_1), ("adam_beta_2", self.beta_2)):
+            _check(name, beta, 0 <= beta < 1, "a number of at least 0 and below 1")
+        _check("adam_epsilon", self.epsilon, 0 < self.epsilon < math.inf, "a number above 0")
+        _check("clip_norm", self.clip_norm, self.clip_norm > 0, "a number above 0, or inf for no clipping,")
+        decay = self.layerwise_lr_decay
+        _check("layerwise_lr_decay", decay, 0 < decay <= 1, "a number above 0 and at most 1")
+        for name in ("weight_decay_rate", "lr_decay_power"):
+            _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf, "a number of at least 0")
 
 
-def _check_schedule(prefix: str, peak: float, num_warmup_steps: int) -> None:
-    if num_warmup_steps < 0:
-        raise InputError(f"--{prefix}num_warmup_steps is {num_warmup_steps}, but at least 0 is expected.")
-    if not (isinstance(peak, numbers.Real) and peak > 0):
-        raise InputError(f"--{prefix}learning_rate is {peak}, but a number above 0 is expected.")
+def _check(name: str, value: object, is_good: bool, expected: str) -> None:
+    if not is_good:
+        raise InputError(f"--{name} is {value!r}, but {expected} is expected.")
