@@ -146,6 +146,12 @@ class DistributionFlags:
         self._gcp_project = string("gcp_project", None, "The TPU's project, if it can't be detected.")
         self._master = string("master", None, "The TPU's grpc:// address, if --tpu_name is not given.")
         self._num_tpu_cores = flags.DEFINE_integer("num_tpu_cores", 8, "Expected number of TPU cores; 0 for any.")
+        self._worker_timeout = flags.DEFINE_integer(
+            "worker_timeout",
+            DistributionConfig.worker_timeout,
+            "With several workers, the seconds without a sign of life after which one is taken for dead.",
+            lower_bound=1,
+        )
         self._allow_tf32 = flags.DEFINE_bool(
             "allow_tf32", False, "Let GPUs multiply float32 numbers with the precision of TensorFloat-32."
         )
@@ -162,6 +168,7 @@ class DistributionFlags:
             tpu_zone=self._tpu_zone.value or "",
             gcp_project=self._gcp_project.value or "",
             num_tpu_cores=self._num_tpu_cores.value,
+            worker_timeout=self._worker_timeout.value,
             allow_tf32=self._allow_tf32.value,
             deterministic=self._deterministic.value,
         )

@@ -2,8 +2,8 @@
 
 `CommandServer.environment` puts a `python` on the PATH that sends its arguments, folder, environment and open files to
 the server. There the program runs as if `python` had started it, and the caller gets its exit status. The signals
-SIGINT and SIGTERM are passed on, and if the caller is killed, the program is killed too. So whole shell scripts can be
-run as they are written.
+SIGINT and SIGTERM are passed on, SIGTSTP stops the program as SIGSTOP does, which nobody can pass on, and if the caller
+is killed, the program is killed too. So whole shell scripts can be run as they are written.
 
 With SMALLER_FLAGS=1 in the environment, the flags of `small_data.SMALLER` are added behind those that were written, and
 the kernels for CPUs aren't compiled, which takes longer than all the rest of a small run.
@@ -39,7 +39,7 @@ server = socket.socket(socket.AF_UNIX)
 server.connect(os.environ["COMMAND_SERVER"])
 request = {{"arguments": sys.argv, "folder": os.getcwd(), "environment": dict(os.environ)}}
 socket.send_fds(server, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
-for number in (signal.SIGINT, signal.SIGTERM):
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCONT):
     signal.signal(number, lambda number, _: server.sendall(bytes([number])))
 status = server.recv(16)
 sys.exit(int(status) if status else 70)
@@ -125,7 +125,8 @@ def _answer(connection: socket.socket) -> None:
     ended = os.pidfd_open(child)
     while ended not in (ready := select.select([ended, connection], [], [])[0]):
         assert ready
-        os.kill(child, next(iter(connection.recv(1)), signal.SIGKILL))
+        number = next(iter(connection.recv(1)), signal.SIGKILL)
+        os.kill(child, signal.SIGSTOP if number == signal.SIGTSTP else number)
     _, status = os.waitpid(child, 0)
     connection.sendall(str(abs(os.waitstatus_to_exitcode(status))).encode())
     os._exit(0)

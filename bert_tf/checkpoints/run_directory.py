@@ -2,10 +2,11 @@
 
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_tf import __version__
@@ -14,6 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.tokenization.tokenizer_config import (
     TOKENIZER_CONFIG_FILE,
@@ -45,6 +47,7 @@ def prepare(
     flags: Mapping[str, Any],
     resume_settings: Mapping[str, Any],
     *,
+    devices: Mapping[str, Any] | None = None,
     allow_changes: bool = False,
 ) -> None:
     """Writes a run's settings to its folder. If the run is resumed, first compares them with the recorded ones.
@@ -56,6 +59,7 @@ def prepare(
       flags: the values of all flags of the program; they are recorded, but not compared.
       resume_settings: the settings that must stay the same when the run is resumed: the flags that influence the
         weights, and the data.
+      devices: what is said and recorded, but may be otherwise when the run is resumed, see `distribution.devices`.
       allow_changes: resume even if they have changed.
 
     Raises:
@@ -64,17 +68,17 @@ def prepare(
     if not output_dir:
         raise InputError("--output_dir is needed, but it is not given.")
     files.make_folder(output_dir)
-    resume_settings = {"bert_config": config.to_dict(), **resume_settings}
-    if vocab_file:
-        resume_settings["vocab_sha256"] = vocabulary_hash(vocab_file)
+    resume_settings = all_settings(config, vocab_file, resume_settings)
     path = os.path.join(output_dir, RUN_FILE)
-    if files.exists(path) and saver.latest_checkpoint(output_dir) and not allow_changes:
-        _refuse_differences(
-            f"--output_dir: {output_dir} holds a run that began with other settings",
-            recorded(output_dir),
-            resume_settings,
-            "Use another folder, go back to those settings, or pass --allow_changes to resume with the new ones.",
-        )
+    if files.exists(path) and saver.latest_checkpoint(output_dir):
+        if not allow_changes:
+            _refuse_differences(
+                f"--output_dir: {output_dir} holds a run that began with other settings",
+                recorded(output_dir),
+                resume_settings,
+                "Use another folder, go back to those settings, or pass --allow_changes to resume with the new ones.",
+            )
+        _say_changed_devices(read(output_dir).get("devices"), devices)
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())
     if vocab_file:
@@ -85,11 +89,21 @@ def prepare(
             "program": os.path.basename(sys.argv[0]),
             "flags": dict(flags),
             "resume_settings": resume_settings,
+            "devices": devices,
             "versions": {"python": sys.version.split()[0], "bert-tf": __version__}
             | {package: importlib.metadata.version(package) for package in _PACKAGES},
             "git_commit": git_commit(),
         },
     )
+
+
+def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The resume settings together with those of model and vocabulary; the arguments are those of `prepare`."""
+    return {
+        "bert_config": config.to_dict(),
+        **resume_settings,
+        **({"vocab_sha256": vocabulary_hash(vocab_file)} if vocab_file else {}),
+    }
 
 
 def check_trained_with(folder: str, settings: Mapping[str, Any]) -> None:
@@ -145,23 +159,52 @@ def write_hf_tokenizer(vocab_file: str, folder: str, do_lower_case: bool, max_le
     files.write_json(os.path.join(folder, TOKENIZER_CONFIG_FILE), settings)
 
 
+def _say_changed_devices(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
+    if before and now and before != now:
+        say(
+            f"Warning: {'; '.join(_changes(before, now))}. Batches of the same size stay the same batches, but each "
+            "replica and each kind of device draws its own dropout and adds up in its own order, so from here on the "
+            "weights differ from those of a run without this change."
+        )
+
+
 def _refuse_differences(found: str, before: Mapping[str, Any], now: Mapping[str, Any], advice: str) -> None:
-    changes = _differences("", before, now)
+    changes = _changes(before, now)
     if changes:
-        more = [f"and {len(changes) - _MAX_LISTED_CHANGES} more"] if len(changes) > _MAX_LISTED_CHANGES else []
-        listed = "\n  ".join(changes[:_MAX_LISTED_CHANGES] + more)
-        raise InputError(f"{found}:\n  {listed}\n{advice}")
+        raise InputError(f"{found}:\n  {listed(changes)}\n{advice}")
 
 
-def _differences(name: str, before: Any, now: Any) -> list[str]:
-    """Describes the differences between two values of a setting; nested values are compared part by part."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        pairs = [(f"{name}: {key}" if name else key, before.get(key), now.get(key)) for key in {**before, **now}]
-    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        pairs = [(f"{name} {i + 1}", *values) for i, values in enumerate(zip(before, now, strict=True))]
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [f"{name} was {old!r}, and is {new!r} now" for name, (old, new) in differences("", before, now)]
+
+
+def listed(changes: Sequence[str]) -> str:
+    """The lines of a list in an error message; a long list is cut."""
+    more = [f"and {len(changes) - _MAX_LISTED_CHANGES} more"] if len(changes) > _MAX_LISTED_CHANGES else []
+    return "\n  ".join([*changes[:_MAX_LISTED_CHANGES], *more])
+
+
+def differences(name: str, *values: Any) -> list[tuple[str, tuple]]:
+    """Finds the differences between several values of a setting; nested values are compared part by part.
+
+    Args:
+      name: the setting's name; "" for a mapping of all settings.
+      values: its values.
+
+    Returns:
+      The name of each part that is not the same in all values, and its values; None where the part is missing.
+    """
+    if all(isinstance(value, Mapping) for value in values):
+        parts = [(f"{name}: {key}" if name else key, [value.get(key) for value in values]) for key in _keys(values)]
+    elif all(isinstance(value, list) for value in values):
+        parts = [(f"{name} {i + 1}", part) for i, part in enumerate(itertools.zip_longest(*values))]
     else:
-        return [] if before == now else [f"{name} was {before!r}, and is {now!r} now"]
-    return [change for pair in pairs for change in _differences(*pair)]
+        return [] if all(value == values[0] for value in values) else [(name, values)]
+    return [difference for part_name, part in parts for difference in differences(part_name, *part)]
+
+
+def _keys(mappings: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    return dict.fromkeys(key for mapping in mappings for key in mapping)
 
 
 def fingerprint(rows: Iterable[object]) -> str:

@@ -17,13 +17,13 @@ from bert_tf.finetuning import feature_sets, input_pipeline
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.bilstm import BiLstmConfig
-from bert_tf.runtime import distribution, reporting
+from bert_tf.runtime import distribution, files, reporting
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training import loop, resume
+from bert_tf.training import agreement, loop, resume
 from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
 from bert_tf.training.evaluation import remove_stale_best
 
@@ -219,7 +219,7 @@ class FinetuningRun:
         return {
             "task": self.task.name,
             **self.task.resume_settings(),
-            "init_checkpoint": self.init_checkpoint,
+            "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
             "num_examples": len(self.examples(split)),
             "training_rows_sha256": run_directory.fingerprint(self.examples(split)),
             "max_seq_length": self.max_seq_length,
@@ -234,19 +234,20 @@ class FinetuningRun:
         """Writes the run's config, vocabulary, flags and settings into its folder, before it trains on a split.
 
         Raises:
-          InputError: if the folder holds a run with other settings, and `allow_changes` is not set.
+          InputError: if workers don't agree, or the folder holds a run with other settings without `allow_changes`.
         """
-        if not distribution.is_chief(self.strategy):
-            return
-        training_config = self.training_config
-        run_directory.prepare(
-            training_config.output_dir,
-            self.config,
-            self.tokenizer.vocab_file,
-            flags,
-            resume_settings={**self.resume_settings(split), **training_config.resume_settings(self.strategy)},
-            allow_changes=allow_changes,
-        )
+        resume_settings = {**self.resume_settings(split), **self.training_config.resume_settings(self.strategy)}
+        agreement.require_settings(self.strategy, self.config, self.tokenizer.vocab_file, resume_settings)
+        if distribution.is_chief(self.strategy):
+            run_directory.prepare(
+                self.training_config.output_dir,
+                self.config,
+                self.tokenizer.vocab_file,
+                flags,
+                resume_settings,
+                devices=distribution.devices(self.strategy),
+                allow_changes=allow_changes,
+            )
 
     def train(
         self, features: FeatureSet | LazyFeatures, evaluation: PeriodicEvaluation | None = None
@@ -329,9 +330,8 @@ class FinetuningRun:
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
         size = batch_size * self.strategy.num_replicas_in_sync
-        buckets = self.buckets(features)
         with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:
-            for numbers, batch in feature_sets.batches_by_length(features, size, buckets):
+            for numbers, batch in feature_sets.batches_by_length(features, size, self.buckets(features)):
                 for name, rows in self._predict(batch).items():
                     collected.setdefault(name, []).append(rows[: len(numbers)])
                 order.append(numbers)

@@ -3,6 +3,7 @@
 import concurrent.futures
 import dataclasses
 import json
+import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from bert_tf.sequences.example_format import (
     pretraining_features,
 )
 
+File = TypeVar("File")
 Result = TypeVar("Result")
 
 # There may be thousands of files, and in the cloud it takes long to open one.
@@ -137,19 +139,23 @@ def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
     return None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
 
 
-def fingerprints(shards: Sequence[Shard]) -> dict[str, str]:
-    """The fingerprint of each file by path: its size, and the checksums of its first and its last record.
+def identities(shards: Sequence[Shard]) -> list[str]:
+    """What tells the data of each file from other data, wherever the file is.
 
-    The fingerprint changes when the data is made again with the same name. Only a few bytes of the file are read.
+    Its name, the number of its records, and a fingerprint: its size, and the checksums of its first and its last
+    record. The fingerprint changes when the data is made again with the same name. Only a few bytes of a file are read.
     """
-    paths = [shard.path for shard in shards]
-    return dict(zip(paths, _for_each_file(paths, _fingerprint), strict=True))
+
+    def identity(shard: Shard) -> str:
+        return f"{os.path.basename(shard.path)}: {shard.records} records, {_fingerprint(shard.path)}"
+
+    return _for_each_file(shards, identity)
 
 
-def _for_each_file(paths: Sequence[str], function: Callable[[str], Result]) -> list[Result]:
+def _for_each_file(files_or_paths: Sequence[File], function: Callable[[File], Result]) -> list[Result]:
     """Calls a function for each file, in many threads, and returns the results in order."""
     with concurrent.futures.ThreadPoolExecutor(_MAX_OPEN_FILES) as pool:
-        return list(pool.map(function, paths))
+        return list(pool.map(function, files_or_paths))
 
 
 def _fingerprint(path: str) -> str:

@@ -16,11 +16,11 @@ from bert_tf.config import BertConfig
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet, PretrainingData
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import distribution
+from bert_tf.runtime import distribution, files
 from bert_tf.runtime.distribution import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.training import loop, resume
+from bert_tf.training import agreement, loop, resume
 from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
 from bert_tf.training.evaluation import BatchEvaluator, is_best, remove_stale_best, save_best
 
@@ -84,6 +84,7 @@ class PretrainingRun:
             for start, end, part in zip(starts, phase_ends, data, strict=True)
         ]
         training_config.check_batch(self.strategy)
+        agreement.require_settings(self.strategy, config, vocab_file, self._resume_settings())
 
     @functools.cached_property
     def model(self) -> PretrainingModel:
@@ -122,23 +123,27 @@ class PretrainingRun:
             self.config,
             self.vocab_file,
             flags,
-            resume_settings={
-                "objective": self.objective,
-                "init_checkpoint": self.init_checkpoint,
-                "phases": [
-                    {
-                        "steps": [phase.start, phase.end],
-                        "records": {shard.path: shard.records for shard in phase.examples.shards},
-                        "contents": record_shards.fingerprints(phase.examples.shards),
-                        "lengths": {feature.name: feature.length for feature in phase.examples.features},
-                        **({"masking": phase.examples.masker.settings()} if phase.examples.masker else {}),
-                    }
-                    for phase in self.phases
-                ],
-                **self.training_config.resume_settings(self.strategy),
-            },
+            self._resume_settings(),
+            devices=distribution.devices(self.strategy),
             allow_changes=allow_changes,
         )
+
+    def _resume_settings(self) -> dict[str, Any]:
+        """The settings and the data that influence the weights."""
+        return {
+            "objective": self.objective,
+            "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
+            "phases": [
+                {
+                    "steps": [phase.start, phase.end],
+                    "files": record_shards.identities(phase.examples.shards),
+                    "lengths": {feature.name: feature.length for feature in phase.examples.features},
+                    **({"masking": phase.examples.masker.settings()} if phase.examples.masker else {}),
+                }
+                for phase in self.phases
+            ],
+            **self.training_config.resume_settings(self.strategy),
+        }
 
     def _report_jump(self) -> None:
         """Says which examples are skipped or repeated if the run is resumed with batches of another size."""
@@ -253,6 +258,9 @@ class PretrainingRun:
         """
         folder = run_directory.evaluated_folder(self.training_config.output_dir)
         step = resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)
+        agreement.require(
+            self.strategy, lambda: agreement.state(step, checkpoints.named_variables(self.model.variables))
+        )
         return {"global_step": step, **self._evaluate(self.phases[-1].examples, batch_size, steps)}
 
     def _evaluate(self, examples: ExampleSet, batch_size: int, steps: int) -> dict[str, float]:

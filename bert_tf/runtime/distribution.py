@@ -2,14 +2,13 @@
 
 import dataclasses
 import functools
-import json
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.runtime import workers
 from bert_tf.runtime.files import InputError
 
 STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
@@ -25,6 +24,7 @@ class DistributionConfig:
       tpu_zone: the TPU's zone; if empty, TensorFlow looks it up.
       gcp_project: the TPU's project; if empty, TensorFlow looks it up.
       num_tpu_cores: how many cores the TPU must have; 0 for any number.
+      worker_timeout: with several workers, the seconds without a sign of life after which one is taken for dead.
       allow_tf32: whether GPUs may round the factors of float32 products to 10 bits (TensorFloat-32).
       deterministic: whether only operations are used that give the same numbers in each run. CPUs have no others that
         matter here; on GPUs, sums of gradients into the embedding tables are added in an order of chance otherwise.
@@ -35,6 +35,7 @@ class DistributionConfig:
     tpu_zone: str = ""
     gcp_project: str = ""
     num_tpu_cores: int = 0
+    worker_timeout: int = 60
     allow_tf32: bool = False
     deterministic: bool = False
 
@@ -65,7 +66,8 @@ def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Builds the strategy that the flags ask for, and sets for the whole process how its devices compute.
 
     Raises:
-      InputError: if TF_CONFIG is missing or malformed (multi_worker), or no TPU can be reached under the given name.
+      InputError: if workers can't find each other (multi_worker, see `workers.connect`), or no TPU can be reached under
+        the given name.
     """
     tf.config.experimental.enable_tensor_float_32_execution(config.allow_tf32)
     if config.deterministic:
@@ -76,27 +78,8 @@ def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
         devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
         return tf.distribute.MirroredStrategy([device.name for device in devices])
     if config.distribution_strategy == "multi_worker":
-        _check_tf_config()
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return workers.connect(config.worker_timeout)
     return _build_tpu_strategy(config)
-
-
-def _check_tf_config() -> None:
-    tf_config = os.environ.get("TF_CONFIG", "")
-    example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
-    try:
-        parsed = json.loads(tf_config)
-        job, index = parsed["task"]["type"], int(parsed["task"]["index"])
-        tasks = list(parsed["cluster"][job]) if job in ("chief", "worker") else None
-    except (ValueError, KeyError, TypeError):
-        raise InputError(
-            "--distribution_strategy=multi_worker reads the cluster from TF_CONFIG, an environment variable, "
-            f"which is {tf_config!r}. Set it to something like {example}; each worker needs its own index."
-        ) from None
-    if tasks is None:
-        raise InputError(f"TF_CONFIG: the task's type is {job!r}, but 'worker' or 'chief' is expected.")
-    if not 0 <= index < len(tasks):
-        raise InputError(f"TF_CONFIG: task index {index} is not one of the {len(tasks)} tasks of type {job}.")
 
 
 def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
@@ -159,12 +142,14 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
     """Waits until all processes have called this function."""
     if is_multi_worker(strategy):
-        strategy.run(_barrier)
+        workers.wait(strategy)
 
 
-@tf.function(autograph=False)
-def _barrier() -> tf.Tensor:
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, 1.0)
+def devices(strategy: tf.distribute.Strategy) -> dict[str, object]:
+    """What weights depend on besides a run's settings: dropout on replicas and devices, products on TensorFloat-32."""
+    kind = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type
+    tf32 = {"allow_tf32": tf.config.experimental.tensor_float_32_execution_enabled()} if kind == "GPU" else {}
+    return {"replicas": strategy.num_replicas_in_sync, "device": kind, **tf32}
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

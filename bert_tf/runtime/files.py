@@ -34,6 +34,11 @@ def _gfile() -> Any:
     return tf.io.gfile
 
 
+def real_path(path: str) -> str:
+    """The same text for all spellings of a local path, or of a prefix of local files; other names stay as they are."""
+    return os.path.realpath(path) if not is_remote(path) and glob.glob(glob.escape(path) + "*") else path
+
+
 def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
     """Opens a local or remote file. Text is UTF-8; line ends are not converted.
 

@@ -17,6 +17,14 @@ _SOLVABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
 
+# See `on_failure`.
+_listeners: list[Callable[[BaseException], str | None]] = []
+
+
+def on_failure(listener: Callable[[BaseException], str | None]) -> None:
+    """Registers a function that gets the error that ends the program, and may return a message to print instead."""
+    _listeners.append(listener)
+
 
 def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bool = False) -> None:
     """Parses the flags and runs a program. Errors that the user can solve, and Ctrl-C, end it with a short message.
@@ -36,21 +44,29 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
             logging.set_verbosity(logging.WARNING)  # our own messages go through `say`
         try:
             main(*arguments[1:])
-        except InputError as error:
-            say(f"error: {error}")
-            sys.exit(1)
-        except OSError as error:
-            if error.errno not in _SOLVABLE_ERRNOS:
+        except (Exception, KeyboardInterrupt) as error:
+            explained = [message for listener in _listeners if (message := listener(error))]
+            if isinstance(error, KeyboardInterrupt):
+                say("\nInterrupted.")
+                sys.exit(_INTERRUPTED_STATUS)
+            message = _explanation(error) or next(iter(explained), None)
+            if message is None:
                 raise
-            say(f"error: {error}. Nothing that was complete is lost; solve this problem and run the program again.")
+            say(f"error: {message}")
             sys.exit(1)
-        except KeyboardInterrupt:
-            say("\nInterrupted.")
-            sys.exit(_INTERRUPTED_STATUS)
 
     _present_as_main(sys.modules[main.__module__])
     flags.mark_flags_as_required(required)
     app.run(run_main)
+
+
+def _explanation(error: BaseException) -> str | None:
+    """The message for an error that the user can solve; None for others."""
+    if isinstance(error, InputError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in _SOLVABLE_ERRNOS:
+        return f"{error}. Nothing that was complete is lost; solve this problem and run the program again."
+    return None
 
 
 def _present_as_main(module: ModuleType) -> None:

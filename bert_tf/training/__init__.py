@@ -9,6 +9,7 @@ Imports only from lower layers; `pretraining`, `finetuning` and everything above
 - `metric_means`: sums metrics on the devices.
 - `details`: gradient norms by part of the model and other details of a step.
 - `log`: progress bar, `metrics.jsonl`, TensorBoard and plots.
+- `agreement`: checks that all workers have the same state, settings, data and code.
 - `nonfinite`: counts the steps that are not finite.
 - `errors`: the ways in which training ends early, and their messages.
 """

@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
+from bert_tf.checkpoints import saver
+from bert_tf.runtime import workers
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.workers import WorkersError
 from bert_tf.training.contract import TrainingData
 
 
@@ -39,7 +42,8 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
       current_step: returns the number of finished steps.
     """
     try:
-        yield
+        with _explain_lost_workers(output_dir):
+            yield
     except NonFiniteError as error:
         raise InputError(f"{error} Data of that step: {data.describe(error.step)}.") from None
     except (tf.errors.ResourceExhaustedError, OSError) as error:
@@ -65,4 +69,21 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
         raise InputError(
             f"--input_file: the data after step {step} ({(data.describe_reading or data.describe)(step)}) {found}. "
             "Make the file again; the last checkpoint is intact."
+        ) from None
+
+
+@contextlib.contextmanager
+def _explain_lost_workers(output_dir: str) -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.OpError as error:
+        reason = workers.explain(error)
+        if reason is None:
+            raise
+        own = saver.latest_checkpoint(output_dir)
+        start = (
+            f"step {own.rpartition('-')[2]}, its last checkpoint" if own else "the beginning, as it has no checkpoint"
+        )
+        raise WorkersError(
+            reason, f"Start all workers again; the run in {output_dir} then goes on from {start}."
         ) from None

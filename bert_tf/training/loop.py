@@ -16,7 +16,7 @@ from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, build_optimizer, learning_rate
 from bert_tf.runtime import distribution, program
 from bert_tf.runtime.program import say
-from bert_tf.training import resume
+from bert_tf.training import agreement, resume
 from bert_tf.training.contract import (
     Batch,
     MetricSums,
@@ -59,12 +59,21 @@ def train(
       The means of the metrics over the last steps that were logged.
 
     Raises:
-      InputError: if the checkpoint doesn't fit the model, the data is damaged, or a loss is not finite.
+      InputError: if the checkpoint doesn't fit the model, the data is damaged, a loss is not finite, or the workers
+        don't agree or one of them is lost.
       Preempted: after SIGTERM or Ctrl-C, when the state has been saved.
     """
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
     summary = resume.restore_or_initialize(model, trainer.state(), config.output_dir, init_checkpoint, fresh_variables)
+    agreement.require(
+        strategy,
+        lambda: {
+            **agreement.state(trainer.step, trainer.state()),
+            **config.resume_settings(strategy),
+            "max_nonfinite_steps": config.max_nonfinite_steps,
+        },
+    )
     start, end = trainer.step, config.num_train_steps
     is_chief = distribution.is_chief(strategy)
     if is_chief:

@@ -8,13 +8,14 @@ from bert_tf.runtime.files import InputError
 from tests.conftest import tiny_config
 
 
-def prepare(folder, vocab_file, rate=0.1, allow_changes=False, config=None):
+def prepare(folder, vocab_file, rate=0.1, allow_changes=False, config=None, devices=None):
     run_directory.prepare(
         str(folder),
         config or tiny_config(),
         vocab_file,
         flags={"flag": 1},
         resume_settings={"learning_rate": rate},
+        devices=devices,
         allow_changes=allow_changes,
     )
 
@@ -64,6 +65,26 @@ def test_long_lists_of_changes_are_shortened(tmp_path):
         prepare({str(i): 2 for i in range(30)})
     with pytest.raises(InputError, match=r"settings:\n  phases 1: records: 29 was 1, and is None now\nUse"):
         prepare({str(i): 1 for i in range(29)})
+
+
+def test_differences_of_lists_name_the_places():
+    assert run_directory.differences("x", [1, [2]], [1, [3]]) == [("x 2 1", (2, 3))]
+    assert run_directory.differences("x", [1, "b"], [1], [1, "c"]) == [("x 2", ("b", None, "c"))]
+    assert run_directory.differences("", {"a": [1], "b": 2}, {"b": 2, "a": [1]}) == []
+
+
+def test_a_changed_number_of_replicas_is_said_but_not_refused(tmp_path, capsys):
+    two, three = {"replicas": 2, "device": "CPU"}, {"replicas": 3, "device": "CPU"}
+    prepare(tmp_path, "", devices=two)
+    prepare(tmp_path, "", devices=three)  # nothing has been trained yet
+    CheckpointSaver(str(tmp_path), 1).save(1, {"x": 1.0})
+    prepare(tmp_path, "", devices=three)
+    assert capsys.readouterr().err == ""
+    prepare(tmp_path, "", devices=two)
+    assert "Warning: replicas was 3, and is 2 now. Batches of the same size stay the same" in capsys.readouterr().err
+    assert run_directory.read(str(tmp_path))["devices"] == two
+    prepare(tmp_path, "", devices=two | {"device": "GPU"}, rate=0.3, allow_changes=True)
+    assert "Warning: device was 'CPU', and is 'GPU' now." in capsys.readouterr().err
 
 
 def test_the_vocabulary_may_be_in_the_run_folder_already(tmp_path):

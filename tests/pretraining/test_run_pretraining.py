@@ -200,7 +200,7 @@ def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys)
     make_run(files, tmp_path / "out").record({})
     programs.write_pretraining_data(tmp_path / "part-1.tfrecord", 40, seed=9)
     with pytest.raises(
-        InputError, match=r"settings:\n  phases 1: contents: .*part-1.tfrecord was '\S+, and is .*\nUse"
+        InputError, match=r"settings:\n  phases 1: files 2 was 'part-1.tfrecord: 40 records, .*, and is .*\nUse"
     ):
         make_run(files, tmp_path / "out").record({})
     make_run(files, tmp_path / "out").record({}, allow_changes=True)
@@ -208,6 +208,22 @@ def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys)
     make_run(files, tmp_path / "out", train_batch_size=16).record({}, allow_changes=True)
     message = "8 examples were used, and training goes on behind the first 16, so that about 8 are skipped"
     assert message in capsys.readouterr().err
+
+
+def test_the_same_files_by_other_paths_are_the_same_data(files, tmp_path, monkeypatch):
+    programs.write_pretraining_data(tmp_path / "model.ckpt-1.index")  # is not read
+    initial = str(tmp_path / "model.ckpt-1")
+    make_run(files, tmp_path / "out", init_checkpoint=initial).record({})
+    saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"x": 1.0})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    names = ("part-0.tfrecord,link/part-1.tfrecord", "part-1.tfrecord,part-0.tfrecord")
+    same, swapped = (PretrainingData(paths, LENGTH, PREDICTIONS) for paths in names)
+    make_run(files, "out", data=same, init_checkpoint="link/model.ckpt-1").record({})
+    with pytest.raises(InputError, match=r"phases 1: files 1 was 'part-0.tfrecord"):
+        make_run(files, "out", data=swapped, init_checkpoint=initial).record({})
+    with pytest.raises(InputError, match=r"init_checkpoint was '.*model.ckpt-1', and is '.*out/model.ckpt-1' now"):
+        make_run(files, "out", data=same, init_checkpoint="out/model.ckpt-1").record({})
 
 
 def test_a_damaged_record_stops_the_run_and_its_shards_are_named(files, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
-"""Tests MultiWorkerMirroredStrategy with two real processes on the loopback interface."""
+"""Tests MultiWorkerMirroredStrategy with real processes on the loopback interface."""
 
 import json
+import re
 import signal
 import socket
 import time
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
+from bert_tf.config import BertConfig
 from bert_tf.runtime import distribution
 from bert_tf.runtime.distribution import DistributionConfig, build_strategy
 from bert_tf.runtime.files import InputError
@@ -29,22 +31,31 @@ def free_ports(count):
     return ports
 
 
-def start_workers(command):
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
+def start_workers(*commands):
+    """Starts a worker with each command; together they are a cluster."""
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(len(commands))]}
     return [
         programs.start(
             *command,
             environment={"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})},
         )
-        for i in range(2)
+        for i, command in enumerate(commands)
     ]
 
 
 def finish(workers, expect=0, expected_text=""):
-    for worker in workers:
-        output, _ = worker.communicate(timeout=240)
+    """Waits until workers have ended with this status, without a traceback; returns the output of the first one."""
+    outputs = [worker.communicate(timeout=240)[0] for worker in workers]
+    for worker, output in zip(workers, outputs, strict=True):
         assert worker.returncode == expect, output[-3000:]
-        assert expected_text in output
+        assert expected_text in output, output[-3000:]
+        assert "Traceback" not in output
+    return outputs[0]
+
+
+def kill(worker):
+    worker.kill()
+    worker.communicate()
 
 
 def wait_for_step(folder, after=0):
@@ -63,34 +74,145 @@ def weights(folder):
     return {name: source.read(name) for name in source.shapes}
 
 
-def test_two_workers_equal_one_also_after_a_kill_and_a_signal(tmp_path):
+def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     config, vocab = programs.write_model_files(tmp_path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
-    steps = {"num_train_steps": 200, "save_checkpoints_steps": 10, "log_steps": 10, "learning_rate": 1e-4}
-    programs.run("run_pretraining.py", *flags(files, tmp_path / "one", **steps), "--do_train")
+    values = {"num_train_steps": 200, "save_checkpoints_steps": 10, "log_steps": 10, "learning_rate": 1e-4}
+    values |= {"train_batch_size": 12}
+    programs.run("run_pretraining.py", *flags(files, tmp_path / "one", **values), "--do_train")
 
-    together = [*flags(files, tmp_path / "two", **steps), "--do_train", "--distribution_strategy=multi_worker"]
-    workers = start_workers(["run_pretraining.py", *together])
-    wait_for_step(tmp_path / "two")
-    for worker in workers[::-1]:  # if only one is killed, the other waits for it, until a cluster manager ends it
-        worker.kill()
-        worker.communicate()
-    reached = wait_for_step(tmp_path / "two")
+    def command(folder, *more):
+        given = [*flags(files, tmp_path / folder, **values), "--do_train", "--distribution_strategy=multi_worker"]
+        return ["run_pretraining.py", *given, *more]
 
-    workers = start_workers(["run_pretraining.py", *together])
-    reached = wait_for_step(tmp_path / "two", after=reached)
+    workers = start_workers(*[command("together", "--worker_timeout=5")] * 2)
+    wait_for_step(tmp_path / "together")
+    kill(workers[1])
+    finish(
+        workers[:1], expect=1, expected_text="error: worker 1 has ended, or has not answered within --worker_timeout."
+    )
+    reached = wait_for_step(tmp_path / "together")
+
+    workers = start_workers(*[command("together", "--worker_timeout=5")] * 3)
+    newest = wait_for_step(tmp_path / "together", after=reached)
+    workers[0].send_signal(signal.SIGTSTP)  # stops it
+    output = finish(
+        workers[1:], expect=1, expected_text=" has ended, or has not answered within --worker_timeout. Start"
+    )
+    assert re.search(
+        r"error: worker [02] has ended", output
+    )  # worker 2 may have ended before worker 1 missed the other
+    kill(workers[0])
+    reached = wait_for_step(tmp_path / "together")
+    assert newest <= reached < 200
+
+    workers = start_workers(*[command("together")] * 2)
+    wait_for_step(tmp_path / "together", after=reached)
     workers[1].send_signal(signal.SIGTERM)  # both stop after the same step, and the chief saves it
-    finish(workers, expect=1, expected_text="which is saved")
-    assert reached < wait_for_step(tmp_path / "two") < 200
-    finish(start_workers(["run_pretraining.py", *together, "--do_eval"]))
-    assert (tmp_path / "two" / "eval_results.txt").exists()
+    output = finish(workers, expect=1, expected_text="which is saved")
+    assert "Warning: replicas was 3, and is 2 now. Batches of the same size stay the same" in output
+    assert f"{tmp_path / 'together' / 'model.ckpt-'}{reached}" in output
+    assert reached < wait_for_step(tmp_path / "together") < 200
+    finish(start_workers(*[command("together", "--do_eval")] * 2))
+    assert (tmp_path / "together" / "eval_results.txt").exists()
 
-    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
-    assert two["global_step"] == 200
+    one, together = weights(tmp_path / "one"), weights(tmp_path / "together")
+    assert together["global_step"] == 200
     for name, value in one.items():
-        assert_close(two[name], value, 1e-5, name)
-    steps_logged = [json.loads(line)["step"] for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]
-    assert steps_logged == list(range(10, 201, 10))
+        assert_close(together[name], value, 1e-5, name)
+    logged = (tmp_path / "together" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in logged] == list(range(10, 201, 10))
+
+    other_folder = start_workers(command("together"), command("own"))
+    finish(other_folder, expect=1, expected_text="step is 200 on worker 0; 0 on worker 1\n")
+    assert not (tmp_path / "own").exists()
+
+
+def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
+    config, vocab = programs.write_model_files(tmp_path)
+    data = [programs.write_pretraining_data(tmp_path / f"{i}.tfrecord", seed=i) for i in range(2)]
+    larger = tmp_path / "larger.json"
+    larger.write_text(
+        BertConfig.from_json_file(config).to_json_string().replace('"hidden_size": 12', '"hidden_size": 24')
+    )
+    common = ["run_pretraining.py", "--do_train", "--distribution_strategy=multi_worker"]
+    out = tmp_path / "out"
+    workers = start_workers(
+        [*common, *flags((config, vocab, data[0]), out)],
+        [*common, *flags((larger, vocab, data[1]), out, train_batch_size=4)],
+    )
+    output = finish(workers, expect=1, expected_text="train_batch_size is 8 on worker 0; 4 on worker 1")
+    assert "bert_config: hidden_size is 12 on worker 0; 24 on worker 1" in output
+    assert re.search('files 1 is "0.tfrecord: 40 records, .*" on worker 0; "1.tfrecord: 40 records', output)
+    assert not out.exists()
+
+    bad = flags((config, vocab, tmp_path / "missing"), out)
+    workers = start_workers([*common, *flags((config, vocab, data[0]), out)], [*common, *bad])
+    missing = f"--input_file: '{tmp_path / 'missing'}' matches no file"
+    assert f"error: worker 1 has ended: {missing}" in finish(workers[:1], expect=1)
+    assert f"error: {missing}" in finish(workers[1:], expect=1)
+
+    (tmp_path / "train.tsv").write_text("text\tlabel\n" + "a b\tx\nc d\ty\n" * 4)
+    common = [
+        *("run_classifier.py", "--task_name=custom", f"--data_dir={tmp_path}", f"--output_dir={out}", "--do_train"),
+        *(f"--bert_config_file={config}", f"--vocab_file={vocab}", "--max_seq_length=8"),
+        "--distribution_strategy=multi_worker",
+    ]
+    output = finish(start_workers([*common, "--train_batch_size=4"], [*common, "--train_batch_size=8"]), expect=1)
+    assert "error: the workers do not agree:\n" in output
+    assert "train_batch_size is 4 on worker 0; 8 on worker 1\n" in output
+    assert not (out / "run.json").exists()
+
+
+@pytest.mark.slow  # a minute each
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTSTP])  # the latter stops it
+def test_whichever_worker_is_lost_in_whatever_way_the_others_end(tmp_path, lost, way):
+    config, vocab = programs.write_model_files(tmp_path)
+    files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
+    given = flags(files, tmp_path / "out", num_train_steps=9000, train_batch_size=12, worker_timeout=3)
+    given.append("--save_checkpoints_steps=10")
+    workers = start_workers(*[["run_pretraining.py", "--do_train", "--distribution_strategy=multi_worker", *given]] * 3)
+    wait_for_step(tmp_path / "out")
+    workers[lost].send_signal(way)
+    output = finish(workers[:lost] + workers[lost + 1 :], expect=1, expected_text=" has ended, or has not answered")
+    assert f"Start all workers again; the run in {tmp_path / 'out'} then goes on from step " in output
+    if way == signal.SIGTSTP:  # it can't go on by itself
+        workers[lost].send_signal(signal.SIGCONT)
+        finish([workers[lost]], expect=1, expected_text=" has ended, or has not answered within --worker_timeout.")
+    else:
+        kill(workers[lost])
+
+
+_FULL_DISK = """
+import errno, os, runpy, sys
+from bert_tf.checkpoints import saver
+
+def write(prefix, tensors, real=saver.write_checkpoint):
+    if prefix.endswith("-20"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return real(prefix, tensors)
+
+saver.write_checkpoint = write
+sys.argv = ["run_pretraining.py", *sys.argv[1:]]
+runpy.run_path("run_pretraining.py", run_name="__main__")
+"""
+
+
+@pytest.mark.slow  # half a minute
+def test_a_full_disk_on_one_worker_ends_all_and_one_worker_may_go_on_alone(tmp_path):
+    config, vocab = programs.write_model_files(tmp_path)
+    files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
+    given = flags(files, tmp_path / "out", num_train_steps=40, save_checkpoints_steps=10)
+    given += ["--do_train", "--distribution_strategy=multi_worker"]
+    workers = start_workers(["-c", _FULL_DISK, *given], ["run_pretraining.py", *given])
+    message = "--output_dir: the checkpoint of step 20 can't be written to"
+    assert f"error: {message}" in finish(workers[:1], expect=1)
+    output = finish(workers[1:], expect=1)
+    assert f"error: worker 0 has ended: {message}" in output and "goes on from step 10, its last checkpoint" in output
+    output = finish(start_workers(["run_pretraining.py", *given]))  # a cluster of one
+    assert "Warning: replicas was 2, and is 1 now." in output
+    assert weights(tmp_path / "out")["global_step"] == 40
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,172 @@
+"""Processes on several machines that train one model together.
+
+TensorFlow's coordination service tells each of them when another one has failed or no longer answers, and then ends all
+sums over the workers with an error. This module makes a message of it.
+"""
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import re
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.runtime import program
+from bert_tf.runtime.files import InputError
+
+# Encloses what one worker tells the others, which TensorFlow surrounds with text of its own.
+_REPORT = "<worker>{}</worker>"
+# How long the worker that runs the coordination service lives on after an error, so that the others can hear of it.
+_SECONDS_TO_REPORT = 2.0
+_LONGEST_REPORT = 1000
+_TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
+
+
+class WorkersError(InputError):
+    """The workers can't go on together.
+
+    Args:
+      reason: the reason, in the same words for all workers.
+      advice: what else the message says on this one.
+    """
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(f"{reason} {advice}".strip())
+        self.reason = reason
+
+
+def connect(worker_timeout: int) -> tf.distribute.Strategy:
+    """Waits for the other workers of TF_CONFIG, and builds the strategy with which they train.
+
+    From then on, an error that ends the program ends all workers, with a message that says which of them had it; see
+    `program.on_failure`.
+
+    Args:
+      worker_timeout: the seconds without a sign of life after which a worker is taken for dead.
+
+    Raises:
+      InputError: if TF_CONFIG is missing or malformed, or the workers don't find each other.
+    """
+    # The functions of TensorFlow for this have no public names. The strategy keeps what is configured before it is
+    # built, and otherwise waits ten seconds, which is short for a busy machine.
+    from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
+    from tensorflow.python.eager import context
+
+    cluster, name = _read_tf_config()
+    program.on_failure(functools.partial(_end_all, name))
+    if context.context().coordination_service is None:
+        context.context().configure_coordination_service(
+            service_type="standalone",
+            service_leader=f"/job:{_leader(cluster).replace(' ', '/replica:0/task:')}",
+            coordinated_jobs=[
+                coordination_config_pb2.CoordinatedJob(name=job, num_tasks=len(tasks)) for job, tasks in cluster.items()
+            ],
+            heartbeat_timeout_in_ms=1000 * worker_timeout,
+        )
+    count = sum(map(len, cluster.values()))
+    program.say(f"{name} waits until all {count} workers of TF_CONFIG have started.")
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        context.context().set_config_key_value(name, "connected")
+        return strategy
+    except tf.errors.OpError as error:
+        raise InputError(
+            f"TF_CONFIG: {name} can't find the other workers ({error.message}). Start the same program on each of "
+            f"these machines, with TF_CONFIG set: {', '.join(itertools.chain(*cluster.values()))}."
+        ) from None
+
+
+def _read_tf_config() -> tuple[dict[str, list[str]], str]:
+    """The addresses of the workers by job, and the name of this one."""
+    tf_config = os.environ.get("TF_CONFIG", "")
+    example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
+    try:
+        parsed = json.loads(tf_config)
+        job, index = parsed["task"]["type"], int(parsed["task"]["index"])
+        cluster = {name: list(tasks) for name, tasks in parsed["cluster"].items() if name in ("chief", "worker")}
+        tasks = cluster[job] if job in ("chief", "worker") else None
+    except (AttributeError, ValueError, KeyError, TypeError):
+        raise InputError(
+            "--distribution_strategy=multi_worker reads the cluster from TF_CONFIG, an environment variable, "
+            f"which is {tf_config!r}. Set it to something like {example}; each worker needs its own index."
+        ) from None
+    if tasks is None:
+        raise InputError(f"TF_CONFIG: the task's type is {job!r}, but 'worker' or 'chief' is expected.")
+    if not 0 <= index < len(tasks):
+        raise InputError(f"TF_CONFIG: task index {index} is not one of the {len(tasks)} tasks of type {job}.")
+    return cluster, f"{job} {index}"
+
+
+def _leader(cluster: dict[str, list[str]]) -> str:
+    """The worker that runs the coordination service."""
+    return "chief 0" if "chief" in cluster else "worker 0"
+
+
+def name_of(strategy: tf.distribute.Strategy) -> str:
+    """The name of this worker in messages, for example "worker 1"."""
+    return f"{strategy.cluster_resolver.task_type} {strategy.cluster_resolver.task_id}"
+
+
+def wait(strategy: tf.distribute.Strategy) -> None:
+    """Waits until all workers have called this function."""
+    strategy.run(_barrier)
+
+
+@tf.function(autograph=False)
+def _barrier() -> tf.Tensor:
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, 1.0)
+
+
+def gather(strategy: tf.distribute.Strategy, text: str) -> dict[str, str]:
+    """Returns the text of each worker by its name. All workers must call this function.
+
+    It sums over the workers as training does, so the loss of a worker ends it in the same way.
+    """
+    as_bytes = f"{name_of(strategy)}\0{text}\0".encode()
+    sent = np.frombuffer(as_bytes, np.uint8).astype(np.int32)  # TensorFlow gathers no single bytes
+
+    @tf.function(autograph=False)
+    def gathered() -> tf.Tensor:
+        return strategy.run(lambda: tf.distribute.get_replica_context().all_gather(tf.constant(sent), axis=0))
+
+    received = strategy.experimental_local_results(gathered())[0].numpy().astype(np.uint8).tobytes()
+    names_and_texts = received.decode().split("\0")[:-1]
+    return dict(zip(names_and_texts[::2], names_and_texts[1::2], strict=True))
+
+
+def explain(error: BaseException) -> str | None:
+    """What an error of TensorFlow says about other workers, as a sentence; None if it says nothing about them."""
+    if isinstance(error, WorkersError):
+        return error.reason
+    is_about_workers = isinstance(error, tf.errors.OpError) and re.search(
+        "Collective ops is aborted by|CoordinationService|remote target /job:", error.message
+    )
+    if not is_about_workers:
+        return None
+    before, after = _REPORT.split("{}")
+    if before in error.message:
+        return error.message.partition(before)[2].partition(after)[0]
+    # If only the coordination service does not answer, no worker is named.
+    lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} or {_leader(_read_tf_config()[0])}
+    return f"{' or '.join(sorted(lost))} has ended, or has not answered within --worker_timeout."
+
+
+def _end_all(name: str, error: BaseException) -> str | None:
+    """Tells all workers why this one ends. Returns the reason if it lies with another one."""
+    from tensorflow.python.eager import context
+
+    if context.context()._context_handle is None:
+        return None
+    cause = explain(error)
+    told = cause or f"{name} has ended: {str(error)[:_LONGEST_REPORT] or type(error).__name__}"
+    with contextlib.suppress(tf.errors.OpError):  # the service may be what has failed
+        # A report to a service that hangs would hang too. This, which was set before, does so only for a limited time.
+        context.context().get_config_key_value(name, timeout_in_ms=int(1000 * _SECONDS_TO_REPORT))
+        context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, _REPORT.format(told))
+        if name == _leader(_read_tf_config()[0]):
+            time.sleep(_SECONDS_TO_REPORT)
+    return cause

@@ -1,0 +1,106 @@
+"""Workers that train together must have the same state, settings, data and code, or none of them goes on.
+
+Otherwise their gradients would be summed all the same, and the run would end with weights that nobody can repeat.
+"""
+
+import functools
+import glob
+import hashlib
+import importlib.metadata
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.checkpoints import run_directory
+from bert_tf.config import BertConfig
+from bert_tf.runtime import distribution, workers
+from bert_tf.runtime.workers import WorkersError
+
+_STEP = "step"
+
+
+def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, Any]]) -> None:
+    """Checks that all workers have the same values and the same code. All workers must call this function.
+
+    It exchanges texts of any length and does not depend on the model, so that it also works when everything differs.
+
+    Args:
+      strategy: the strategy; if it has only one worker, nothing is done.
+      values: returns the values by name, which must have a form in JSON.
+
+    Raises:
+      WorkersError: on all workers, if they differ; names what differs, with the value of each worker.
+    """
+    if not distribution.is_multi_worker(strategy):
+        return
+    mine = json.dumps({**values(), "code": _code(), "devices": distribution.devices(strategy)})
+    # Nearly always they agree, and a hash says so; the fingerprints of thousands of files are long.
+    if len(set(workers.gather(strategy, hashlib.sha256(mine.encode()).hexdigest()).values())) == 1:
+        return
+    texts = workers.gather(strategy, mine)
+    differences = run_directory.differences("", *(json.loads(text) for text in texts.values()))
+    described = [f"{name} is {_by_worker(list(texts), found)}" for name, found in differences]
+    advice = "Give all workers the same flags, files and code, and start them again."
+    if _STEP in dict(differences):
+        advice = "--output_dir must be a folder that all workers share. " + advice
+    raise WorkersError(f"the workers do not agree:\n  {run_directory.listed(described)}\n{advice}")
+
+
+def require_settings(
+    strategy: tf.distribute.Strategy, config: BertConfig, vocab_file: str, resume_settings: Mapping[str, Any]
+) -> None:
+    """Checks that all workers have the same settings, data and code, before the model is built.
+
+    Building it would wait for ever if the shapes of the variables, which the workers then exchange, were not the same.
+    The path of `init_checkpoint` may differ: what it holds is compared when it has been restored.
+
+    Args:
+      strategy: see `require`.
+      config: the arguments of `run_directory.prepare`, as the next ones.
+      vocab_file: the vocabulary.
+      resume_settings: the settings and the data.
+
+    Raises:
+      WorkersError: see `require`.
+    """
+    settings = run_directory.all_settings(config, vocab_file, resume_settings)
+    require(strategy, lambda: settings | {"init_checkpoint": None})
+
+
+def _by_worker(names: list[str], found: tuple) -> str:
+    by_value: dict[str, list[str]] = {}
+    for name, value in zip(names, found, strict=True):
+        by_value.setdefault(json.dumps(value), []).append(name)
+    return "; ".join(f"{value} on {', '.join(names)}" for value, names in by_value.items())
+
+
+def state(step: int, variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
+    """The values to compare after variables were restored. It reads about a gigabyte of them a second.
+
+    Args:
+      step: the global step.
+      variables: the weights, and what else the worker has restored, by name.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(variables):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(variables[name].numpy()).view(np.uint8).data)
+    return {_STEP: step, "checksum of all variables": digest.hexdigest()[:16]}
+
+
+@functools.cache
+def _code() -> dict[str, str]:
+    """The versions of what computes the weights. Those who change the sources keep the number of the version."""
+    digest = hashlib.sha256()
+    folder = os.path.dirname(bert_tf.__file__)
+    for path in sorted(glob.glob("**/*.py", root_dir=folder, recursive=True)):
+        digest.update(path.encode())
+        with open(os.path.join(folder, path), "rb") as reader:
+            digest.update(reader.read())
+    versions = {package: importlib.metadata.version(package) for package in ("tensorflow", "keras")}
+    return {"bert-tf": f"{bert_tf.__version__} (sources {digest.hexdigest()[:12]})", **versions}

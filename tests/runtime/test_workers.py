@@ -1,0 +1,54 @@
+"""What TensorFlow says when a worker is lost. The messages were seen, with the process of one of two workers killed,
+stopped, or ended; tests/training/test_multi_worker.py does so again."""
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.runtime import workers
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.workers import WorkersError
+
+ABORTED = "Graph execution error:\n\nCollective ops is aborted by: {}\nThe error could be from a previous operation."
+STOPPED = (
+    "Error reported from /job:worker/task:1: The following tasks are unhealthy (stopped sending heartbeats):\n"
+    "/job:worker/replica:0/task:1\nThe tasks have crashed."
+)
+RESET = (
+    "recvmsg:Connection reset by peer\nAdditional GRPC error information from remote target "
+    "/job:worker/replica:0/task:2 while calling /tensorflow.WorkerService/CompleteInstance:\n:UNKNOWN:Error"
+)
+LEADER = "Deadline Exceeded\n\nRPC: /tensorflow.CoordinationService/Heartbeat"
+REPORTED = "Error reported from /job:worker/task:1: <worker>worker 1 has ended: a [b]\nc</worker>"
+
+
+def error_of(message, kind=tf.errors.UnavailableError):
+    return kind(None, None, message)
+
+
+@pytest.mark.parametrize(
+    ("message", "cluster", "names"),
+    [
+        (ABORTED.format(STOPPED), "worker", "worker 1"),
+        (ABORTED.format(RESET), "worker", "worker 2"),
+        (RESET, "worker", "worker 2"),
+        (ABORTED.format(LEADER), "worker", "worker 0"),
+        (ABORTED.format(LEADER), "chief", "chief 0"),
+    ],
+)
+def test_a_lost_worker_is_named(message, cluster, names, monkeypatch):
+    tf_config = f'{{"cluster": {{"worker": ["a:1"], "{cluster}": ["b:1"]}}, "task": {{"type": "worker", "index": 0}}}}'
+    monkeypatch.setenv("TF_CONFIG", tf_config)
+    expected = f"{names} has ended, or has not answered within --worker_timeout."
+    assert workers.explain(error_of(message)) == expected
+    assert workers.explain(error_of(message, tf.errors.DeadlineExceededError)) == expected
+
+
+def test_what_another_worker_reports_is_repeated():
+    assert workers.explain(error_of(ABORTED.format(REPORTED))) == "worker 1 has ended: a [b]\nc"
+    assert workers.explain(WorkersError("a reason", "an advice")) == "a reason"
+    assert str(WorkersError("a reason", "an advice")) == "a reason an advice"
+
+
+def test_other_errors_are_not_about_workers():
+    assert workers.explain(error_of("the disk is full", tf.errors.ResourceExhaustedError)) is None
+    assert workers.explain(InputError("Collective ops is aborted by")) is None

@@ -1,0 +1,106 @@
+"""Simulates workers by threads, which exchange their texts through memory; test_multi_worker has real ones."""
+
+import concurrent.futures
+import threading
+from unittest import mock
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.runtime import workers
+from bert_tf.runtime.workers import WorkersError
+from bert_tf.training import agreement
+from tests.conftest import tiny_config
+
+
+@pytest.fixture
+def outcomes(monkeypatch):
+    """Calls `require` with the values of each worker, and returns the errors of all, and the lengths of their texts."""
+
+    def run(*values):
+        barrier, sent, lengths = threading.Barrier(len(values), timeout=10), {}, []
+
+        def gather(strategy, text):
+            sent[strategy.name] = text
+            lengths.append(len(text))
+            barrier.wait()
+            received = dict(sorted(sent.items()))
+            barrier.wait()
+            return received
+
+        monkeypatch.setattr(workers, "gather", gather)
+
+        def outcome(i):
+            strategy = mock.create_autospec(tf.distribute.MultiWorkerMirroredStrategy, instance=True)
+            strategy.extended.worker_devices = [f"/job:worker/replica:0/task:{i}/device:CPU:0"]
+            strategy.configure_mock(name=f"worker {i}", num_replicas_in_sync=len(values))
+            try:
+                agreement.require(strategy, lambda: values[i])
+            except WorkersError as error:
+                return str(error)
+            return None
+
+        with concurrent.futures.ThreadPoolExecutor(len(values)) as pool:
+            return list(pool.map(outcome, range(len(values)))), lengths
+
+    return run
+
+
+def test_workers_that_agree_exchange_only_a_hash(outcomes):
+    assert outcomes(*[{"files": [str(i) for i in range(1000)]}] * 3) == ([None] * 3, [64] * 3)
+
+
+def test_all_workers_are_told_what_differs(outcomes):
+    same = {"rate": 0.1, "files": ["a", "b"]}
+    errors, _ = outcomes({"step": 100, **same}, {"step": 0, **same, "files": ["a", "c", "d"]}, {"step": 100, **same})
+    assert (
+        errors
+        == [
+            "the workers do not agree:\n"
+            "  step is 100 on worker 0, worker 2; 0 on worker 1\n"
+            '  files 2 is "b" on worker 0, worker 2; "c" on worker 1\n'
+            '  files 3 is null on worker 0, worker 2; "d" on worker 1\n'
+            "--output_dir must be a folder that all workers share. Give all workers the same flags, files and code, "
+            "and start them again."
+        ]
+        * 3
+    )
+    errors, _ = outcomes({"rate": 0.1}, {"rate": 0.2})
+    assert "share" not in errors[0]
+
+
+def test_other_code_is_refused(outcomes, monkeypatch):
+    versions = iter(["sources 1", "sources 2"])
+    monkeypatch.setattr(agreement, "_code", lambda: {"bert-tf": next(versions)})
+    errors, _ = outcomes({}, {})
+    assert "code: bert-tf is" in errors[0] and errors[0] == errors[1]
+
+
+def test_one_worker_agrees_with_itself():
+    agreement.require(tf.distribute.OneDeviceStrategy("/cpu:0"), values=None)
+
+
+def test_the_path_of_a_checkpoint_may_differ_but_no_setting(outcomes, monkeypatch):
+    monkeypatch.setattr(agreement, "require", lambda strategy, values: compared.append(values()))
+    compared = []
+    for path, rate in (("a", 1), ("b", 1), ("b", 2)):
+        agreement.require_settings(None, tiny_config(), "", {"init_checkpoint": path, "rate": rate})
+    assert compared[0] == compared[1] != compared[2]
+    assert compared[0]["bert_config"]["vocab_size"] == 41
+
+
+def test_the_state_is_the_step_and_every_bit_of_every_variable():
+    values = {"a": np.zeros([2, 3], np.float32), "b": np.int64(7)}
+
+    def state(**changes):
+        variables = {name: tf.Variable(value) for name, value in (values | changes).items()}
+        return agreement.state(5, dict(reversed(variables.items())) if changes else variables)
+
+    assert state() == state(b=np.int64(7)) and state()["step"] == 5
+    changed = np.zeros([2, 3], np.float32)
+    changed[1, 2] = 1e-45
+    assert state()["checksum of all variables"] not in [
+        state(a=changed)["checksum of all variables"],
+        state(b=np.int64(8))["checksum of all variables"],
+    ]
