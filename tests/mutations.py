@@ -56,7 +56,7 @@ ELSEWHERE = {
     "bert_tf/export.py": "tests/test_export.py tests/serving",
     "bert_tf/predict.py": "tests/test_export.py",
     "bert_tf/convert_checkpoint.py": "tests/checkpoints",
-    "bert_tf/program_flags.py": "tests/test_program_flags.py tests/pretraining tests/tasks/test_run_classifier.py",
+    "bert_tf/program_flags": "tests/test_program_flags.py tests/pretraining tests/tasks/test_run_classifier.py",
     "bert_tf/serving": "tests/serving tests/test_export.py",
     "bert_tf/tasks/served.py": "tests/serving tests/test_export.py",
     "bert_tf/tasks/tagging/served.py": "tests/tasks/tagging tests/serving tests/test_export.py",

@@ -1,0 +1,31 @@
+"""The flags that several programs share; a program defines a group of flags by creating an object of its class.
+
+Each group has first the release's flags with their names and defaults, and then the new ones.
+
+    model      files and size of the model, and what is put on top of it
+    training   devices, optimizer, training
+    exporting  exported models
+    values     flags with several values, and the defaults of recipes
+
+May import everything below the programs. Only programs import it.
+"""
+
+from bert_tf.program_flags.exporting import ExportFlags
+from bert_tf.program_flags.model import BiLstmFlags, FreshHeadFlag, ModelFlags, ModelSizeFlags
+from bert_tf.program_flags.training import DistributionFlags, TrainingFlags, define_group_by_length, define_max_steps
+from bert_tf.program_flags.values import numbers, set_defaults, step_range
+
+__all__ = [
+    "BiLstmFlags",
+    "DistributionFlags",
+    "ExportFlags",
+    "FreshHeadFlag",
+    "ModelFlags",
+    "ModelSizeFlags",
+    "TrainingFlags",
+    "define_group_by_length",
+    "define_max_steps",
+    "numbers",
+    "set_defaults",
+    "step_range",
+]
