@@ -40,6 +40,25 @@ def test_a_bug_is_shown_with_its_traceback():
     assert program.returncode == 1 and "Traceback" in program.stderr
 
 
+def test_what_listens_to_failures_may_explain_them():
+    program = """
+from bert_tf.runtime import program
+
+def main():
+    program.on_failure(lambda error: print("heard of", error))
+    program.on_failure(lambda error: "explained " + str(error) if isinstance(error, RuntimeError) else None)
+    raise {error}
+
+program.run(main)
+"""
+    for error, stderr in (
+        ("RuntimeError('a')", "error: explained a\n"),
+        ("program.InputError('a')", "error: a\n"),
+    ):
+        ended = subprocess.run([sys.executable, "-c", program.format(error=error)], text=True, capture_output=True)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (1, "heard of a\n", stderr)
+
+
 IMPORTED = """
 from absl import flags
 from bert_tf.runtime import program
