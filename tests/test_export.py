@@ -45,7 +45,7 @@ def write_run(folder, model, flags=None, **resume_settings):
     run_directory.prepare(str(folder), config(), vocab_file, flags or {}, resume_settings)
     tensors = checkpoints.named_variables(model.variables) | {"global_step": np.int64(7)}
     saver.write_checkpoint(str(folder / "model.ckpt-7"), tensors)
-    (folder / "checkpoint").write_text('all_model_checkpoint_paths: "model.ckpt-7"\n')
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
     return str(folder)
 
 

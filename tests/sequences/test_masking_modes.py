@@ -48,7 +48,7 @@ def mask_tensors(ids, policy, vocabulary, predictions, seed):
     batch = {"input_ids": ids, "input_mask": ids > 0, "word_starts": ids % 3 != 2}
     batch = {name: tf.constant(value.astype(np.int32)) for name, value in batch.items()}
     first_row = tf.constant(0, tf.int64)
-    masked = graph_of(policy, predictions, seed)(batch, tf.constant(9, tf.int64), first_row, len(ids))
+    masked = graph_of(policy, predictions, seed)(batch, tf.constant(9, tf.int64), first_row)
     assert set(masked) == {"input_mask", *Masked(*[None] * 4).features()}
     return Masked(*(masked[name].numpy() for name in Masked(*[None] * 4).features()))
 
@@ -192,7 +192,7 @@ def test_masks_of_tensors_depend_on_seed_step_and_row_only(ids):
     def masked(rows, step=3, seed=1):
         batch = {"input_ids": tf.constant(ids[rows], tf.int32), "input_mask": tf.constant(ids[rows] > 0, tf.int32)}
         numbers = tf.constant(step, tf.int64), tf.constant(rows.start, tf.int64)
-        found = graph_of(MaskingPolicy(), PREDICTIONS, seed)(batch, *numbers, ROWS)
+        found = graph_of(MaskingPolicy(), PREDICTIONS, seed)(batch, *numbers)
         return found["input_ids"].numpy(), found["masked_lm_positions"].numpy()
 
     everything = slice(0, ROWS)
