@@ -52,11 +52,14 @@ class DetailedMetrics:
         return sums
 
     def take(self) -> dict[str, float]:
-        """Returns the largest loss since the last call, and the memory of this process in 10^9 bytes."""
+        """Returns the largest loss since the last call and, on Linux, the memory of this process in 10^9 bytes."""
         largest = float(self._largest_loss.numpy())
         self._largest_loss.assign(-float("inf"))
-        with open("/proc/self/statm", encoding="ascii") as reader:
-            pages = int(reader.read().split()[1])
+        try:
+            with open("/proc/self/statm", encoding="ascii") as reader:
+                pages = int(reader.read().split()[1])
+        except FileNotFoundError:  # not Linux
+            return {"largest_loss": largest}
         return {"largest_loss": largest, "memory_gb": pages * os.sysconf("SC_PAGE_SIZE") / 1e9}
 
 
