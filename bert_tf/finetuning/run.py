@@ -237,7 +237,7 @@ class FinetuningRun:
           InputError: if workers don't agree, or the folder holds a run with other settings without `allow_changes`.
         """
         resume_settings = {**self.resume_settings(split), **self.training_config.resume_settings(self.strategy)}
-        agreement.require_settings(self.strategy, self.config, self.tokenizer.vocab_file, resume_settings)
+        agreement.require_settings(self.strategy, self.config, self.tokenizer.vocab_file, lambda: resume_settings)
         if distribution.is_chief(self.strategy):
             run_directory.prepare(
                 self.training_config.output_dir,

@@ -84,7 +84,7 @@ class PretrainingRun:
             for start, end, part in zip(starts, phase_ends, data, strict=True)
         ]
         training_config.check_batch(self.strategy)
-        agreement.require_settings(self.strategy, config, vocab_file, self._resume_settings())
+        agreement.require_settings(self.strategy, config, vocab_file, lambda: self._resume_settings)
 
     @functools.cached_property
     def model(self) -> PretrainingModel:
@@ -123,13 +123,14 @@ class PretrainingRun:
             self.config,
             self.vocab_file,
             flags,
-            self._resume_settings(),
+            self._resume_settings,
             devices=distribution.devices(self.strategy),
             allow_changes=allow_changes,
         )
 
+    @functools.cached_property
     def _resume_settings(self) -> dict[str, Any]:
-        """The settings and the data that influence the weights."""
+        """The settings and the data that influence the weights. Some bytes of every file are read, once."""
         return {
             "objective": self.objective,
             "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),

@@ -52,7 +52,10 @@ def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, 
 
 
 def require_settings(
-    strategy: tf.distribute.Strategy, config: BertConfig, vocab_file: str, resume_settings: Mapping[str, Any]
+    strategy: tf.distribute.Strategy,
+    config: BertConfig,
+    vocab_file: str,
+    resume_settings: Callable[[], Mapping[str, Any]],
 ) -> None:
     """Checks that all workers have the same settings, data and code, before the model is built.
 
@@ -61,15 +64,17 @@ def require_settings(
 
     Args:
       strategy: see `require`.
-      config: the arguments of `run_directory.prepare`, as the next ones.
+      config: an argument of `run_directory.prepare`, as the next one.
       vocab_file: the vocabulary.
-      resume_settings: the settings and the data.
+      resume_settings: returns the settings and the data; not called if there is only one worker.
 
     Raises:
       WorkersError: see `require`.
     """
-    settings = run_directory.all_settings(config, vocab_file, resume_settings)
-    require(strategy, lambda: settings | {"init_checkpoint": None})
+    require(
+        strategy,
+        lambda: run_directory.all_settings(config, vocab_file, resume_settings()) | {"init_checkpoint": None},
+    )
 
 
 def _by_worker(names: list[str], found: tuple) -> str:

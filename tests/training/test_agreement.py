@@ -85,7 +85,8 @@ def test_the_path_of_a_checkpoint_may_differ_but_no_setting(outcomes, monkeypatc
     monkeypatch.setattr(agreement, "require", lambda strategy, values: compared.append(values()))
     compared = []
     for path, rate in (("a", 1), ("b", 1), ("b", 2)):
-        agreement.require_settings(None, tiny_config(), "", {"init_checkpoint": path, "rate": rate})
+        settings = {"init_checkpoint": path, "rate": rate}
+        agreement.require_settings(None, tiny_config(), "", lambda settings=settings: settings)
     assert compared[0] == compared[1] != compared[2]
     assert compared[0]["bert_config"]["vocab_size"] == 41
 
