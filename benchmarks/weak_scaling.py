@@ -9,13 +9,14 @@ minutes on 2 idle cores.
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import time
 
 from absl import app, flags
+
+from benchmarks.local_cluster import worker_configs
 
 CONTENDERS = {"one process": 1, "two single processes": 2, "two workers": 2}
 
@@ -38,11 +39,12 @@ def train():
     from bert_tf.optimization import OptimizerConfig
     from bert_tf.pretraining.model import PretrainingModel
     from bert_tf.runtime import distribution
-    from bert_tf.training.contract import DTYPES, TrainingConfig
+    from bert_tf.runtime.devices import DistributionConfig
     from bert_tf.training.loop import Trainer
+    from bert_tf.training.settings import DTYPES, TrainingConfig
 
     kind = "multi_worker" if "TF_CONFIG" in os.environ else "one_device"
-    strategy = distribution.build_strategy(distribution.DistributionConfig(kind))
+    strategy = distribution.build_strategy(DistributionConfig(kind))
     config = BertConfig.named(_SIZE.value)
     batch_size = _BATCH_SIZE.value * strategy.num_replicas_in_sync
     settings = TrainingConfig("unused", OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=_DTYPE.value)
@@ -61,25 +63,16 @@ def train():
     print(json.dumps(statistics.median(seconds[2:])), flush=True)
 
 
-def free_ports(count):
-    """Ports that no program listens to."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def start(name):
     """Starts the processes of a contender."""
     count = CONTENDERS[name]
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(count)]}
+    configs = worker_configs(count)
     cores = sorted(os.sched_getaffinity(0))
     processes = []
     for index in range(count):
         environment = dict(os.environ)
         if name == "two workers":
-            environment["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
+            environment["TF_CONFIG"] = configs[index]
         command = [sys.executable, "-m", "benchmarks.weak_scaling", *sys.argv[1:], f"--core={cores[index]}"]
         processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
     return processes

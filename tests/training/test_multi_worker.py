@@ -3,43 +3,30 @@
 import json
 import re
 import signal
-import socket
 import time
 from unittest import mock
 
 import pytest
 import tensorflow as tf
 
+from benchmarks.local_cluster import worker_configs
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.runtime import distribution
-from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime.distribution import build_strategy
 from bert_tf.runtime.files import InputError
 from tests import programs
 from tests.conftest import assert_close
 from tests.pretraining.test_run_pretraining import flags
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
 def start_workers(*commands):
     """Starts a worker with each command; together they are a cluster."""
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(len(commands))]}
     return [
-        programs.start(
-            *command,
-            environment={"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})},
-        )
-        for i, command in enumerate(commands)
+        programs.start(*command, environment={"TF_CONFIG": config})
+        for command, config in zip(commands, worker_configs(len(commands)), strict=True)
     ]
 
 
