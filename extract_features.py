@@ -2,10 +2,9 @@
 
 from absl import flags
 
-from bert_tf import checkpoints, features, program_flags
-from bert_tf.checkpoints import pretrained
+from bert_tf import program_flags
 from bert_tf.runtime import program
-from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.sequences import packing
 
 # The release's flags.
@@ -32,6 +31,10 @@ _USE_ONE_HOT = flags.DEFINE_bool(
 def main() -> None:
     """Loads the encoder, computes the activations and writes them."""
     packing.check_max_seq_length(_MAX_SEQ_LENGTH.value)
+    from bert_tf import checkpoints, features
+    from bert_tf.checkpoints import pretrained
+    from bert_tf.runtime.distribution import build_strategy
+
     config, tokenizer = _MODEL.read()
     config.check_sequence_length(_MAX_SEQ_LENGTH.value)
     layers = features.layer_numbers(_LAYERS.value, config.num_hidden_layers)

@@ -1,28 +1,22 @@
 """Fine-tunes BERT for classification, regression, multiple choice and tagging: trains, evaluates, predicts, exports."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from bert_tf import program_flags
 from bert_tf.config import BertConfig
-from bert_tf.export import export_run
-from bert_tf.features import FrozenEncoder
-from bert_tf.finetuning import workflow
-from bert_tf.finetuning.hyperparameters import fresh_variables, hyperparameter_grid
-from bert_tf.finetuning.models import PROBLEMS
-from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.selection import SelectionConfig
-from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.saved_model import ExportConfig
-from bert_tf.tasks import glue_benchmark
-from bert_tf.tasks.custom import Columns
-from bert_tf.tasks.registry import TASK_NAMES, DataConfig
+from bert_tf.serving.settings import ExportConfig
+from bert_tf.tasks.names import COMBINATIONS, PROBLEMS, TASK_NAMES, parse
 from bert_tf.tasks.tables import ON_BAD_ROW
-from bert_tf.tasks.tagging.by_features import FeatureBased
-from bert_tf.tasks.tagging.feature_tagger import COMBINATIONS
+
+if TYPE_CHECKING:
+    from bert_tf.finetuning.workflow import WorkflowConfig
+    from bert_tf.tasks.registry import DataConfig
+    from bert_tf.tasks.tagging.by_features import FeatureBased
 
 # The release's flags.
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the task's files; for several tasks, GLUE's root.")
@@ -136,7 +130,7 @@ def main() -> None:
     """Carries out the steps that the flags ask for."""
     if _FEATURE_LAYERS.value:
         program_flags.set_defaults(_FRESH_BILSTM)
-    names = glue_benchmark.parse_names(_TASK_NAME.value)
+    names = parse(_TASK_NAME.value)
     export_config = make_export_config() if _DO_EXPORT.value else None
     if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:
         fine_tune(names)
@@ -146,6 +140,11 @@ def main() -> None:
 
 def fine_tune(names: Sequence[str]) -> None:
     """Trains, evaluates and predicts; several GLUE tasks have a run each."""
+    from bert_tf.finetuning import workflow
+    from bert_tf.finetuning.hyperparameters import fresh_variables
+    from bert_tf.finetuning.run import FinetuningRun
+    from bert_tf.tasks import glue_benchmark
+
     workflow_config = make_workflow_config()
     config, tokenizer = _MODEL.read(_OUTPUT_DIR.value)
     feature_based = make_feature_based(config)
@@ -174,11 +173,14 @@ def fine_tune(names: Sequence[str]) -> None:
 
 def export(names: Sequence[str], config: ExportConfig) -> None:
     """Exports the fine-tuned model; the models of several tasks are exported into one folder each."""
+    from bert_tf.export import export_run
+    from bert_tf.tasks.glue_benchmark import task_folder
+
     if len(names) == 1:
         export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, config)
         return
     for name in names:
-        folders = (glue_benchmark.task_folder(root, name) for root in (_OUTPUT_DIR.value, _EXPORT.export_dir))
+        folders = (task_folder(root, name) for root in (_OUTPUT_DIR.value, _EXPORT.export_dir))
         export_run(*folders, config)
 
 
@@ -190,8 +192,12 @@ def make_export_config() -> ExportConfig:
     return config
 
 
-def make_workflow_config() -> WorkflowConfig:
+def make_workflow_config() -> "WorkflowConfig":
     """Returns the steps to carry out and their settings."""
+    from bert_tf.finetuning.hyperparameters import hyperparameter_grid
+    from bert_tf.finetuning.selection import SelectionConfig
+    from bert_tf.finetuning.workflow import WorkflowConfig
+
     batch_sizes, rates, epochs = [_TRAINING.train_batch_size], [_TRAINING.learning_rate], [_NUM_TRAIN_EPOCHS.value]
     if _SWEEP.value:
         batch_sizes = program_flags.numbers(_SWEEP_BATCH_SIZES, int)
@@ -213,7 +219,7 @@ def make_workflow_config() -> WorkflowConfig:
     )
 
 
-def make_feature_based(config: BertConfig) -> FeatureBased | None:
+def make_feature_based(config: BertConfig) -> "FeatureBased | None":
     """Returns the settings of feature-based tagging; None to fine-tune."""
     if not _FEATURE_LAYERS.value:
         return None
@@ -223,16 +229,23 @@ def make_feature_based(config: BertConfig) -> FeatureBased | None:
         raise InputError("--fresh_head is for fine-tuning; the BiLSTM of --feature_layers is always new.")
     if _BILSTM.config():
         raise InputError("--bilstm_layers is for fine-tuning, but --feature_layers always has a BiLSTM of two layers.")
+    from bert_tf.features import FrozenEncoder
+    from bert_tf.tasks.tagging.by_features import FeatureBased
+
     encoder = FrozenEncoder(config, _MODEL.init_checkpoint, _FEATURE_LAYERS.value, "--feature_layers")
     return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM.units)
 
 
-def make_data_config(task_name: str, in_glue_root: bool) -> DataConfig:
+def make_data_config(task_name: str, in_glue_root: bool) -> "DataConfig":
     """Returns the task and its data."""
+    from bert_tf.tasks.custom import Columns
+    from bert_tf.tasks.glue_benchmark import task_folder
+    from bert_tf.tasks.registry import DataConfig
+
     data_dir = _DATA_DIR.value
     return DataConfig(
         task_name,
-        glue_benchmark.task_folder(data_dir, task_name) if in_glue_root else data_dir,
+        task_folder(data_dir, task_name) if in_glue_root else data_dir,
         train_file=_TRAIN_FILE.value,
         dev_file=_DEV_FILE.value,
         test_file=_TEST_FILE.value,

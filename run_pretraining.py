@@ -9,15 +9,11 @@ import os
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.export import export_run
-from bert_tf.optimization import SecondSchedule
-from bert_tf.pretraining.data import PretrainingData
-from bert_tf.pretraining.model import OBJECTIVES
-from bert_tf.pretraining.recipes import RECIPES
-from bert_tf.pretraining.run import PretrainingRun
-from bert_tf.runtime import distribution, program, reporting
+from bert_tf.optimization.settings import SecondSchedule
+from bert_tf.pretraining.recipes import OBJECTIVES, RECIPES
+from bert_tf.runtime import devices, program, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.training.contract import SecondBatch, TrainingConfig
+from bert_tf.training.settings import SecondBatch, TrainingConfig
 
 # The release's flags.
 _MODEL = program_flags.ModelFlags(with_casing=False)
@@ -107,6 +103,11 @@ def main() -> None:
     if _KEEP_BEST.value and not _EVAL_INPUT_FILE.value:
         raise InputError("--keep_best needs --eval_input_file, on which the best weights are found.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
+    from bert_tf.export import export_run
+    from bert_tf.pretraining.data import PretrainingData
+    from bert_tf.pretraining.run import PretrainingRun
+    from bert_tf.runtime import distribution
+
     found = _MODEL.find(_OUTPUT_DIR.value)
     if export_config is not None and _DO_TRAIN.value and not found.vocab_file:
         raise InputError("--do_export needs --vocab_file: the exported model takes raw strings.")
@@ -129,7 +130,7 @@ def main() -> None:
         init_checkpoint=_MODEL.init_checkpoint,
     )
     if _DO_EVAL.value:
-        distribution.per_replica_batch_size(_EVAL_BATCH_SIZE.value, run.strategy, "--eval_batch_size")
+        devices.per_replica_batch_size(_EVAL_BATCH_SIZE.value, run.strategy, "--eval_batch_size")
     if _DO_TRAIN.value:
         evaluation = None
         if _EVAL_INPUT_FILE.value:

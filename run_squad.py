@@ -20,19 +20,19 @@ The folder of a finished run (--output_dir) contains:
     stage_1, stage_2...        the same files for all training files except the last one, if there are several
 """
 
+from typing import TYPE_CHECKING
+
 from absl import flags, logging
 
 from bert_tf import program_flags
-from bert_tf.export import export_run
-from bert_tf.finetuning.hyperparameters import Hyperparameters, fresh_variables
-from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.saved_model import ExportConfig
-from bert_tf.tasks.squad import run as squad_run
-from bert_tf.tasks.squad.answerer import ENSEMBLE_METHODS, AnswerConfig, Answerer
-from bert_tf.tasks.squad.rules import ANSWER_TEXTS, SquadConfig
-from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
+from bert_tf.serving.settings import ExportConfig
+from bert_tf.tasks.squad.rules import ANSWER_TEXTS, ENSEMBLE_METHODS, SquadConfig
+
+if TYPE_CHECKING:
+    from bert_tf.finetuning.run import FinetuningRun
+    from bert_tf.tasks.squad.task import SquadTask
 
 # The release's flags.
 _MODEL = program_flags.ModelFlags()
@@ -107,12 +107,18 @@ def main() -> None:
     """Carries out the steps that the flags ask for."""
     if _VERBOSE_LOGGING.value:
         logging.set_verbosity(logging.INFO)
+    if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value or _DO_EXPORT.value or _EVALUATE_FILE.value):
+        raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
+    from bert_tf.export import export_run
+    from bert_tf.finetuning.hyperparameters import Hyperparameters
+    from bert_tf.tasks.squad import run as squad_run
+    from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
+    from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
+
     task = SquadTask(make_config(), _TRAIN_FILE.value, _PREDICT_FILE.value)
     if _EVALUATE_FILE.value:
         squad_run.evaluate_file(task, _EVALUATE_FILE.value, _OUTPUT_DIR.value)
         return
-    if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value or _DO_EXPORT.value):
-        raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
     export_config = make_export_config() if _DO_EXPORT.value else None
     if _DO_PREDICT.value:
         squad_run.check_evaluator(task)
@@ -173,8 +179,11 @@ def make_export_config() -> ExportConfig:
     return config
 
 
-def make_run(task: SquadTask) -> FinetuningRun:
+def make_run(task: "SquadTask") -> "FinetuningRun":
     """Returns the run; without training, it has the model of a finished run."""
+    from bert_tf.finetuning.hyperparameters import fresh_variables
+    from bert_tf.finetuning.run import FinetuningRun
+
     config, tokenizer = _MODEL.read((_ENSEMBLE_DIRS.value or [_OUTPUT_DIR.value])[0])
     return FinetuningRun(
         task,

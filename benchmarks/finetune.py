@@ -24,11 +24,11 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import distribution, reporting
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.tasks.glue import GlueTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.contract import TrainingConfig
 from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import TrainingConfig
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WINDOW_STEPS = 16  # so many steps contain batches of all lengths

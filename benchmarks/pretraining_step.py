@@ -12,8 +12,9 @@ from bert_tf.model import heads, layers
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import distribution
-from bert_tf.training.contract import DTYPES, TrainingConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import DTYPES, TrainingConfig
 
 PREDICTIONS = 20
 
@@ -55,7 +56,7 @@ def make_trainer(batch_size, config, dtype="float32", **options):
     settings = TrainingConfig(
         tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
     )
-    strategy = distribution.build_strategy(distribution.DistributionConfig())
+    strategy = distribution.build_strategy(DistributionConfig())
     with strategy.scope():
         model = PretrainingModel(config, dtype=DTYPES[dtype], recompute_gradients=settings.recompute_gradients)
         return Trainer(model, settings, strategy)

@@ -27,12 +27,12 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import reporting
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "The questions to answer.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")

@@ -1,7 +1,8 @@
 """BERT in TensorFlow 2, with the numbers, names and file formats of the original release."""
 
-import importlib
 import os
+
+from bert_tf.runtime import importing
 
 # TensorFlow's chatter would hide our own messages. Its errors stay where there is a GPU to have errors with; elsewhere
 # the first of them is that there is none.
@@ -29,21 +30,16 @@ def load_tokenizer(path: str, do_lower_case: bool | None = None):  # noqa: ANN20
     return pretrained.find_tokenizer(path, "load_tokenizer()", do_lower_case)
 
 
-# What is imported when it is first used: TensorFlow takes seconds, and data preparation does without it.
-_IMPORTED_WHEN_USED = {
-    **dict.fromkeys(
-        ("Classifier", "Encoder", "MultipleChoice", "QuestionAnswerer", "Regressor", "Tagger"), "bert_tf.estimators"
-    ),
-    "FillMask": "bert_tf.fill_mask",
-    "Tokenizer": "bert_tf.sequences.tokenizer",
-}
-
-
-def __getattr__(name: str):
-    if name in _IMPORTED_WHEN_USED:
-        return getattr(importlib.import_module(_IMPORTED_WHEN_USED[name]), name)
-    raise AttributeError(f"module 'bert_tf' has no attribute {name!r}")
+# TensorFlow takes seconds, and data preparation does without it.
+__getattr__, _names_when_used, _ = importing.when_used(
+    __name__,
+    {
+        "bert_tf.estimators": ("Classifier", "Encoder", "MultipleChoice", "QuestionAnswerer", "Regressor", "Tagger"),
+        "bert_tf.fill_mask": ("FillMask",),
+        "bert_tf.sequences.tokenizer": ("Tokenizer",),
+    },
+)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_IMPORTED_WHEN_USED])
+    return sorted([*globals(), *_names_when_used()])

@@ -295,3 +295,22 @@ RELEASED_SIZES: dict[str, tuple[int, int]] = {
     "base": (12, 768),
     "large": (24, 1024),
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class BiLstmConfig:
+    """The sizes of a BiLSTM on top of the encoder.
+
+    The defaults are the paper's for tagging by features; for fine-tuning it gives none.
+
+    Attributes:
+      layers: number of layers.
+      units: U, per direction; the paper doesn't say whether its 768 dimensions are per direction or for both together.
+    """
+
+    layers: int = 2
+    units: int = 768
+
+    def resume_settings(self) -> dict[str, int]:
+        """The sizes, as a run records them."""
+        return {"bilstm_layers": self.layers, "bilstm_units": self.units}

@@ -5,22 +5,17 @@ python -m bert_tf.convert_checkpoint --from=DIR_OR_CHECKPOINT --to=DIR --format=
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import safetensors.numpy
 from absl import flags
 
-from bert_tf import checkpoints
-from bert_tf.checkpoints import foreign_names, output_layers, run_directory, saver
-from bert_tf.checkpoints.formats import SAFETENSORS_FILE, CheckpointSource
-from bert_tf.checkpoints.output_layers import HF_CONFIG_FILE
-from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, recorded_casing
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
-from bert_tf.model.heads import CLASSIFIER_DROPOUT
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import multiple_choice
+
+if TYPE_CHECKING:
+    from bert_tf.checkpoints import CheckpointSource
 
 # The model that a tensor belongs to, unless a run says more.
 _HF_ARCHITECTURES = {
@@ -57,6 +52,10 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     Raises:
       InputError: if the checkpoint or its config can't be read, or if the formats can't describe the model.
     """
+    from bert_tf import checkpoints
+    from bert_tf.checkpoints import output_layers, run_directory, saver
+    from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, recorded_casing
+
     source = checkpoints.open_checkpoint(source_path, "--from")
     if run_directory.is_causal(source.path):
         raise InputError(
@@ -89,13 +88,16 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
 
 
-def hf_settings(source: CheckpointSource) -> dict[str, Any]:
+def hf_settings(source: "CheckpointSource") -> dict[str, Any]:
     """What Hugging Face's `config.json` says of an output layer, as far as the checkpoint's folder tells it.
 
     Returns:
       `architectures`, `id2label`, `label2id` and `problem_type`, or some of them; nothing for a checkpoint that is
       neither a run's nor Hugging Face's.
     """
+    from bert_tf.checkpoints import output_layers, run_directory
+    from bert_tf.tasks import multiple_choice
+
     if source.kind == "hf":
         config = output_layers.hf_config(source)
         return {name: config[name] for name in _HF_HEAD_KEYS if name in config}
@@ -130,6 +132,13 @@ def write_hf(
       config: the model's config.
       settings: see `hf_settings`; what they don't say follows from the tensors.
     """
+    import safetensors.numpy
+
+    from bert_tf.checkpoints import foreign_names
+    from bert_tf.checkpoints.formats import SAFETENSORS_FILE
+    from bert_tf.checkpoints.output_layers import HF_CONFIG_FILE
+    from bert_tf.model.heads import CLASSIFIER_DROPOUT
+
     stored = {}
     for name, array in tensors.items():
         array = array.T if foreign_names.hf_is_transposed(name) else array

@@ -11,21 +11,20 @@ described by the method `signatures` of the served model in `tasks.served`, `tas
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import tensorflow as tf
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.checkpoints import download, run_directory
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, importing, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.serving import portable_models, pretrained_encoder, saved_model
-from bert_tf.serving.finished_run import Exportable, FinishedRun
-from bert_tf.serving.saved_model import ExportConfig, ExportedModel, load
-from bert_tf.tasks import registry
+from bert_tf.serving.settings import ExportConfig
 
-__all__ = ["ExportConfig", "ExportedModel", "build", "export_run", "load"]
+if TYPE_CHECKING:
+    from bert_tf.serving.finished_run import Exportable
+
+__getattr__, *_ = importing.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel", "load")})
 
 
 def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = None) -> None:
@@ -40,6 +39,8 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
     Raises:
       InputError: if there is no model in `model_dir`, or `export_dir` is not empty.
     """
+    from bert_tf.serving import portable_models, saved_model
+
     config = config or ExportConfig()
     files.check_new_folder(export_dir, "--export_dir")
     if config.onnx:
@@ -58,6 +59,8 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
 @contextlib.contextmanager
 def _without_messages() -> Iterator[None]:
     """TensorFlow says where it has written a model, but that is a folder that is moved afterwards, or removed."""
+    import tensorflow as tf
+
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel("WARNING")
@@ -67,8 +70,13 @@ def _without_messages() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def build(model_dir: str, config: ExportConfig) -> Exportable:
+def build(model_dir: str, config: ExportConfig) -> "Exportable":
     """Returns the model that `export_run` writes."""
+    from bert_tf.checkpoints import download, run_directory
+    from bert_tf.serving import pretrained_encoder
+    from bert_tf.serving.finished_run import FinishedRun
+    from bert_tf.tasks import registry
+
     model_dir = download.local_path(model_dir, "--model_dir")
     if not files.exists(model_dir):
         raise InputError(f"--model_dir: there is no folder {model_dir!r}. Check the path.")

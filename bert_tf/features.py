@@ -17,6 +17,7 @@ from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime import distribution, files, reporting
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
@@ -116,7 +117,7 @@ class FrozenEncoder:
 
     @functools.cached_property
     def _compute(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        strategy = distribution.build_strategy(distribution.DistributionConfig())
+        strategy = distribution.build_strategy(DistributionConfig())
         encoder, summary = pretrained.restored_encoder(self.config, checkpoints.open_checkpoint(self.init_checkpoint))
         say(str(summary))
 

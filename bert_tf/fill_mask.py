@@ -6,10 +6,8 @@ python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth unive
 import dataclasses
 from typing import Self
 
-import tensorflow as tf
 from absl import flags
 
-from bert_tf.checkpoints import pretrained
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
@@ -37,6 +35,8 @@ class FillMask:
     """
 
     def __init__(self, path: str, do_lower_case: bool | None = None) -> None:
+        from bert_tf.checkpoints import pretrained
+
         self.bert = pretrained.load(path, do_lower_case)
         pretrained.required_tokenizer(self.bert.tokenizer, self.bert.source.path, "fill_mask")
         self.head = self.bert.masked_lm("fill_mask")
@@ -57,6 +57,8 @@ class FillMask:
         Raises:
           InputError: if it isn't a text, or has no [MASK], or too many pieces for the model; or if `top` is below 1.
         """
+        import tensorflow as tf
+
         if not isinstance(text, str):
             raise InputError(f"fill_mask: {str(text)[:60]!r} ({type(text).__name__}) is given, but a text is expected.")
         if top < 1:

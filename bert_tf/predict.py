@@ -14,17 +14,19 @@ from absl import flags
 
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
-from bert_tf.serving import line_predictions, saved_model
+from bert_tf.serving.settings import SERVING_DEFAULT
 
 _MODEL = flags.DEFINE_string("model", None, "The folder of an exported model.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "JSON lines; standard input by default.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The file of the answers; standard output by default.")
-_SIGNATURE = flags.DEFINE_string("signature", saved_model.SERVING_DEFAULT, "The signature of the model that is called.")
+_SIGNATURE = flags.DEFINE_string("signature", SERVING_DEFAULT, "The signature of the model that is called.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines that are computed together.", lower_bound=1)
 
 
 def main() -> None:
     """Answers the lines of the input."""
+    from bert_tf.serving import line_predictions, saved_model
+
     model = saved_model.load(_MODEL.value, _SIGNATURE.value)
     if _INPUT_FILE.value:
         lines = files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb")

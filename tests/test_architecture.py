@@ -49,7 +49,11 @@ WITHOUT_TENSORFLOW = [
         "tasks.metrics",
         "tasks.sentence_features",
         "tasks.tagging.conll",
+        "tasks.names",
     ),
+    *(f"{folder}.settings" for folder in ("optimization", "training", "serving")),
+    "runtime.devices",
+    "program_flags",
 ]
 
 
@@ -110,10 +114,18 @@ def test_data_preparation_imports_only_text_modules(path):
             ), name
 
 
-def test_text_modules_load_without_tensorflow():
+def check_loads_without_tensorflow(*names):
     code = "import sys; [__import__(n) for n in sys.argv[1:]]; assert 'tensorflow' not in sys.modules"
-    names = [f"bert_tf.{name}" for name in WITHOUT_TENSORFLOW]
     subprocess.run([sys.executable, "-c", code, *names], cwd=ROOT, check=True)
+
+
+def test_text_modules_load_without_tensorflow():
+    check_loads_without_tensorflow(*(f"bert_tf.{name}" for name in WITHOUT_TENSORFLOW))
+
+
+@pytest.mark.parametrize("name", [p.stem for p in ROOT.glob("*.py")] + [f"bert_tf.{name}" for name in PROGRAMS])
+def test_programs_answer_help_and_wrong_flags_without_tensorflow(name):
+    check_loads_without_tensorflow(name)
 
 
 def test_flags_are_defined_and_read_in_programs_only():

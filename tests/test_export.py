@@ -13,16 +13,16 @@ import tensorflow as tf
 
 from bert_tf import checkpoints, export
 from bert_tf.checkpoints import run_directory, saver
+from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions, portable_models, saved_model
-from bert_tf.serving.finished_run import plain_logits
+from bert_tf.serving.finished_run import Exportable, plain_logits
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.reader import IDS, TEXT_LISTS, TEXTS, signature
-from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.settings import ExportConfig
 from bert_tf.tasks.served import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.answerer import describe_model
 from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE
@@ -409,7 +409,7 @@ def test_an_exported_vocabulary_keeps_the_rules_of_its_tokenizer(write, tmp_path
     pieces = {piece: number for number, piece in enumerate([*SPECIAL_TOKENS, "a", "é", "e"])}
     vocab_file = write("model/tokenizer.json", json.dumps({"model": {"type": "WordPiece", "vocab": pieces}}))
     write("model/tokenizer_config.json", json.dumps({"do_lower_case": True, "strip_accents": False}))
-    export.Exportable(None, None, load_tokenizer(vocab_file, True), 12).write_text_settings(str(tmp_path))
+    Exportable(None, None, load_tokenizer(vocab_file, True), 12).write_text_settings(str(tmp_path))
     assert load_tokenizer(str(tmp_path / "vocab.txt"), True).tokenize("A É") == ["a", "é"]
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["model_max_length"] == 12
 

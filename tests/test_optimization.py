@@ -12,10 +12,11 @@ from bert_tf.optimization import AdamWeightDecay, OptimizerConfig, SecondSchedul
 from bert_tf.optimization.optimizers import layer_rates
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.recipes import RECIPES
-from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime.distribution import build_strategy
 from bert_tf.runtime.files import InputError
-from bert_tf.training.contract import TrainingConfig
 from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, golden_json, golden_path, restored, train_steps, without_dropout
 
 

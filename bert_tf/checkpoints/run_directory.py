@@ -11,8 +11,7 @@ from typing import Any
 
 from bert_tf import __version__
 from bert_tf.checkpoints import download, saver
-from bert_tf.config import BertConfig
-from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say

@@ -19,13 +19,13 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import Task
 from bert_tf.optimization import TRAINING_STATE, OptimizerConfig
 from bert_tf.runtime import files
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.settings import ExportConfig
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 # The folder, in that of the run, of the data that `fit` was given.
 DATA_FOLDER = "data"

@@ -19,7 +19,7 @@ from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import SquadPredictions
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 
 class QuestionAnswerer(Estimator):
@@ -77,7 +77,7 @@ class QuestionAnswerer(Estimator):
           seed: of the output layer, the order of the data, and dropout.
           group_by_length: see `bert_tf.finetuning.run.FinetuningRun`.
           bias_correction: see `bert_tf.optimization.OptimizerConfig`.
-          training: further fields of `bert_tf.training.contract.TrainingConfig`.
+          training: further fields of `bert_tf.training.settings.TrainingConfig`.
 
         Raises:
           InputError: if the data can't be used, or the folder holds a run with other data or settings.

@@ -24,7 +24,7 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
 from bert_tf.tasks.registry import DataConfig
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 
 class RowEstimator(Estimator):
@@ -75,7 +75,7 @@ class RowEstimator(Estimator):
           evaluate_every: when the validation data are looked at: "epoch", "end", or a number of steps.
           group_by_length: see `bert_tf.finetuning.run.FinetuningRun`.
           bias_correction: see `bert_tf.optimization.OptimizerConfig`.
-          training: further fields of `bert_tf.training.contract.TrainingConfig`.
+          training: further fields of `bert_tf.training.settings.TrainingConfig`.
 
         Returns:
           The scores on the validation data, named as in eval_results.txt; nothing if there are no such data.

@@ -11,7 +11,8 @@ from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.finetuning.workflow import ReportingTask
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.custom import Columns
-from bert_tf.tasks.registry import CUSTOM, DataConfig
+from bert_tf.tasks.names import CUSTOM
+from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.sentence_features import InputExample, check_texts
 
 

@@ -11,7 +11,8 @@ from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.registry import TAGGING, DataConfig
+from bert_tf.tasks.names import TAGGING
+from bert_tf.tasks.registry import DataConfig
 
 
 class TaggedEntity(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
 from bert_tf.config import BertConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 
 def count_steps(

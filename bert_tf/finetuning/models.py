@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.encoder import BertEncoder, EncoderOutput
-from bert_tf.model.bilstm import BiLstm, BiLstmConfig
+from bert_tf.model.bilstm import BiLstm
 from bert_tf.model.dropout import fold_in
 from bert_tf.model.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
 from bert_tf.training.contract import Batch, MetricSums
 
 # What a classifier predicts: one class of several; one number; any number of classes.
-PROBLEMS = ("classification", "regression", "multi_label")
 
 
 class EncoderModel:
@@ -83,7 +82,7 @@ class ClassifierModel(EncoderModel):
     Args:
       config: the encoder's config.
       outputs: C; 1 for regression.
-      problem: one of `PROBLEMS`.
+      problem: "classification", "regression" or "multi_label".
       class_weights: the weight of each class's examples in the training loss; None for equal weights.
       choices: the number of sequences in an example; with more than 1 (multiple choice) each sequence gets one score.
       options: see `EncoderModel`.

@@ -12,20 +12,20 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.finetuning import feature_sets, input_pipeline
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.task import FinetuningModel, Task
-from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime import distribution, files, reporting
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import agreement, loop, resume
-from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
+from bert_tf.training.contract import PeriodicEvaluation, TrainingData
 from bert_tf.training.evaluation import remove_stale_best
+from bert_tf.training.settings import DTYPES, TrainingConfig
 
 # A larger training set is tokenized during its first epoch, if its examples are independent.
 MAX_TOKENIZED_BEFORE_TRAINING = 20_000

@@ -10,7 +10,7 @@ from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import evaluation, log
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

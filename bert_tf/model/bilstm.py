@@ -6,29 +6,11 @@ left-to-right encoder that is fine-tuned with it ("LTR & No NSP + BiLSTM" in sec
 Axis letters: B batch, T tokens or words, U units.
 """
 
-import dataclasses
-
 import keras
 import tensorflow as tf
 
+from bert_tf.config import BiLstmConfig
 from bert_tf.model.gathering import last_tokens
-
-
-@dataclasses.dataclass(frozen=True)
-class BiLstmConfig:
-    """The sizes. The defaults are the paper's for tagging by features; for fine-tuning it gives none.
-
-    Attributes:
-      layers: number of layers.
-      units: U, per direction; the paper doesn't say whether its 768 dimensions are per direction or for both together.
-    """
-
-    layers: int = 2
-    units: int = 768
-
-    def resume_settings(self) -> dict[str, int]:
-        """The sizes, as a run records them."""
-        return {"bilstm_layers": self.layers, "bilstm_units": self.units}
 
 
 class BiLstm:

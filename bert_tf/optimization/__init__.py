@@ -8,33 +8,17 @@
 May import `runtime` only. `training` applies what is here; users import the names below from here.
 """
 
-from bert_tf.optimization.loss_scale import LossScale
-from bert_tf.optimization.optimizers import (
-    OPTIONAL_STATE,
-    SLOTS,
-    TRAINING_STATE,
-    AdamWeightDecay,
-    Lamb,
-    Optimizer,
-    build_optimizer,
-    is_decayed,
-)
-from bert_tf.optimization.schedule import learning_rate
-from bert_tf.optimization.settings import CLIPPINGS, OPTIMIZERS, OptimizerConfig, SecondSchedule
+from bert_tf.runtime import importing
 
-__all__ = [
-    "CLIPPINGS",
-    "OPTIMIZERS",
-    "OPTIONAL_STATE",
-    "SLOTS",
-    "TRAINING_STATE",
-    "AdamWeightDecay",
-    "Lamb",
-    "LossScale",
-    "Optimizer",
-    "OptimizerConfig",
-    "SecondSchedule",
-    "build_optimizer",
-    "is_decayed",
-    "learning_rate",
-]
+__getattr__, __dir__, __all__ = importing.when_used(
+    __name__,
+    {
+        "bert_tf.optimization.settings": ("CLIPPINGS", "OPTIMIZERS", "OptimizerConfig", "SecondSchedule"),
+        "bert_tf.optimization.schedule": ("learning_rate",),
+        "bert_tf.optimization.optimizers": (
+            *("OPTIONAL_STATE", "SLOTS", "TRAINING_STATE"),
+            *("AdamWeightDecay", "Lamb", "Optimizer", "build_optimizer", "is_decayed"),
+        ),
+        "bert_tf.optimization.loss_scale": ("LossScale",),
+    },
+)

@@ -6,5 +6,5 @@
 - `record_reader`: reads single records, wherever they are.
 - `input_pipeline`: reads, shuffles and batches records, so that the batch of every step is known.
 - `model`: the encoder with the heads and the loss of an objective.
-- `recipes`: published settings, as values of flags.
+- `recipes`: the objectives, and published settings as values of flags.
 """

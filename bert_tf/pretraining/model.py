@@ -7,10 +7,9 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.model.heads import MaskedLMHead, log_likelihood_loss, next_sentence_head
+from bert_tf.pretraining.recipes import OBJECTIVES
 from bert_tf.runtime.files import InputError
 from bert_tf.training.contract import Batch, MetricSums
-
-OBJECTIVES = ("mlm_nsp", "mlm", "ltr")
 
 
 class PretrainingModel:

@@ -16,13 +16,14 @@ from bert_tf.config import BertConfig
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet, PretrainingData
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import distribution, files
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime import devices, distribution, files
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, loop, resume
-from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
+from bert_tf.training.contract import PeriodicEvaluation, TrainingData
 from bert_tf.training.evaluation import BatchEvaluator, is_best, remove_stale_best, save_best
+from bert_tf.training.settings import DTYPES, TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +228,7 @@ class PretrainingRun:
           InputError: if the data can't be used, or has fewer examples than a batch.
         """
         held_out = self._finder.find(data)
-        distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
+        devices.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         batches = held_out.records // batch_size
         if batches < 1:
             raise InputError(
@@ -265,7 +266,7 @@ class PretrainingRun:
         return {"global_step": step, **self._evaluate(self.phases[-1].examples, batch_size, steps)}
 
     def _evaluate(self, examples: ExampleSet, batch_size: int, steps: int) -> dict[str, float]:
-        distribution.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
+        devices.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
         return self.evaluator.evaluate(
             lambda context: input_pipeline.evaluation_batches(
                 examples.shards,

@@ -7,7 +7,7 @@ Each group has first the release's flags with their names and defaults, and then
     exporting  exported models
     values     flags with several values, and the defaults of recipes
 
-May import everything below the programs. Only programs import it.
+Importing it does not import TensorFlow, so that --help and wrong flags are answered at once. Only programs import it.
 """
 
 from bert_tf.program_flags.exporting import ExportFlags

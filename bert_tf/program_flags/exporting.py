@@ -5,8 +5,8 @@ from typing import Any
 from absl import flags
 
 from bert_tf.runtime import files
-from bert_tf.serving import saved_model
-from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving import settings
+from bert_tf.serving.settings import ExportConfig
 
 flags.disclaim_key_flags()
 
@@ -17,10 +17,10 @@ class ExportFlags:
     def __init__(self) -> None:
         self._export_dir = flags.DEFINE_string("export_dir", None, "A new folder for the exported model.")
         self._dtype = flags.DEFINE_enum(
-            "export_dtype", "float32", saved_model.DTYPES, "The type of exported weights and of matrix products."
+            "export_dtype", "float32", settings.DTYPES, "The type of exported weights and of matrix products."
         )
         self._quantize = flags.DEFINE_enum(
-            "export_quantize", "none", saved_model.QUANTIZATIONS, "int8: write also a LiteRT model with 8-bit weights."
+            "export_quantize", "none", settings.QUANTIZATIONS, "int8: write also a LiteRT model with 8-bit weights."
         )
         self._onnx = flags.DEFINE_bool("export_onnx", False, "Write also an ONNX model; needs tf2onnx.")
         self._text = flags.DEFINE_bool(
@@ -34,11 +34,11 @@ class ExportFlags:
         """The folder of the exported model."""
         return self._export_dir.value
 
-    def config(self, **settings: Any) -> ExportConfig:
+    def config(self, **more: Any) -> ExportConfig:
         """Returns the values of the flags, which must have been parsed, and other settings of `ExportConfig`.
 
         Raises:
           InputError: if the folder is not given, or is not new.
         """
         files.check_new_folder(self.export_dir, "--export_dir")
-        return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, self._text.value, **settings)
+        return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, self._text.value, **more)

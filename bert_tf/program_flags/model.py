@@ -1,15 +1,17 @@
 """The flags for the model: its files, its size, and what is put on top of it."""
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from absl import flags
 
-from bert_tf.checkpoints import pretrained
-from bert_tf.config import RELEASED_SIZES, BertConfig
-from bert_tf.model.bilstm import BiLstmConfig
+from bert_tf.config import RELEASED_SIZES, BertConfig, BiLstmConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import load_vocab
+
+if TYPE_CHECKING:
+    from bert_tf.checkpoints import pretrained
 
 flags.disclaim_key_flags()
 
@@ -52,8 +54,10 @@ class ModelFlags:
         """The pre-trained model, as the flag names it."""
         return self._init_checkpoint.value
 
-    def find(self, output_dir: str = "") -> pretrained.FoundFiles:
+    def find(self, output_dir: str = "") -> "pretrained.FoundFiles":
         """Finds the config and the vocabulary; see `pretrained.find_files`."""
+        from bert_tf.checkpoints import pretrained
+
         return pretrained.find_files(self.init_checkpoint, output_dir, self._config_file.value, self._vocab_file.value)
 
     def read(self, output_dir: str = "") -> tuple[BertConfig, FullTokenizer]:
@@ -65,6 +69,8 @@ class ModelFlags:
         Raises:
           InputError: if one of them is neither given nor in the model's folder, or if they don't fit together.
         """
+        from bert_tf.checkpoints import pretrained
+
         found = self.find(output_dir)
         why = f"there is no such file in {found.folder}" if found.folder else "--init_checkpoint is not given"
         for flag, path in ((self._config_file, found.config_file), (self._vocab_file, found.vocab_file)):

@@ -6,6 +6,8 @@ Only `distribution` and `workers` always import TensorFlow; `files` imports it w
 - `program`: starts and ends a program: flags, messages, exit codes, signals.
 - `reporting`: progress bars, tables and results.
 - `parallel`: runs a function on many items in several processes.
+- `importing`: lets a package import names when they are first used.
+- `devices`: the devices that a program asks for, and how a batch is divided among them.
 - `workers`: connects processes that train together, exchanges texts, and says which of them was lost.
 - `distribution`: builds the `tf.distribute` strategy, and answers questions about devices, replicas and workers.
 """

@@ -6,6 +6,7 @@
     reader               texts and ids as inputs of a signature, and the computation of many sequences in parts
     pretrained_encoder   a pre-trained model for serving: hidden states, and guesses for [MASK]
     finished_run         a finished run, as the export of its task needs it
+    settings             the settings of an export
     saved_model          writes SavedModels, loads them and calls them with Python values
     portable_models      LiteRT and ONNX models
     line_predictions     answers to JSON lines

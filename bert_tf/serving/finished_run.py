@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.finetuning.models import EncoderModel
-from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.program import say
 from bert_tf.sequences.packing import check_max_seq_length
@@ -22,7 +21,7 @@ from bert_tf.serving.bilstm import RecurrentEncoder, TextEncoder
 from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.portable_models import PlainFunction
 from bert_tf.serving.reader import ServedModel, TextReader
-from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.settings import ExportConfig
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training.contract import TrainableModel
 

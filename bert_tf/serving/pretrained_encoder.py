@@ -13,7 +13,7 @@ from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.encoder import InferenceEncoder, layer_norm, product
 from bert_tf.serving.finished_run import Exportable
 from bert_tf.serving.reader import TEXTS, Signature, TextReader, ids_signature, in_parts, read_ids, signature
-from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.settings import ExportConfig
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer
 

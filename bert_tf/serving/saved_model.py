@@ -1,6 +1,5 @@
 """Writes this project's SavedModels, loads them and calls them with plain Python values."""
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,8 +11,8 @@ import tensorflow_text  # noqa: F401  (the tokenizer's operations)
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.reader import ServedModel
+from bert_tf.serving.settings import SERVING_DEFAULT
 
-SERVING_DEFAULT = "serving_default"
 # Padded outputs, each with the output that says how many of a row's values are not padding.
 _COUNTS = {
     "tokens": "num_tokens",
@@ -47,49 +46,6 @@ _AS_LONG_AS = {
     ("truncated", 2): "endings",
 }
 _MAX_ID = np.iinfo(np.int32).max
-
-DTYPES = ("float32", "bfloat16")
-QUANTIZATIONS = ("none", "int8")
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportConfig:
-    """The settings of an export.
-
-    Attributes:
-      dtype: the type of the stored weights and of matrix products; one of `DTYPES`.
-      quantize: one of `QUANTIZATIONS`; "int8" to write also a LiteRT model with 8-bit matrices.
-      onnx: whether to write also an ONNX model.
-      text: whether the model takes raw strings; if not, its only signature is `ids`, which does not need
-        tensorflow-text.
-      max_seq_length: longer sequences are cut; None for the run's value, or the most that a pre-trained model can take.
-      null_score_diff_threshold: SQuAD 2.0: a question has no answer if the score of no answer minus the best answer's
-        is above this; None for the threshold that was tuned for the model, or else 0.
-      answers: SQuAD: values of `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length` that replace the
-        run's.
-
-    Raises:
-      InputError: if `dtype` or `quantize` has another value.
-    """
-
-    dtype: str = "float32"
-    quantize: str = "none"
-    onnx: bool = False
-    text: bool = True
-    max_seq_length: int | None = None
-    null_score_diff_threshold: float | None = None
-    answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, value, expected in (("dtype", self.dtype, DTYPES), ("quantize", self.quantize, QUANTIZATIONS)):
-            if value not in expected:
-                raise InputError(f"--export_{name} is {value!r}, but one of {', '.join(expected)} is expected.")
-
-    def check_bilstm(self) -> None:
-        """Raises an InputError if a model with a BiLSTM would be converted; LiteRT has no operations for its loop."""
-        for flag, is_given in (("--export_quantize=int8", self.quantize == "int8"), ("--export_onnx", self.onnx)):
-            if is_given:
-                raise InputError(f"{flag}: a model with a BiLSTM is exported as a SavedModel only. Leave the flag out.")
 
 
 def write(model: ServedModel, folder: str, text: bool = True) -> list[str]:

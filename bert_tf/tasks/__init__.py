@@ -7,6 +7,7 @@
     multiple_choice      SWAG, CODAH, and your own prompts with endings
     squad                SQuAD 1.1 and 2.0 (a folder)
     tagging              named entities and other tags of words (a folder)
+    names                the names of the tasks, and what else the flags of the tasks can choose
     held_out             a dev set that is drawn from the training file
     sentence_task        labels, scores and prediction files of all sentence tasks
     sentence_features    features of sentences and pairs, with the release's names

@@ -10,9 +10,10 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
-from bert_tf.finetuning.models import PROBLEMS, ClassifierModel
+from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import metrics, sentence_features, tables
+from bert_tf.tasks.names import PROBLEMS
 from bert_tf.tasks.sentence_features import InputExample
 from bert_tf.tasks.sentence_task import ModelOutputs, SentenceTask
 from bert_tf.tasks.tables import Cell, Row

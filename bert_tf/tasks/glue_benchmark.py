@@ -45,9 +45,6 @@ SUBMISSION = {
 # The range of STS-B's scores.
 _SIMILARITY_RANGE = (0.0, 5.0)
 
-# The eight tasks of Table 1, which --task_name=all trains. Table 1 omits WNLI, which is only predicted.
-TRAINED_TASKS = tuple(dict.fromkeys(task for task, *_ in TABLE_1))
-
 
 def task_folder(root: str | None, name: str) -> str:
     """Returns a task's folder in the unpacked zip file of GLUE.
@@ -147,18 +144,3 @@ def write_submission(path: str, predictions: Mapping[str, Sequence[tuple[str, st
         writer.write(packed.getvalue())
     missing = [name for name in SUBMISSION.values() if name not in predictions]
     say(f"Wrote {path}." + (f" The server also needs {', '.join(missing)}." if missing else ""))
-
-
-def parse_names(task_name: str) -> list[str]:
-    """Returns the tasks of --task_name, which is one name, several with commas between them, or "all".
-
-    Raises:
-      InputError: if there are several names and one of them is not a GLUE task.
-    """
-    if task_name.lower() == "all":
-        return list(TRAINED_TASKS)
-    names = [name.strip().lower() for name in task_name.split(",")]
-    for name in names if len(names) > 1 else ():
-        if name not in {task for task, _ in SUBMISSION}:
-            raise InputError(f"--task_name: {name!r} can't be combined with other tasks; only GLUE's tasks can.")
-    return names

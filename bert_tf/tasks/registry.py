@@ -7,10 +7,11 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.workflow import ReportingTask
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.finished_run import Exportable, FinishedRun
-from bert_tf.tasks import custom, held_out, multiple_choice, served, tables
+from bert_tf.tasks import custom, held_out, multiple_choice, names, served, tables
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.names import CUSTOM, TAGGING
 from bert_tf.tasks.squad import served as squad_served
 from bert_tf.tasks.squad.task import SquadTask
 from bert_tf.tasks.tagging import export as tagging_export
@@ -18,9 +19,6 @@ from bert_tf.tasks.tagging import task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.task import TaggingTask
 
-CUSTOM, TAGGING = "custom", TaggingTask.name
-# The name of every task. "all", and several names with commas, are accepted for GLUE's tasks too.
-TASK_NAMES = (*DEFINITIONS, *multiple_choice.FILE_NAMES, CUSTOM, TAGGING)
 # The settings of `DataConfig` that only some tasks have, and these tasks. GLUE's files have fixed names.
 _TASKS_OF_SETTINGS = {
     **dict.fromkeys(
@@ -38,7 +36,7 @@ class DataConfig:
     """The task and its data.
 
     Attributes:
-      task_name: one of `TASK_NAMES`.
+      task_name: one of `names.TASK_NAMES`.
       data_dir: the folder of the task's files; None if all files are given.
       train_file: the training file, if it is not in the folder. GLUE's files have fixed names.
       dev_file: the dev file, likewise.
@@ -95,9 +93,7 @@ class DataConfig:
         return task
 
     def _build(self, output_dir: str, do_train: bool, feature_based: FeatureBased | None) -> ReportingTask:
-        name = self.task_name.lower()
-        if name not in TASK_NAMES:
-            raise InputError(f"--task_name is {self.task_name!r}, but one of {', '.join(TASK_NAMES)} is expected.")
+        name = names.check(self.task_name)
         self._check_settings(name)
         if feature_based and name != TAGGING:
             raise InputError(f"--feature_layers can be used with --task_name={TAGGING} only, not with {name}.")

@@ -2,7 +2,8 @@
 
 Imports only from lower layers; `pretraining`, `finetuning` and everything above may import it.
 
-- `contract`: the interface between the loop and its callers: model, settings, data and evaluation.
+- `contract`: the interface between the loop and its callers: model, data and evaluation.
+- `settings`: the settings of training, which need no TensorFlow.
 - `loop`: `train`, which runs the whole training, and `Trainer`, which runs its steps.
 - `resume`: finds the starting point of a run and restores it.
 - `evaluation`: averages a model's metrics over batches, and keeps the best checkpoint.

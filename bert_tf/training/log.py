@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 # A step with a loss that is larger than the mean of the steps before by this number is reported as a spike.
 _SPIKE = 1.0

@@ -18,7 +18,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import assert_close, tiny_config, with_large_head
 

@@ -9,6 +9,7 @@ import pytest
 
 from bert_tf import checkpoints, convert_checkpoint, export
 from bert_tf.checkpoints import run_directory, saver
+from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import feature_sets, workflow
 from bert_tf.finetuning import run as finetuning_run
@@ -17,15 +18,14 @@ from bert_tf.finetuning.models import NO_TAG, ClassifierModel, TokenModel
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection, SelectionConfig
 from bert_tf.finetuning.workflow import WorkflowConfig
-from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.saved_model import ExportConfig
+from bert_tf.serving.settings import ExportConfig
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
 

@@ -2,8 +2,9 @@ import keras
 import numpy as np
 import pytest
 
+from bert_tf.config import BiLstmConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
-from bert_tf.model.bilstm import BiLstm, BiLstmConfig
+from bert_tf.model.bilstm import BiLstm
 from bert_tf.optimization import is_decayed
 from tests.conftest import assert_close, tiny_config
 

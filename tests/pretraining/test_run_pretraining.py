@@ -13,13 +13,14 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.data import ExampleFinder
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Feature, parse, pretraining_features, serialize
 from bert_tf.training import log
-from bert_tf.training.contract import TrainingConfig, TrainingData
+from bert_tf.training.contract import TrainingData
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import remove_stale_best
+from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.programs import LENGTH, PREDICTIONS
 

@@ -1,7 +1,8 @@
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime.distribution import build_strategy
 
 
 @pytest.mark.parametrize("allowed", [True, False])

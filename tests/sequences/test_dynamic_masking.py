@@ -9,13 +9,13 @@ import tensorflow as tf
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import graph_masking
 from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 from tests.conftest import tiny_config
 
 PAD, CLS, SEP, MASK, FIRST = 0, 1, 2, 3, 4

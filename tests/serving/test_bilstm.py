@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.config import BiLstmConfig
 from bert_tf.finetuning.models import EncoderModel
-from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.bilstm import RecurrentEncoder
 from bert_tf.serving.encoder import InferenceEncoder

@@ -12,12 +12,12 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
+from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import FrozenEncoder
 from bert_tf.fill_mask import FillMask
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
@@ -27,13 +27,14 @@ from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.reader import TextReader
 from bert_tf.tasks import squad
+from bert_tf.tasks.names import COMBINATIONS
 from bert_tf.tasks.sentence_features import InputExample, pack_example
 from bert_tf.tasks.served import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.served import ServedAnswerer
 from bert_tf.tasks.tagging import served as tagging_served
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.conll import Sentence
-from bert_tf.tasks.tagging.feature_tagger import COMBINATIONS, FeatureTagger
+from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.served import ServedTagger
 from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
 from bert_tf.tasks.tagging.task import TaggingTask

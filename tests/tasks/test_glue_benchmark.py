@@ -4,18 +4,27 @@ import numpy as np
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import glue_benchmark
-from bert_tf.tasks.glue import GlueTask
+from bert_tf.tasks import glue_benchmark, multiple_choice, names
+from bert_tf.tasks.glue import DEFINITIONS, GlueTask
+from bert_tf.tasks.tagging.task import TaggingTask
 
 
 def test_names_of_tasks():
-    assert glue_benchmark.parse_names("MRPC") == ["mrpc"]
-    assert glue_benchmark.parse_names("CoLA, WNLI") == ["cola", "wnli"]
-    everything = glue_benchmark.parse_names("all")
+    assert names.parse("MRPC") == ["mrpc"]
+    assert names.parse("CoLA, WNLI") == ["cola", "wnli"]
+    everything = names.parse("all")
     assert len(everything) == 8
     assert "wnli" not in everything
     with pytest.raises(InputError, match="'xnli' can't be combined with other tasks"):
-        glue_benchmark.parse_names("cola,xnli")
+        names.parse("cola,xnli")
+    with pytest.raises(InputError, match="--task_name is 'colla', but one of cola, "):
+        names.parse("colla,wnli")
+
+
+def test_every_name_is_a_task():
+    assert {*DEFINITIONS, *multiple_choice.FILE_NAMES, names.CUSTOM, TaggingTask.name} == set(names.TASK_NAMES)
+    assert {task for task, _ in glue_benchmark.SUBMISSION} == set(names.GLUE_TASKS)
+    assert tuple(dict.fromkeys(task for task, *_ in glue_benchmark.TABLE_1)) == names.TABLE_1_TASKS
 
 
 def test_the_average_is_that_of_the_paper():

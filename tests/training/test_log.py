@@ -2,7 +2,7 @@ import json
 
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.training import log
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 
 def test_log_drops_lines_after_the_checkpoint_and_incomplete_lines(tmp_path):

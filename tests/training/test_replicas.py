@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.training.contract import DTYPES
 from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import DTYPES
 from tests.conftest import ROOT, tiny_config, without_dropout
 from tests.training.test_training import config_for, dataset_from_step
 

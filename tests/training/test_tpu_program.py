@@ -9,9 +9,10 @@ import tensorflow as tf
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import distribution
-from bert_tf.runtime.distribution import DistributionConfig, build_strategy
-from bert_tf.training.contract import DTYPES
+from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime.distribution import build_strategy
 from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import DTYPES
 from tests.conftest import tiny_config
 from tests.training.test_training import config_for
 

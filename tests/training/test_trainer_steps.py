@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.optimization import OptimizerConfig, SecondSchedule
-from bert_tf.runtime.distribution import DistributionConfig, build_strategy
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime.distribution import build_strategy
 from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, train_steps
 
 STEPS, ROWS, WIDTH = 3, 6, 4

@@ -17,13 +17,15 @@ from bert_tf.checkpoints import saver
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import program
-from bert_tf.runtime.distribution import DistributionConfig, build_strategy
+from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime.distribution import build_strategy
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import log, loop, resume
-from bert_tf.training.contract import DTYPES, PeriodicEvaluation, TrainingConfig, TrainingData
+from bert_tf.training.contract import PeriodicEvaluation, TrainingData
 from bert_tf.training.loop import Trainer
 from bert_tf.training.metric_means import MetricMeans
+from bert_tf.training.settings import DTYPES, TrainingConfig
 from tests.conftest import assert_close, tiny_config, train_steps, without_dropout
 
 BATCH, LENGTH, PREDICTIONS = 8, 10, 3

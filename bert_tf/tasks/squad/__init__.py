@@ -17,68 +17,50 @@ answers -> `evaluate`.
     run            the steps of run_squad.py
 """
 
-from bert_tf.tasks.squad.decoding import average_distributions, decode
-from bert_tf.tasks.squad.evaluation import (
-    evaluate,
-    evaluate_v1,
-    evaluate_v2,
-    read_null_threshold,
-    tune_null_threshold,
-    write_null_threshold,
-)
-from bert_tf.tasks.squad.examples import (
-    SquadData,
-    SquadExample,
-    load_articles,
-    make_example,
-    read_squad,
-    read_squad_examples,
-)
-from bert_tf.tasks.squad.predictions import (
-    SquadPredictions,
-    merge_n_best,
-    read_answers,
-    read_n_best,
-    report_differences,
-)
-from bert_tf.tasks.squad.realignment import get_final_text
-from bert_tf.tasks.squad.released import (
-    FeatureWriter,
-    InputFeatures,
-    RawResult,
-    convert_examples_to_features,
-    write_predictions,
-)
-from bert_tf.tasks.squad.rules import SquadConfig
-from bert_tf.tasks.squad.windows import SquadWindows, featurize
+from bert_tf.runtime import importing
 
-__all__ = [
-    "FeatureWriter",
-    "InputFeatures",
-    "RawResult",
-    "SquadConfig",
-    "SquadData",
-    "SquadExample",
-    "SquadPredictions",
-    "SquadWindows",
-    "average_distributions",
-    "convert_examples_to_features",
-    "decode",
-    "evaluate",
-    "evaluate_v1",
-    "evaluate_v2",
-    "featurize",
-    "get_final_text",
-    "load_articles",
-    "make_example",
-    "merge_n_best",
-    "read_answers",
-    "read_n_best",
-    "read_null_threshold",
-    "read_squad",
-    "read_squad_examples",
-    "report_differences",
-    "tune_null_threshold",
-    "write_null_threshold",
-    "write_predictions",
-]
+__getattr__, __dir__, __all__ = importing.when_used(
+    __name__,
+    {
+        "bert_tf.tasks.squad.decoding": (
+            "average_distributions",
+            "decode",
+        ),
+        "bert_tf.tasks.squad.evaluation": (
+            "evaluate",
+            "evaluate_v1",
+            "evaluate_v2",
+            "read_null_threshold",
+            "tune_null_threshold",
+            "write_null_threshold",
+        ),
+        "bert_tf.tasks.squad.examples": (
+            "SquadData",
+            "SquadExample",
+            "load_articles",
+            "make_example",
+            "read_squad",
+            "read_squad_examples",
+        ),
+        "bert_tf.tasks.squad.predictions": (
+            "SquadPredictions",
+            "merge_n_best",
+            "read_answers",
+            "read_n_best",
+            "report_differences",
+        ),
+        "bert_tf.tasks.squad.realignment": ("get_final_text",),
+        "bert_tf.tasks.squad.released": (
+            "FeatureWriter",
+            "InputFeatures",
+            "RawResult",
+            "convert_examples_to_features",
+            "write_predictions",
+        ),
+        "bert_tf.tasks.squad.rules": ("SquadConfig",),
+        "bert_tf.tasks.squad.windows": (
+            "SquadWindows",
+            "featurize",
+        ),
+    },
+)

@@ -19,9 +19,8 @@ from bert_tf.tasks.squad.decoding import average_distributions
 from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, read_null_threshold
 from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import SquadPredictions
+from bert_tf.tasks.squad.rules import ENSEMBLE_METHODS
 from bert_tf.tasks.squad.windows import SquadWindows
-
-ENSEMBLE_METHODS = ("distributions", "nbest")
 
 
 @dataclasses.dataclass(frozen=True)

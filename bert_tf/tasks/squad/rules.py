@@ -17,6 +17,7 @@ from bert_tf.runtime.files import InputError
 # [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
 ANSWER_TEXTS = ("release", "offsets")
+ENSEMBLE_METHODS = ("distributions", "nbest")
 # No position and no answer's length comes near to it.
 _FAR = 1 << 29
 

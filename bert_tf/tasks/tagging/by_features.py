@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.models import NO_TAG
-from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime import reporting
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
@@ -28,7 +27,7 @@ class FeatureBased:
 
     Attributes:
       encoder: the frozen encoder, with the layers that are read.
-      combination: how the layers are combined; see `feature_tagger.COMBINATIONS`.
+      combination: how the layers are combined; see `bert_tf.tasks.names.COMBINATIONS`.
       units: the number of units in each direction of the BiLSTM.
     """
 

@@ -3,8 +3,8 @@
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.output_layers import tags_of_types
+from bert_tf.config import BiLstmConfig
 from bert_tf.finetuning.models import TokenModel
-from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.runtime.program import say
 from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits

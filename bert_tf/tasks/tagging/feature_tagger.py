@@ -6,14 +6,13 @@ Axis letters: B batch, T words, F layers of the encoder that are read, H hidden,
 import keras
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.finetuning.models import TokenClassifier
-from bert_tf.model.bilstm import BiLstm, BiLstmConfig
+from bert_tf.model.bilstm import BiLstm
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.training.contract import Batch
 
 # How the activations of the layers are combined.
-COMBINATIONS = ("concat", "weighted_sum")
 
 
 class FeatureTagger(TokenClassifier):
@@ -24,7 +23,7 @@ class FeatureTagger(TokenClassifier):
       num_layers: F.
       outputs: C.
       bilstm: the sizes of the BiLSTM.
-      combination: one of `COMBINATIONS`; "weighted_sum" learns one weight for each layer.
+      combination: one of `names.COMBINATIONS`; "weighted_sum" learns one weight for each layer.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
 from bert_tf.tasks.squad import run as squad_run
@@ -22,7 +22,7 @@ from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import tiny_config, without_dropout
 

@@ -11,12 +11,12 @@ from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.runtime.distribution import DistributionConfig
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.contract import TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
 

@@ -1,8 +1,8 @@
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import BiLstmConfig
 from bert_tf.finetuning.models import NO_TAG
-from bert_tf.model.bilstm import BiLstmConfig
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from tests.conftest import assert_close, tiny_config
 

@@ -1,0 +1,71 @@
+"""The devices that a program asks for, and how a batch is divided among them."""
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from bert_tf.runtime.files import InputError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class DistributionConfig:
+    """The flags that choose the devices.
+
+    Attributes:
+      distribution_strategy: one of `STRATEGIES`.
+      tpu_name: the TPU's name or address (`grpc://...`), or "local" on a TPU VM.
+      tpu_zone: the TPU's zone; if empty, TensorFlow looks it up.
+      gcp_project: the TPU's project; if empty, TensorFlow looks it up.
+      num_tpu_cores: how many cores the TPU must have; 0 for any number.
+      worker_timeout: with several workers, the seconds without a sign of life after which one is taken for dead.
+      allow_tf32: whether GPUs may round the factors of float32 products to 10 bits (TensorFloat-32).
+      deterministic: whether only operations are used that give the same numbers in each run. CPUs have no others that
+        matter here; on GPUs, sums of gradients into the embedding tables are added in an order of chance otherwise.
+    """
+
+    distribution_strategy: str = "one_device"
+    tpu_name: str = ""
+    tpu_zone: str = ""
+    gcp_project: str = ""
+    num_tpu_cores: int = 0
+    worker_timeout: int = 60
+    allow_tf32: bool = False
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        if self.distribution_strategy not in STRATEGIES:
+            raise InputError(
+                f"--distribution_strategy is {self.distribution_strategy!r}, but one of {', '.join(STRATEGIES)} "
+                "is expected."
+            )
+
+    def check_one_worker(self, *needed_by: str) -> None:
+        """Checks that outputs of a model can be collected, which several workers can't do.
+
+        Args:
+          needed_by: the flags that need this.
+
+        Raises:
+          InputError: if there are such flags, and several workers.
+        """
+        if needed_by and self.distribution_strategy == "multi_worker":
+            raise InputError(
+                "--distribution_strategy=multi_worker: several workers can train, but not evaluate or predict, as "
+                f"{', '.join(needed_by)} would have to. Train first; then evaluate or predict on one machine."
+            )
+
+
+def per_replica_batch_size(global_batch_size: int, strategy: "tf.distribute.Strategy", flag_name: str) -> int:
+    """The number of examples of a batch that each replica gets.
+
+    Raises:
+      InputError: if the batch can't be split evenly.
+    """
+    replicas = strategy.num_replicas_in_sync
+    if global_batch_size < 1 or global_batch_size % replicas:
+        raise InputError(f"{flag_name} is {global_batch_size}, but a multiple of the {replicas} replicas is expected.")
+    return global_batch_size // replicas
