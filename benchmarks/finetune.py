@@ -69,7 +69,7 @@ def our_steps(run):
 
     def train(steps):
         start = time.perf_counter()
-        sum(trainer.steps(batches, steps))
+        sum(trainer.steps(batches, steps, data.has_graph_per_shape))
         trainer.take_means()
         return time.perf_counter() - start
 

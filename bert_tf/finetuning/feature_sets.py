@@ -26,15 +26,21 @@ WINDOW_BATCHES = 16
 MIN_BATCHES_TO_GROUP = 4 * WINDOW_BATCHES
 
 
-def bucket_lengths(max_seq_length: int, compiled: bool) -> list[int]:
+def bucket_lengths(max_seq_length: int, compiled: bool, traced: bool = False) -> list[int]:
     """Returns the lengths that batches are padded to, in ascending order.
 
     Args:
       max_seq_length: the greatest length.
       compiled: whether the step is compiled for each length (XLA). Then there are few lengths, powers of 2; otherwise
         all multiples of 8.
+      traced: whether the step is traced for each length, which takes less time. Then they are multiples of 8 up to 64,
+        of 16 up to 128, of 32 up to 256, and so on.
     """
-    lengths = [32 << i for i in range(16)] if compiled else range(8, max_seq_length, 8)
+    lengths = range(8, max_seq_length, 8)
+    if compiled:
+        lengths = [32 << i for i in range(16)]
+    elif traced:
+        lengths = [length for length in lengths if length % max(8, 1 << (length - 1).bit_length() - 3) == 0]
     return [length for length in lengths if length < max_seq_length] + [max_seq_length]
 
 

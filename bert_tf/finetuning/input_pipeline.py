@@ -10,16 +10,18 @@ from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
 from bert_tf.training.contract import TrainingData
 
 
-def training_data(sampler: BatchSampler, num_train_steps: int) -> TrainingData:
+def training_data(sampler: BatchSampler, num_train_steps: int, has_graph_per_shape: bool = False) -> TrainingData:
     """Returns the training loop's input.
 
     Args:
       sampler: chooses the examples of each step.
       num_train_steps: the step at which training ends.
+      has_graph_per_shape: see `TrainingData`.
     """
     return TrainingData(
         lambda step, context: _dataset(sampler, step, num_train_steps, context),
         describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
+        has_graph_per_shape=has_graph_per_shape,
     )
 
 

@@ -29,6 +29,9 @@ from bert_tf.training.settings import DTYPES, TrainingConfig
 
 # A larger training set is tokenized during its first epoch, if its examples are independent.
 MAX_TOKENIZED_BEFORE_TRAINING = 20_000
+# Steps x tokens of a step x hidden size from which a graph for each length pays: both the time that its tracing takes
+# and the time that a step saves grow with the number of blocks.
+WORK_FOR_A_GRAPH_PER_SHAPE = 5e8
 
 
 class FinetuningRun:
@@ -192,12 +195,25 @@ class FinetuningRun:
         """Returns the features of some rows."""
         return self.task.featurize(examples, self.tokenizer, self.max_seq_length, self.num_workers)
 
-    def buckets(self, features: FeatureSet | LazyFeatures) -> list[int]:
-        """Returns the lengths that batches are padded to."""
+    def buckets(self, features: FeatureSet | LazyFeatures, traced: bool = False) -> list[int]:
+        """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`."""
         if self.pad_to_max_seq_length:
             return [self.max_seq_length]
         compiled = self.training_config.jit_compile or distribution.is_tpu(self.strategy)
-        return feature_sets.bucket_lengths(max(self.max_seq_length, features.max_length), compiled)
+        longest = max(self.max_seq_length, features.max_length)
+        return feature_sets.bucket_lengths(longest, compiled, traced)
+
+    @property
+    def has_graph_per_shape(self) -> bool:
+        """Whether training has a graph for each length; see `TrainingData`.
+
+        It depends on settings and devices alone, so a resumed run computes what the interrupted one did.
+        """
+        config = self.training_config
+        work = config.num_train_steps * config.train_batch_size * self.max_seq_length * self.config.hidden_size
+        with self.strategy.scope():
+            can_compile = distribution.compiles_parts() and not config.jit_compile
+        return can_compile and (self.pad_to_max_seq_length or work >= WORK_FOR_A_GRAPH_PER_SHAPE)
 
     @property
     def tokenizer_settings(self) -> dict[str, Any]:
@@ -270,7 +286,7 @@ class FinetuningRun:
 
     def batch_sampler(self, features: FeatureSet | LazyFeatures) -> BatchSampler:
         """Returns the object that chooses the examples of each step."""
-        buckets, group_by_length = self.buckets(features), self.group_by_length
+        buckets, group_by_length = self.buckets(features, self.has_graph_per_shape), self.group_by_length
         batch_size = self.training_config.train_batch_size
         if group_by_length is None:
             is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * batch_size
@@ -281,7 +297,7 @@ class FinetuningRun:
         """Returns the training loop's input."""
         training_config, sampler = self.training_config, self.batch_sampler(features)
         training_config.check_batch(self.strategy)
-        return input_pipeline.training_data(sampler, training_config.num_train_steps)
+        return input_pipeline.training_data(sampler, training_config.num_train_steps, self.has_graph_per_shape)
 
     @property
     def best_folder(self) -> str:

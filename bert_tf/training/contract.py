@@ -57,12 +57,15 @@ class TrainingData:
       boundaries: steps at which the shape of the batches changes, as between the two phases of pre-training.
       describe: returns the names of the files that the data of a step comes from, for messages.
       describe_reading: returns the names of all files that are read for a step, if these may be more.
+      has_graph_per_shape: whether the step is traced for each shape of the batches. A graph of fixed shapes is faster
+        on a CPU (see `model.cpu_kernels`), but takes seconds to trace; otherwise one graph serves all shapes.
     """
 
     from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset]
     boundaries: tuple[int, ...] = ()
     describe: Callable[[int], str] = lambda step: "unknown"
     describe_reading: Callable[[int], str] | None = None
+    has_graph_per_shape: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ Each replica does the following in each step:
 """
 
 import functools
+import time
 from collections.abc import Iterator, Mapping
 
 import tensorflow as tf
@@ -104,7 +105,8 @@ def train(
                 trainer.optimizer.begin_phase(step)
             log.profile(step)
             stopped = False
-            for count in trainer.steps(batches, _steps_until_due(step, end, config, data, evaluation)):
+            due = _steps_until_due(step, end, config, data, evaluation)
+            for count in trainer.steps(batches, due, data.has_graph_per_shape):
                 log.advance(count)
                 stopped = trainer.should_stop(bool(stop_signals))
                 if stopped:
@@ -184,6 +186,10 @@ class Trainer:
             return seconds
 
         @compiled
+        def step_with(batch: Batch, parts: int) -> None:
+            strategy.run(functools.partial(step, parts=parts), args=(batch,))
+
+        @compiled
         def many_steps(batches: tf.data.Iterator, count: tf.Tensor, parts: int) -> None:
             def step_and_count(i: tf.Tensor) -> tuple[tf.Tensor]:
                 one_step(batches, parts)
@@ -191,7 +197,7 @@ class Trainer:
 
             tf.while_loop(lambda i: i < count, step_and_count, (tf.constant(0),))
 
-        self._one_step, self._many_steps = one_step, many_steps
+        self._one_step, self._step_with, self._many_steps = one_step, step_with, many_steps
 
     @property
     def step(self) -> int:
@@ -206,15 +212,27 @@ class Trainer:
             state |= {"skipped_steps": self.optimizer.skipped_steps} | self.nonfinite.state()
         return state
 
-    def steps(self, batches: tf.data.Iterator, count: int) -> Iterator[int]:
-        """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them."""
+    def steps(self, batches: tf.data.Iterator, count: int, graph_per_shape: bool = False) -> Iterator[int]:
+        """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them.
+
+        Args:
+          batches: the iterator of the batches.
+          count: the number of steps.
+          graph_per_shape: see `TrainingData.has_graph_per_shape`.
+        """
         parts = self.config.batch_at(self.step).gradient_accumulation_steps
         if distribution.is_tpu(self.strategy):
             self._many_steps(batches, tf.constant(count), parts)
             yield count
         else:
             for _ in range(count):
-                seconds = self._one_step(batches, parts)
+                if graph_per_shape:
+                    start = time.perf_counter()
+                    batch = next(batches)
+                    seconds = time.perf_counter() - start
+                    self._step_with(batch, parts)
+                else:
+                    seconds = self._one_step(batches, parts)
                 self.input_seconds += 0.0 if seconds is None else float(seconds)
                 yield 1
 

@@ -71,6 +71,11 @@ def test_bucket_lengths(longest, compiled, expected):
     assert feature_sets.bucket_lengths(longest, compiled) == expected
 
 
+def test_a_graph_for_each_length_needs_few_lengths():
+    expected = [*range(8, 64, 8), *range(64, 128, 16), *range(128, 256, 32), *range(256, 512, 64), 500]
+    assert feature_sets.bucket_lengths(500, compiled=False, traced=True) == expected
+
+
 def sampler_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40), group_by_length=True):
     lengths = np.random.default_rng(0).integers(3, 40, count)
     return BatchSampler(features_of(lengths), batch_size, seed, buckets, group_by_length)

@@ -18,6 +18,7 @@ from bert_tf.finetuning.models import NO_TAG, ClassifierModel, TokenModel
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection, SelectionConfig
 from bert_tf.finetuning.workflow import WorkflowConfig
+from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
@@ -295,6 +296,19 @@ def test_a_training_set_that_is_tokenized_during_training_gives_the_same_weights
     workflow.carry_out(run, workflow_config)
     (eager,), (lazy,) = (lines_of(tmp_path / name, "train") for name in ("eager", "lazy"))
     assert (eager["loss"], eager["gradient_norm"]) == (lazy["loss"], lazy["gradient_norm"])
+
+
+def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, write, monkeypatch):
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # the forms of dropout draw other elements
+    losses = {}
+    for work in (float("inf"), 0):
+        monkeypatch.setattr(finetuning_run, "WORK_FOR_A_GRAPH_PER_SHAPE", work)
+        run = run_of(tmp_path / str(work), write)
+        run.config = dataclasses.replace(run.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        workflow.carry_out(run, WorkflowConfig(True, False, False, [Hyperparameters(8, 1e-3, 1, 1)]))
+        assert run.has_graph_per_shape == (work == 0)
+        losses[work] = lines_of(tmp_path / str(work), "train")[-1]["loss"]
+    assert_close(losses[0], losses[float("inf")], atol=1e-6)
 
 
 def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
