@@ -3,7 +3,7 @@
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.runtime import program
+from bert_tf.runtime import files, program
 from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.sequences import packing
 
@@ -30,6 +30,7 @@ _USE_ONE_HOT = flags.DEFINE_bool(
 
 def main() -> None:
     """Loads the encoder, computes the activations and writes them."""
+    files.check_output_files([_OUTPUT_FILE.value], "--output_file", {"--input_file": [_INPUT_FILE.value]})
     packing.check_max_seq_length(_MAX_SEQ_LENGTH.value)
     from bert_tf import checkpoints, features
     from bert_tf.checkpoints import pretrained

@@ -25,6 +25,9 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines that are c
 
 def main() -> None:
     """Answers the lines of the input."""
+    if _OUTPUT_FILE.value:
+        inputs = {"--input_file": [_INPUT_FILE.value]} if _INPUT_FILE.value else {}
+        files.check_output_files([_OUTPUT_FILE.value], "--output_file", inputs)
     from bert_tf.serving import line_predictions, saved_model
 
     model = saved_model.load(_MODEL.value, _SIGNATURE.value)

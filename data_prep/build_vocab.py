@@ -37,7 +37,6 @@ _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 fo
 
 def main() -> None:
     """Counts words, learns the vocabulary, and writes it."""
-    files.check_output_file(_OUTPUT_FILE.value, "--output_file")
     first = _first_pieces()
     counter = _count_words()
     vocabulary = learn_vocabulary(counter.counts, _VOCAB_SIZE.value, first, _MAX_ALPHABET.value)
@@ -61,6 +60,7 @@ def _first_pieces() -> list[str]:
 
 def _count_words() -> BoundedCounter:
     inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value)
+    files.check_output_files([_OUTPUT_FILE.value], "--output_file", {"--input_file": [file.path for file in inputs]})
     work_dir = f"{_OUTPUT_FILE.value}.work"
     if files.is_remote(work_dir):
         raise InputError(f"--output_file is {_OUTPUT_FILE.value}, but a local file is needed. Copy it from there.")

@@ -108,7 +108,8 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
         "input_bytes": corpus_bytes(inputs),
         "input_sha256": fingerprint(inputs),
     }
-    paths = output_paths(_OUTPUT_FILE.value, _NUM_SHARDS.value)
+    read = {"--input_file": [file.path for file in inputs], "--vocab_file": [_VOCAB_FILE.value]}
+    paths = output_paths(_OUTPUT_FILE.value, _NUM_SHARDS.value, read)
     shards = ShardSet(paths, examples.features, vocabulary_hash(_VOCAB_FILE.value), settings)
     return PreparationConfig(
         inputs=inputs, corpus=corpus, tokenizer=tokenizer, rules=rules, examples=examples, shards=shards

@@ -166,7 +166,7 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
     """
     if max_num_tokens < 1:
         raise InputError(f"--max_num_tokens is {max_num_tokens}, but at least 1 is needed.")
-    files.check_output_file(output_file, "--output_file")
+    files.check_output_files([output_file], "--output_file", {"--triviaqa_file": [triviaqa_file]})
     questions, questions_of = read_triviaqa(triviaqa_file)
     unanswered = {question.question_id for question in questions}
     num_documents = num_pairs = 0

@@ -2,7 +2,9 @@
 
 Only `distribution` and `workers` always import TensorFlow; `files` imports it when it first gets a remote path.
 
-- `files`: reads and writes local and remote files, and defines `InputError`.
+- `errors`: `InputError`, and the line in which errors of the operating system end.
+- `outputs`: what an output may be; names of unfinished outputs, and the removal of those that were left.
+- `files`: reads and writes local and remote files.
 - `program`: starts and ends a program: flags, messages, exit codes, signals.
 - `reporting`: progress bars, tables and results.
 - `parallel`: runs a function on many items in several processes.

@@ -10,22 +10,15 @@ import glob
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-
-class InputError(ValueError):
-    """The user gave a file, a line or a flag that can't be used.
-
-    The message names it, and says what was found, what was expected and what to do. The programs print the message
-    without a traceback and exit with status 1.
-    """
-
-
-def is_remote(path: str) -> bool:
-    """True for URLs (`gs://...`), which only `tf.io.gfile` can open."""
-    return "://" in path
+from bert_tf.runtime.errors import InputError as InputError
+from bert_tf.runtime.outputs import check_output_files as check_output_files
+from bert_tf.runtime.outputs import is_remote as is_remote
+from bert_tf.runtime.outputs import kind_of
+from bert_tf.runtime.outputs import target_of as target_of
+from bert_tf.runtime.outputs import temporary_name as temporary_name
 
 
 def _gfile() -> Any:
@@ -133,6 +126,7 @@ def copy(source: str, target: str) -> None:
 
 def move(source: str, target: str) -> None:
     """Moves a local file, also to another disk or to a URL. `target` never holds a part of the file."""
+    target = target_of(target)
     make_folder(os.path.dirname(target))
     if not is_remote(target):
         try:
@@ -160,25 +154,12 @@ def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
         raise InputError(f"{flag_name} is needed, but it is not given.")
     if not exists(path):
         raise InputError(f"{flag_name}: there is no file {path!r}. Check the path for a typing error.")
-    if is_folder(path):
-        raise InputError(f"{flag_name}: {path!r} is a folder, but a file is expected.")
+    kind = ("a folder" if is_folder(path) else "") if is_remote(path) else kind_of(path)
+    if kind:
+        raise InputError(f"{flag_name}: {path!r} is {kind}, but a file is expected.")
     if size(path) == 0 and not may_be_empty:
         raise InputError(f"{flag_name}: the file {path!r} is empty.")
     return path
-
-
-def check_output_file(path: str, flag_name: str) -> None:
-    """Checks that no folder has the name of an output file. Call it before any work is done.
-
-    Args:
-      path: the file.
-      flag_name: the flag that gave the path, for messages; for example `--output_file`.
-
-    Raises:
-      InputError: if the path is a folder.
-    """
-    if is_folder(path):
-        raise InputError(f"{flag_name}: {path} is a folder, but the name of a file is expected.")
 
 
 def check_new_folder(path: str, flag_name: str) -> None:
@@ -270,7 +251,11 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a temporary file and renames it to `path` when the `with` block ends without an error.
 
     Until then, and after an error or a kill, `path` keeps its old content. Afterwards the new content is on the disk.
+
+    Raises:
+      InputError: if there is something else than a regular file, see `outputs`.
     """
+    path = target_of(path)
     make_folder(os.path.dirname(path))
     temporary = temporary_name(path)
     try:
@@ -293,6 +278,7 @@ def replacing_folder(path: str) -> Iterator[str]:
     Until then, and after an error or a kill, `path` does not exist (or is still the empty folder that it was before).
     """
     path = path.rstrip("/")
+    path = os.path.realpath(path) if os.path.islink(path) else path
     make_folder(os.path.dirname(path))
     temporary = temporary_name(path)
     try:
@@ -310,11 +296,6 @@ def remove_folder(path: str) -> None:
             _gfile().rmtree(path)
     else:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def temporary_name(path: str) -> str:
-    """A name in the same folder as `path`, which no reader mistakes for a finished file."""
-    return f"{path}.tmp-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def write_json(path: str, value: Mapping | list) -> None:

@@ -1,7 +1,7 @@
 """Starts and ends the programs: checks the arguments, and prints input errors without a traceback."""
 
 import contextlib
-import errno
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -9,10 +9,7 @@ from types import ModuleType
 
 from absl import app, flags, logging
 
-from bert_tf.runtime.files import InputError
-
-# Errors that the user can solve: the disk or a quota is full, or a permission is missing.
-_SOLVABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+from bert_tf.runtime import errors
 
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
@@ -29,7 +26,7 @@ def on_failure(listener: Callable[[BaseException], str | None]) -> None:
 def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bool = False) -> None:
     """Parses the flags and runs a program. Errors that the user can solve, and Ctrl-C, end it with a short message.
 
-    The exit status is 1 after an InputError, a full disk or a missing permission, and 130 after Ctrl-C.
+    The exit status is 1 after an InputError, an error of the operating system or lack of memory, and 130 after Ctrl-C.
 
     Args:
       main: the function that does the program's work. The flags of its module are the program's own.
@@ -49,24 +46,18 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
             if isinstance(error, KeyboardInterrupt):
                 say("\nInterrupted.")
                 sys.exit(_INTERRUPTED_STATUS)
-            message = _explanation(error) or next(iter(explained), None)
+            by_listeners = None if isinstance(error, errors.InputError) else next(iter(explained), None)
+            message = by_listeners or errors.explanation(error)
             if message is None:
                 raise
+            if isinstance(error, BrokenPipeError):  # Python would write the rest of the output when it ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             say(f"error: {message}")
             sys.exit(1)
 
     _present_as_main(sys.modules[main.__module__])
     flags.mark_flags_as_required(required)
     app.run(run_main)
-
-
-def _explanation(error: BaseException) -> str | None:
-    """The message for an error that the user can solve; None for others."""
-    if isinstance(error, InputError):
-        return str(error)
-    if isinstance(error, OSError) and error.errno in _SOLVABLE_ERRNOS:
-        return f"{error}. Nothing that was complete is lost; solve this problem and run the program again."
-    return None
 
 
 def _present_as_main(module: ModuleType) -> None:

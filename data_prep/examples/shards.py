@@ -17,15 +17,19 @@ from bert_tf.sequences.example_format import Feature, Sidecar, names
 _COPY_BYTES = 1 << 20
 
 
-def output_paths(output_file: str, num_shards: int = 0) -> tuple[str, ...]:
+def output_paths(
+    output_file: str, num_shards: int = 0, inputs: Mapping[str, Iterable[str]] | None = None
+) -> tuple[str, ...]:
     """Returns the paths of the shards that the flags ask for.
 
     Args:
       output_file: file names, separated by commas, as in the release.
       num_shards: if not 0, `output_file` is one name, and the shards are "name-00000-of-00004" and so on.
+      inputs: the files that are read, by the flags that gave them.
 
     Raises:
-      InputError: if there is no name, a name occurs twice or is a folder, or several names come with `num_shards`.
+      InputError: if there is no name, a name occurs twice or can't be an output (see `files.check_output_files`), or
+        several names come with `num_shards`.
     """
     paths = [path.strip() for path in output_file.split(",") if path.strip()]
     if not paths:
@@ -39,8 +43,7 @@ def output_paths(output_file: str, num_shards: int = 0) -> tuple[str, ...]:
         )
     if num_shards:
         paths = [f"{paths[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
-    for path in paths:
-        files.check_output_file(path, "--output_file")
+    files.check_output_files([*paths, *map(Sidecar.path_of, paths)], "--output_file", inputs)
     return tuple(paths)
 
 

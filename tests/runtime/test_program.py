@@ -1,5 +1,12 @@
+import errno
+import os
 import subprocess
 import sys
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.runtime import errors, files
 
 PROGRAM = """
 from bert_tf.runtime import program
@@ -21,13 +28,37 @@ def test_an_input_error_is_one_line():
     assert (program.returncode, program.stderr) == (1, "error: --flag is 1, but 2 is expected.\n")
 
 
-def test_a_full_disk_is_one_line():
+def test_an_error_of_the_system_is_one_line_that_names_path_operation_and_remedy():
     program = run_program_that_raises("OSError(28, 'No space left on device', 'out/run.json')")
     assert program.returncode == 1
-    assert program.stderr.startswith("error: [Errno 28] No space left on device: 'out/run.json'. ")
+    assert program.stderr.startswith("error: out/run.json: No space left on device. Free some space there")
     assert program.stderr.count("\n") == 1
-    program = run_program_that_raises("FileNotFoundError(2, 'No such file', 'ours')")
+    program = run_program_that_raises("MemoryError")
+    assert program.stderr.startswith("error: memory ran out") and program.stderr.count("\n") == 1
+    program = run_program_that_raises("OSError('of a library')")
     assert program.returncode == 1 and "Traceback" in program.stderr
+
+
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.EISDIR, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG, 116])
+def test_many_errors_of_the_system_have_a_remedy(number):
+    assert os.strerror(number) in errors.explanation(OSError(number, os.strerror(number), "x"))
+    told = errors.explanation(tf.errors.UnknownError(None, None, f"a/b; {os.strerror(number)}"))
+    assert told.startswith(f"a/b: {os.strerror(number)}. ")
+
+
+def test_the_operation_is_that_of_our_innermost_function(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError) as raised:
+        files.list_folder(str(tmp_path / "file"))
+    assert f"{tmp_path / 'file'}: Not a directory (during: list folder)" in errors.explanation(raised.value)
+
+
+def test_a_reader_that_ends_early_is_named():
+    command = [sys.executable, "-c", PROGRAM.replace("raise {error}", "print('x' * 1_000_000)")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        program.stdout.close()
+        told = program.stderr.read()
+    assert "The program that reads this output has ended" in told and told.count("\n") == 1 and program.returncode == 1
 
 
 def test_an_interruption_is_one_line():
@@ -43,6 +74,7 @@ def test_a_bug_is_shown_with_its_traceback():
 def test_what_listens_to_failures_may_explain_them():
     program = """
 from bert_tf.runtime import program
+from bert_tf.runtime import errors
 
 def main():
     program.on_failure(lambda error: print("heard of", error))
@@ -53,7 +85,7 @@ program.run(main)
 """
     for error, stderr in (
         ("RuntimeError('a')", "error: explained a\n"),
-        ("program.InputError('a')", "error: a\n"),
+        ("errors.InputError('a')", "error: a\n"),
     ):
         ended = subprocess.run([sys.executable, "-c", program.format(error=error)], text=True, capture_output=True)
         assert (ended.returncode, ended.stdout, ended.stderr) == (1, "heard of a\n", stderr)

@@ -215,11 +215,11 @@ class FeatureWriter:
     def __init__(self, filename: str, is_training: bool) -> None:
         import tensorflow as tf
 
-        self.filename = filename
+        self.filename = files.target_of(filename)
         self.is_training = is_training
         self.num_features = 0
-        files.make_folder(os.path.dirname(filename))
-        self._temporary = files.temporary_name(filename)
+        files.make_folder(os.path.dirname(self.filename))
+        self._temporary = files.temporary_name(self.filename)
         self._writer = tf.io.TFRecordWriter(self._temporary)
 
     def process_feature(self, feature: InputFeatures) -> None:
