@@ -7,7 +7,6 @@ as an id, are copied to the answer. If a line can't be used, its answer is {"err
 answered, and the program ends with exit status 1.
 """
 
-import contextlib
 import sys
 
 from absl import flags
@@ -35,7 +34,7 @@ def main() -> None:
         lines = files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb")
     else:
         lines = sys.stdin.buffer
-    with files.replacing(_OUTPUT_FILE.value) if _OUTPUT_FILE.value else contextlib.nullcontext(sys.stdout) as writer:
+    with line_predictions.answers_file(_OUTPUT_FILE.value) as writer:
         failed, total = line_predictions.answer_lines(model, lines, writer, _BATCH_SIZE.value)
     if failed:
         raise InputError(f"{failed} of {total} lines could not be used; 'error' in their answers gives the reason.")

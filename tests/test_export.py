@@ -1,6 +1,7 @@
 """Exports finished runs, and calls them with Python values, JSON lines and TensorFlow Serving's JSON."""
 
 import dataclasses
+import errno
 import functools
 import importlib.util
 import io
@@ -130,9 +131,13 @@ def test_valid_lines_are_answered_although_others_are_invalid(model):
         b"\n",
         b'{"text_a": "a", "id": 6}\n',
         b'{"text_a": "\\ud800\xff", "text_b": "\\u0000", "id": "\\udc00"}',
+        b'{"text_a": "a", "text_b": "b", "id": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"text_a": "a", "text_b": "b", "id": ' + b"7" * 5000 + b"}",
+        b'{"text_a": "a", "text_b": "b", "id": NaN}',
+        b'{"text_a": "a", "text_b": "b", "text_b": "c"}',
     ]
     written = io.StringIO()
-    assert line_predictions.answer_lines(model, lines, written, batch_size=2) == (2, 4)
+    assert line_predictions.answer_lines(model, lines, written, batch_size=2) == (6, 8)
     answers = [json.loads(line) for line in written.getvalue().splitlines()]
     assert answers[0]["id"] == 5
     assert answers[0]["label"] in ("x", "ý", "z")
@@ -142,7 +147,24 @@ def test_valid_lines_are_answered_although_others_are_invalid(model):
     assert "'text_b' is missing" in answers[2]["error"]
     assert answers[3]["label"] in ("x", "ý", "z")
     assert answers[3]["id"] == "\udc00"
+    assert [answer["error"].partition(",")[0] for answer in answers[4:]] == [
+        "nested more than 100 deep",
+        "a number has 5000 digits",
+        "NaN is not valid JSON; a number",
+        'the key "text_b" occurs twice in an object. Remove one of them.',
+    ]
     assert written.getvalue().encode()  # a file can hold all of it
+
+
+def test_lines_are_answered_although_reading_fails_behind_them(model):
+    def lines():
+        yield b'{"text_a": "a", "text_b": "b"}'
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    written = io.StringIO()
+    with pytest.raises(InputError, match="the input can't be read any further.*Input/output error"):
+        line_predictions.answer_lines(model, lines(), written, batch_size=2)
+    assert "label" in json.loads(written.getvalue())
 
 
 def test_valid_ids_are_answered_although_others_are_refused(exported):
@@ -183,6 +205,21 @@ def test_the_program_answers_every_line_and_fails_if_a_line_is_invalid(exported,
     assert first["id"] == 5
     assert first.keys() >= {"label", "probabilities"}
     assert second.keys() == {"error"}
+    with open(output_file) as own:
+        assert "also the input" in programs.run(*command, f"--input_file={own.name}", expect=1)
+
+
+def test_answers_are_not_lost_when_reading_fails(tmp_path):
+    output = tmp_path / "answers.jsonl"
+    output.write_text("of an earlier run\n")
+    with pytest.raises(InputError), line_predictions.answers_file(str(output)) as writer:
+        writer.write("an answer\n")
+        raise InputError("the input can't be read any further")
+    assert output.read_text() == "of an earlier run\n"
+    assert (tmp_path / "answers.jsonl.incomplete").read_text() == "an answer\n"
+    with line_predictions.answers_file(str(output)) as writer:
+        writer.write("all answers\n")
+    assert os.listdir(tmp_path) == ["answers.jsonl"]
 
 
 def post(folder, body):

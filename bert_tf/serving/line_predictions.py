@@ -1,12 +1,14 @@
 """Answers JSON lines with an exported model as soon as they arrive, in their order."""
 
+import contextlib
 import json
 import queue
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
-from bert_tf.runtime import reporting
+from bert_tf.runtime import files, json_files, program, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.saved_model import ExportedModel
 
@@ -25,6 +27,9 @@ def answer_lines(model: ExportedModel, lines: Iterable[bytes], writer: IO[str], 
 
     Returns:
       The number of lines that couldn't be used, and the number of all lines.
+
+    Raises:
+      InputError: if reading fails; the lines before are answered.
     """
     total = failed = 0
     with reporting.progress_bar(None, "predict", unit="line") as bar:
@@ -43,16 +48,38 @@ def answer_lines(model: ExportedModel, lines: Iterable[bytes], writer: IO[str], 
     return failed, total
 
 
+@contextlib.contextmanager
+def answers_file(path: str | None) -> Iterator[IO[str]]:
+    """The writer of the answers: of a file, which appears when all are written, or of standard output without a path.
+
+    If the block fails, the answers that are made already stay in a file beside it, `PATH.incomplete`.
+    """
+    if not path:
+        sys.stdout.reconfigure(encoding="utf-8")
+        yield sys.stdout
+        return
+    unfinished = f"{files.target_of(path)}.incomplete"
+    with files.replacing(path) as writer:
+        try:
+            yield writer
+        except BaseException:
+            writer.flush()
+            if files.is_remote(path) or not writer.tell():
+                raise
+            files.rename(writer.name, unfinished)
+            program.say(f"The answers that were made are in {unfinished}.")
+            raise
+    files.remove(unfinished)
+
+
 def _parsed(model: ExportedModel, line: bytes) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Returns the fields that the model reads (None if the line can't be used), and other fields of the answer."""
     other_fields: dict[str, Any] = {}
     try:
-        example = json.loads(line.decode("utf-8", "ignore"))
+        example = json_files.parse(line.decode("utf-8", "ignore"))
         if isinstance(example, dict):
             other_fields = {name: value for name, value in example.items() if name not in model.inputs}
         return model.check(example), other_fields
-    except json.JSONDecodeError as error:
-        return None, {"error": f"not valid JSON ({error.msg}, column {error.colno})"}
     except InputError as error:
         return None, other_fields | {"error": str(error)}
 
@@ -71,22 +98,29 @@ def _answers(model: ExportedModel, examples: list[dict[str, Any]], batch_size: i
 
 def _available(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:
     """Yields lists of the lines that have arrived, 1 to `max_lines` each, so that a typed line is answered at once."""
-    arrived: queue.Queue[bytes | None] = queue.Queue(maxsize=4 * max_lines)
+    # Behind the last line comes None, or the error with which reading has failed.
+    arrived: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4 * max_lines)
 
     def read() -> None:
-        for line in lines:
-            if line.strip():
-                arrived.put(line)
-        arrived.put(None)
+        end = None
+        try:
+            for line in lines:
+                if line.strip():
+                    arrived.put(line)
+        except OSError as error:
+            end = error
+        arrived.put(end)
 
     threading.Thread(target=read, daemon=True).start()
     is_open = True
     while is_open:
         available = [arrived.get()]
-        while available[-1] is not None and len(available) < max_lines and not arrived.empty():
+        while isinstance(available[-1], bytes) and len(available) < max_lines and not arrived.empty():
             available.append(arrived.get())
-        if available[-1] is None:
-            available.pop()
-            is_open = False
+        end = None
+        if not isinstance(available[-1], bytes):
+            end, is_open = available.pop(), False
         if available:
             yield available
+        if end is not None:
+            raise InputError(f"the input can't be read any further ({end}). What was read before is answered.")

@@ -1,0 +1,96 @@
+from typing import Any, NotRequired, TypedDict
+
+import pytest
+
+from bert_tf.runtime import json_files
+from bert_tf.runtime.files import InputError
+
+
+class Part(TypedDict):
+    records: int
+    share: NotRequired[float | None]
+    names: NotRequired[list[str]]
+    counts: NotRequired[dict[str, int]]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "problem"),
+    [
+        ({"records": 3, "share": None, "other": object}, Part, ""),
+        ({"records": 3, "share": 1, "names": ["a"], "counts": {"b": 2}}, Part | None, ""),
+        (None, Part | None, ""),
+        (3, Any, ""),
+        ([{"records": 3}], Part, "[{'records': 3}] was found, but an object is expected"),
+        ({}, Part, "the key 'records' is missing"),
+        ({"records": True}, Part, "at records, True was found, but a whole number is expected"),
+        ({"records": 1.0}, Part | None, "at records, 1.0 was found, but a whole number is expected"),
+        ({"records": 1, "share": "x"}, Part, 'at share, "x" was found, but a finite number or null is expected'),
+        (
+            {"records": 1, "share": float("nan")},
+            Part,
+            "at share, nan was found, but a finite number or null is expected",
+        ),
+        ({"records": 1, "names": ["a", 5]}, Part, "at names.1, 5 was found, but text is expected"),
+        ({"records": 1, "counts": {"b": "2"}}, Part, 'at counts.b, "2" was found, but a whole number is expected'),
+        (1, bool, "1 was found, but true or false is expected"),
+    ],
+)
+def test_a_value_is_checked_against_a_type_hint(value, kind, problem):
+    assert json_files.problem(value, kind) == problem
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', 'the key "c" occurs twice'),
+        ("[" * 101 + "]" * 101, "nested more than 100 deep"),
+        ("[" * 100_000, "nested more than 100 deep"),
+        ("-" + "1" * 1001, "a number has 1002 digits, but at most 1000"),
+        ("1e999", "the number 1e999 is too large"),
+        ("0." + "1" * 5000, "the number 0.1111.* is too large or too long"),
+        ("[Infinity]", "Infinity is not valid JSON"),
+        ("[1,\n2", "line 2, column 2: not valid JSON"),
+        ('"\t"', "column 2: not valid JSON"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_what_is_not_read(text, message, write):
+    with pytest.raises(InputError, match=f"^{message}"):
+        json_files.parse(text)
+    path = write("x.json", text)
+    with pytest.raises(InputError, match=f"^--flag: {path}, {message}"):
+        json_files.read(path, "--flag")
+
+
+def test_what_is_read(write):
+    assert json_files.parse("[" * 100 + "]" * 100)
+    assert json_files.parse('{"a": [{}, {}' + ", {}" * 200 + "]}")
+    assert json_files.read(write("bom.json", "\ufeff[1]"), "--flag", list[int]) == [1]
+
+
+def test_a_file_of_another_kind_is_named(write, monkeypatch):
+    path = write("x.json", '{"a": [1, null]}')
+    with pytest.raises(InputError, match=f"--flag: {path}: at a.1, None was found, but a whole number is expected"):
+        json_files.read(path, "--flag", dict[str, list[int]])
+    monkeypatch.setattr(json_files, "_MAX_BYTES", 3)
+    with pytest.raises(InputError, match=f"{path} has 16 bytes, but settings of at most 3"):
+        json_files.read(path, "--flag")
+    assert json_files.read(path, "--flag", is_data=True)
+
+
+def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(write, capsys):
+    def read(text):
+        path = write("lines.jsonl", text)
+        json_files._warn_once.cache_clear()
+        return json_files.read_lines(path, "--flag", dict[str, int])
+
+    assert json_files.read_lines("nowhere", "--flag") == []
+    assert read("") == []
+    assert read('{"a": 1}\n{"a": 2}\n') == read('{"a": 1}\n{"a": 2}') == [{"a": 1}, {"a": 2}]
+    assert capsys.readouterr().err == ""
+    for torn in ('{"a"', "[]", "\n", "\0\0\0"):
+        assert read('{"a": 1}\n' + torn) == [{"a": 1}]
+        assert "line 2, the last, is incomplete" in capsys.readouterr().err
+        with pytest.raises(InputError, match="lines.jsonl, line 2: .*The file is damaged there"):
+            read('{"a": 1}\n' + torn.strip("\n") + '\n{"a": 2}\n')
+    assert json_files.read_lines(write("nan.jsonl", "[NaN]\n"), "--flag") != []
