@@ -21,7 +21,7 @@ import time
 from absl import app, flags
 
 from benchmarks.shared_data import QNLI_FOLDER, WNLI_FOLDER
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import files, json_files, reporting
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 AUTHORS_FOLDER = os.path.join(ROOT, "examples", "authors")
@@ -68,7 +68,7 @@ def train_and_evaluate(name, grouped, seed, folder):
     training_set, work = SETS[name], os.path.join(folder, f"{name}.{'grouped' if grouped else 'plain'}.{seed}")
     result = f"{work}.json"
     if os.path.exists(result):
-        return files.read_json(result, "--work_dir")
+        return json_files.read(result, "--work_dir")
     os.makedirs(work, exist_ok=True)
     write_rows(os.path.join(training_set.folder, "train.tsv"), os.path.join(work, "train.tsv"), training_set.rows)
     write_rows(os.path.join(training_set.folder, "dev.tsv"), os.path.join(work, "dev.tsv"), None)

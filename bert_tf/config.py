@@ -7,14 +7,18 @@ converted, the name changes and the function stays the same.
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from bert_tf.runtime import files
+from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
+# More weights than any machine holds, so one of the sizes is wrong.
+_MAX_PARAMETERS = 10**12
+_MAX_SIZE = 10**9
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
@@ -137,10 +141,10 @@ class BertConfig:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if field.type is int and not (is_number and isinstance(value, int) and value >= 1):
-                raise InputError(f"{field.name} is {value!r}, but a whole number above 0 is expected.")
-            if field.type is float and not (is_number and value >= 0):
-                raise InputError(f"{field.name} is {value!r}, but a number of at least 0 is expected.")
+            if field.type is int and not (is_number and isinstance(value, int) and 1 <= value <= _MAX_SIZE):
+                raise InputError(f"{field.name} is {value!r}, but a whole number from 1 to {_MAX_SIZE} is expected.")
+            if field.type is float and not (is_number and 0 <= value < math.inf):
+                raise InputError(f"{field.name} is {value!r}, but a finite number of at least 0 is expected.")
         # In the release an empty or null activation means the identity, and upper or lower case makes no difference.
         act = (self.hidden_act or "linear").lower() if isinstance(self.hidden_act, str | None) else self.hidden_act
         if act not in ACTIVATIONS:
@@ -149,6 +153,15 @@ class BertConfig:
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if getattr(self, name) >= 1:
                 raise InputError(f"{name} is {getattr(self, name)!r}, but a probability below 1 is expected.")
+        h, n = self.hidden_size, self.num_hidden_layers
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        weights = h * rows + n * h * (4 * h + 2 * self.intermediate_size)
+        if weights > _MAX_PARAMETERS:
+            raise InputError(
+                f"a model with vocab_size={self.vocab_size}, hidden_size={h}, num_hidden_layers={n}, intermediate_size="
+                f"{self.intermediate_size} and max_position_embeddings={self.max_position_embeddings} would have "
+                f"{weights:.1e} weights, but at most {_MAX_PARAMETERS:.0e} are possible. Correct the sizes."
+            )
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
                 f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads "
@@ -186,7 +199,7 @@ class BertConfig:
                     )
             unread = unread | _REQUIRED_HF_VALUES.keys()
             act = values.get("hidden_act", "gelu")
-            if act not in _ACTIVATION_FROM_HF:
+            if not isinstance(act, str) or act not in _ACTIVATION_FROM_HF:
                 raise InputError(
                     f"{source}: hidden_act is {act!r}, but one of {', '.join(_ACTIVATION_FROM_HF)} is expected."
                 )
@@ -216,7 +229,7 @@ class BertConfig:
         Raises:
           InputError: as in `from_dict`; also if the file is missing, empty or not JSON.
         """
-        return cls.from_dict(files.read_json(path, flag_name), source=f"{flag_name} ({path})")
+        return cls.from_dict(json_files.read(path, flag_name), source=f"{flag_name} ({path})")
 
     @classmethod
     def named(cls, name: str, vocab_size: int = 30522) -> "BertConfig":

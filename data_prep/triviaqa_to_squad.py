@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from absl import flags
 
-from bert_tf.runtime import files, program
+from bert_tf.runtime import files, json_files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.reporting import progress_bar
 from bert_tf.tokenization import BasicTokenizer
@@ -63,7 +63,7 @@ def read_triviaqa(path: str) -> tuple[list[Question], dict[str, list[Question]]]
     what = f"--triviaqa_file: {path}"
     questions: dict[str, Question] = {}
     questions_of: dict[str, list[Question]] = {}
-    for i, entry in enumerate(_get(files.read_json(path, "--triviaqa_file"), "Data", list, what)):
+    for i, entry in enumerate(_get(json_files.read(path, "--triviaqa_file", is_data=True), "Data", list, what)):
         question_id = _get(entry, "QuestionId", str, f"{what}, Data[{i}]")
         where = f"{what}, question {question_id!r}"
         answer = _get(entry, "Answer", dict, where)

@@ -75,7 +75,7 @@ def test_other_layer_norm_epsilon_is_kept():
     ("change", "message"),
     [
         ({"hidden_size": 770}, "not a multiple of num_attention_heads"),
-        ({"hidden_size": "768"}, "whole number above 0"),
+        ({"hidden_size": "768"}, "whole number from 1"),
         ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
         ({"hidden_dropout_prob": 1.0}, "probability below 1"),
         ({"hidden_dropout_prob": -0.1}, "at least 0"),

@@ -17,7 +17,7 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.runtime import files
+from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions, portable_models, saved_model
 from bert_tf.serving.finished_run import Exportable, plain_logits
@@ -82,8 +82,8 @@ def test_the_folder_is_complete_and_contains_no_path_of_this_machine(exported, r
     assert {"saved_model.pb", "variables", "ids_int8.tflite"} <= set(os.listdir(exported))
     with open(f"{exported}/vocab.txt", encoding="utf-8") as reader:
         assert reader.read().split() == PIECES
-    assert files.read_json(f"{exported}/labels.json", "") == ["x", "ý", "z"]
-    settings = files.read_json(f"{exported}/tokenizer_config.json", "")
+    assert json_files.read(f"{exported}/labels.json", "") == ["x", "ý", "z"]
+    settings = json_files.read(f"{exported}/tokenizer_config.json", "")
     assert (settings["do_lower_case"], settings["model_max_length"]) == (True, 12)
     with open(f"{exported}/saved_model.pb", "rb") as reader:
         graph = reader.read()
@@ -162,7 +162,7 @@ def test_lines_are_answered_although_reading_fails_behind_them(model):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     written = io.StringIO()
-    with pytest.raises(InputError, match="the input can't be read any further.*Input/output error"):
+    with pytest.raises(InputError, match=r"the input can't be read any further.*Input/output error"):
         line_predictions.answer_lines(model, lines(), written, batch_size=2)
     assert "label" in json.loads(written.getvalue())
 

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import ml_dtypes
 import numpy as np
@@ -19,7 +19,7 @@ from bert_tf.checkpoints import download, foreign_names, run_directory
 from bert_tf.checkpoints.download import SAFETENSORS_FILE, SHARDS_FILE
 from bert_tf.checkpoints.integrity import READ_ERRORS
 from bert_tf.checkpoints.saver import latest_checkpoint
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
@@ -165,11 +165,14 @@ def _read_safetensors(path: str, flag_name: str) -> dict[str, dict[str, Any]]:
         raise InputError(f"{flag_name}: {path} is not a whole safetensors file ({error}).") from None
 
 
+class _ShardsFile(TypedDict):
+    weight_map: dict[str, str]
+
+
 def _read_shards(path: str, flag_name: str) -> dict[str, dict[str, Any]]:
     """Reads the tensors of all files that an index names."""
-    index = files.read_json(path, flag_name)
-    shard_of = index.get("weight_map") if isinstance(index, dict) else None
-    if not (isinstance(shard_of, dict) and shard_of and all(isinstance(shard, str) for shard in shard_of.values())):
+    shard_of = json_files.read(path, flag_name, _ShardsFile)["weight_map"]
+    if not shard_of:
         raise InputError(f"{flag_name}: {path} has no weight_map, which says in which file each tensor is.")
     tensors: dict[str, dict[str, Any]] = {}
     for shard in sorted(set(shard_of.values())):

@@ -2,10 +2,11 @@
 
 import os
 import zlib
+from typing import TypedDict
 
 import tensorflow as tf
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 
 # TensorFlow's reader has no error class of its own.
@@ -15,6 +16,11 @@ CHECKSUMS_SUFFIX = ".checksums.json"
 SUFFIXES = (".index", ".data-00000-of-00001")
 
 _BLOCK_BYTES = 1 << 22
+
+
+class _Checksum(TypedDict):
+    bytes: int
+    crc32: str
 
 
 def record(prefix: str) -> None:
@@ -53,9 +59,9 @@ def _damage(prefix: str) -> str:
 
 def _difference_from_checksums(prefix: str) -> str:
     try:
-        recorded = files.read_json(prefix + CHECKSUMS_SUFFIX, "--output_dir")
+        recorded = json_files.read(prefix + CHECKSUMS_SUFFIX, "--output_dir", dict[str, _Checksum])
         expected = {name: (values["bytes"], values["crc32"]) for name, values in recorded.items()}
-    except (InputError, AttributeError, KeyError, TypeError) as error:
+    except InputError as error:
         return f"its checksums can't be read: {error}"
     for name, (size, checksum) in expected.items():
         path = os.path.join(os.path.dirname(prefix), name)

@@ -8,14 +8,14 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.checkpoints.formats import CheckpointSource
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
@@ -27,6 +27,11 @@ TAGGING = "ner"
 
 # The names that Hugging Face gives to classes without names.
 _GENERIC_NAME = r"LABEL_\d+"
+
+
+class _HfConfig(TypedDict, total=False):
+    architectures: list[str] | None
+    id2label: dict[str, str | int | float] | None
 
 
 def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
@@ -60,7 +65,7 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
 def hf_config(source: CheckpointSource) -> dict[str, Any]:
     """What Hugging Face's `config.json` beside a checkpoint says; empty if there is none."""
     path = os.path.join(run_directory.folder_of_checkpoint(source.path), HF_CONFIG_FILE)
-    return files.read_json(path, "--init_checkpoint") if files.exists(path) else {}
+    return json_files.read(path, "--init_checkpoint", _HfConfig) if files.exists(path) else {}
 
 
 def with_classes(

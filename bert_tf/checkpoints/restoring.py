@@ -79,7 +79,7 @@ def restore(
         raise _mismatch_error(source, mismatches, flag_name)
     matched = [name for name in variables if name in source.shapes]
     for name in matched:
-        variables[name].assign(source.read(name))
+        variables[name].assign(_finite(source, name, flag_name))
     return RestoreSummary(
         source=source.path,
         matched=tuple(matched),
@@ -147,4 +147,14 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
     )
     if mismatches:
         raise _mismatch_error(source, mismatches, flag_name)
-    return {name: source.read(name) for name in weights}
+    return {name: _finite(source, name, flag_name) for name in weights}
+
+
+def _finite(source: CheckpointSource, name: str, flag_name: str) -> np.ndarray:
+    array = source.read(name)
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        raise InputError(
+            f"{flag_name}: {source.path}: {name} has {np.count_nonzero(~np.isfinite(array))} numbers that are not "
+            "finite (NaN or infinite), so the model can compute nothing. Use an earlier checkpoint, or train again."
+        )
+    return array

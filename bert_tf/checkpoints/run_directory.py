@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from bert_tf import __version__
 from bert_tf.checkpoints import download, saver
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
@@ -37,6 +37,26 @@ TRIALS_FOLDER = "trials"
 _MAX_LISTED_CHANGES = 20
 
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
+
+
+class _Settings(TypedDict, total=False):  # those that are read again; others may be there
+    task: str
+    problem: str
+    objective: str
+    labels: list[str] | None
+    max_seq_length: int
+    train_batch_size: int
+    do_lower_case: bool
+    causal: bool
+    bilstm_layers: int
+    bilstm_units: int
+
+
+class _RunFile(TypedDict, total=False):
+    flags: dict[str, Any]
+    devices: dict[str, Any] | None
+    resume_settings: _Settings
+    decisive: _Settings
 
 
 def prepare(
@@ -220,7 +240,10 @@ def read(output_dir: str) -> dict[str, Any]:
     Raises:
       InputError: if the folder is not a run's folder.
     """
-    values = files.read_json(os.path.join(output_dir, RUN_FILE), "--output_dir")
+    path = os.path.join(output_dir, RUN_FILE)
+    values = json_files.read(path, "--output_dir", _RunFile)
+    if not {"resume_settings", "decisive"} & values.keys():
+        raise InputError(f"--output_dir: {path} has no 'resume_settings'. Put back a copy of the file.")
     # Runs of version 1.0 use the key "decisive" for the resume settings.
     return {"resume_settings": values.pop("decisive", {}), **values}
 
@@ -290,7 +313,7 @@ def _has_checkpoint(folder: str) -> bool:
 def recorded_labels(output_dir: str) -> list[str] | None:
     """The classes that the run in a folder was trained with; None if they are not recorded."""
     path = os.path.join(output_dir, LABELS_FILE)
-    return files.read_json(path, "--output_dir") if files.exists(path) else None
+    return json_files.read(path, "--output_dir", list[str] | None) if files.exists(path) else None
 
 
 def is_causal(checkpoint: str | None) -> bool:

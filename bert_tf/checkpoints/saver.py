@@ -86,9 +86,11 @@ def _recorded_checkpoints(folder: str) -> list[str]:
     path = os.path.join(folder, "checkpoint")
     if not files.exists(path):
         return []
+    if not files.is_remote(path) and files.kind_of(path):
+        raise InputError(f"{path} is {files.kind_of(path)}, but the file that lists a run's checkpoints is expected.")
     try:
         state = tf.train.get_checkpoint_state(folder)
-    except ValueError:  # an empty file, or one that is not text
+    except (ValueError, tf.errors.OpError):  # an empty file, or one that is not text
         state = None
     if state is None:
         raise InputError(

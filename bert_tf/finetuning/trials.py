@@ -9,18 +9,24 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
 
 import numpy as np
 
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.finetuning.hyperparameters import Hyperparameters
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 TRIALS_FILE = "trials.jsonl"
 
 _SETTINGS = [field.name for field in dataclasses.fields(Hyperparameters) if field.name != "seed"]
+
+
+class _Trial(TypedDict):
+    trial: str
+    settings: str
 
 
 class TrialTable:
@@ -38,10 +44,14 @@ class TrialTable:
 
     def rows(self) -> list[dict]:
         """Returns a row for each trial: name, a hash of the settings common to all trials, hyperparameters, scores."""
-        if not files.exists(self.path):
-            return []
-        with files.open_file(self.path) as reader:
-            return [json.loads(line) for line in reader]
+        rows = json_files.read_lines(self.path, "--output_dir", _Trial)
+        missing = [row["trial"] for row in rows if json_files.problem(row.get(self.selection_metric), float)]
+        if missing:
+            raise InputError(
+                f"--output_dir: {self.path} has no {self.selection_metric} of the trial {missing[0]}, by which trials "
+                "are compared. Use the same --selection_metric as before, or another folder."
+            )
+        return rows
 
     def add(self, row: Mapping[str, object]) -> None:
         """Adds a row; the file is replaced as a whole, so an interruption can't leave it incomplete."""

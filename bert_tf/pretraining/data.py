@@ -6,7 +6,7 @@ from bert_tf.config import BertConfig
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import Feature, pretraining_features, vocabulary_hash
+from bert_tf.sequences.example_format import Feature, Sidecar, pretraining_features, vocabulary_hash
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
@@ -105,6 +105,12 @@ class ExampleFinder:
                 f"{data.flag_name}: {data.input_file} is unmasked data. To mask it while it is read, --vocab_file is "
                 "needed; give the vocabulary that the data was made with."
             )
-        policy = MaskingPolicy(**record_shards.masking_settings(shards[0]))
+        try:
+            policy = MaskingPolicy(**(record_shards.masking_settings(shards[0]) or {"masking_policy": None}))
+        except (InputError, TypeError) as error:
+            path = Sidecar.path_of(shards[0].path)
+            raise InputError(
+                f"{data.flag_name}: {path} has no masking policy that can be used ({error}). Make the data again."
+            ) from None
         vocabulary = MaskingVocabulary.of(load_vocab(self._vocab_file), policy.ordinary_replacements)
         return BatchMasker(policy, vocabulary, data.max_predictions_per_seq, self._seed)

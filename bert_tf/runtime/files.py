@@ -16,7 +16,7 @@ from typing import IO, Any
 from bert_tf.runtime.errors import InputError as InputError
 from bert_tf.runtime.outputs import check_output_files as check_output_files
 from bert_tf.runtime.outputs import is_remote as is_remote
-from bert_tf.runtime.outputs import kind_of
+from bert_tf.runtime.outputs import kind_of as kind_of
 from bert_tf.runtime.outputs import target_of as target_of
 from bert_tf.runtime.outputs import temporary_name as temporary_name
 
@@ -224,25 +224,6 @@ def read_text(path: str, flag_name: str) -> str:
         raise InputError(
             f"{flag_name}: {path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8. "
             "Convert the file (for example with `iconv -t UTF-8`)."
-        ) from None
-
-
-def read_json(path: str, flag_name: str) -> Any:
-    """Reads a JSON file.
-
-    Raises:
-      InputError: if the file can't be read or is not valid JSON; names the line and the column.
-    """
-    text = read_text(path, flag_name)
-    try:
-        return json.loads(text.removeprefix("\ufeff"))
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{flag_name}: {path}, line {error.lineno}, column {error.colno}: not valid JSON ({error.msg})."
-        ) from None
-    except RecursionError:
-        raise InputError(
-            f"{flag_name}: {path}: nested thousands deep, which can't be read. Check that it is the right file."
         ) from None
 
 

@@ -119,9 +119,18 @@ def read(path: str, flag_name: str, kind: Any = Any, *, is_data: bool = False) -
         value = parse(text.removeprefix("\ufeff"))
     except InputError as error:
         raise InputError(f"{flag_name}: {path}, {error}") from None
+    return checked(value, kind, f"{flag_name}: {path}")
+
+
+def checked(value: Any, kind: Any, where: str) -> Any:
+    """Returns a value if it is as a type hint says (see `problem`).
+
+    Raises:
+      InputError: if it is not; begins with `where`, and says what is expected.
+    """
     found = problem(value, kind)
     if found:
-        raise InputError(f"{flag_name}: {path}: {found}. Mend the file, or put back a copy of it.")
+        raise InputError(f"{where}: {found}. Mend the file, or put back a copy of it.")
     return value
 
 

@@ -7,7 +7,6 @@ sums over the workers with an error. This module makes a message of it.
 import contextlib
 import functools
 import itertools
-import json
 import os
 import re
 import time
@@ -15,7 +14,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.runtime import program
+from bert_tf.runtime import json_files, program
 from bert_tf.runtime.files import InputError
 
 # Encloses what one worker tells the others, which TensorFlow surrounds with text of its own.
@@ -85,7 +84,7 @@ def _read_tf_config() -> tuple[dict[str, list[str]], str]:
     tf_config = os.environ.get("TF_CONFIG", "")
     example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
     try:
-        parsed = json.loads(tf_config)
+        parsed = json_files.parse(tf_config)
         job, index = parsed["task"]["type"], int(parsed["task"]["index"])
         cluster = {name: list(tasks) for name, tasks in parsed["cluster"].items() if name in ("chief", "worker")}
         tasks = cluster[job] if job in ("chief", "worker") else None

@@ -6,11 +6,11 @@ Writing and parsing use the same specification. TensorFlow is imported only when
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import vocabulary_text
 
@@ -140,6 +140,18 @@ def vocabulary_hash(vocab_file: str) -> str:
     return hashlib.sha256(pieces.encode()).hexdigest()
 
 
+class _SidecarFile(TypedDict):
+    records: int
+    file_size: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    vocab_sha256: str
+    settings: dict[str, Any]
+    features: list[str]
+    counts: dict[str, float]
+    format_version: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Sidecar:
     """The description of a shard; a JSON file beside it.
@@ -196,11 +208,27 @@ class Sidecar:
         path = cls.path_of(shard)
         if not files.exists(path):
             return None
-        values = files.read_json(path, "--input_file")
-        expected = {field.name for field in dataclasses.fields(cls)}
-        if not isinstance(values, dict) or values.keys() != expected or values["format_version"] != FORMAT_VERSION:
+        values = json_files.read(path, "--input_file", dict[str, Any])
+        if values.get("format_version") != FORMAT_VERSION or values.keys() != _SidecarFile.__required_keys__:
             raise InputError(
                 f"--input_file: {path} is not a sidecar of format {FORMAT_VERSION}. "
                 "It was written by another version of create_pretraining_data; make the data again."
             )
-        return cls(**values | {"features": tuple(values["features"])})
+        json_files.checked(values, _SidecarFile, f"--input_file: {path}")
+        sidecar = cls(**values | {"features": tuple(values["features"])})
+        sidecar._check(path)
+        return sidecar
+
+    def _check(self, path: str) -> None:
+        known = [names(unmasked_features(1, word_starts)) for word_starts in (False, True)]
+        for name, is_possible, expected in (
+            ("records", self.records >= 0, "a number of at least 0"),
+            ("max_seq_length", self.max_seq_length > 0, "a number above 0"),
+            ("max_predictions_per_seq", self.max_predictions_per_seq >= 0, "a number of at least 0"),
+            ("features", self.features in (names(pretraining_features(1, 1)), *known), "the names of the features"),
+        ):
+            if not is_possible:
+                raise InputError(
+                    f"--input_file: {path}: at {name}, {getattr(self, name)!r} was found, but {expected} is expected. "
+                    "The file was changed; make the data again."
+                )

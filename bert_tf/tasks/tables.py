@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
@@ -267,9 +267,9 @@ def read_jsonl(path: str) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
-        except json.JSONDecodeError as error:
-            yield Row(path, number, (), {}, f"column {error.colno}: not valid JSON ({error.msg}).")
+            value = json_files.parse(line)
+        except InputError as error:
+            yield Row(path, number, (), {}, str(error))
             continue
         if "\\u" in line and _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
             reason = r"a text has half of a surrogate pair (\ud800 to \udfff), which is no character. Remove it."

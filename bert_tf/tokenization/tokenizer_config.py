@@ -5,9 +5,9 @@ Settings that the tokenizers here have are honoured. Those with which another to
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import CLS, MASK, PAD, SEP, UNK
 
@@ -26,6 +26,13 @@ _REQUIRED = {
 }
 
 
+class _Settings(TypedDict, total=False):
+    do_lower_case: bool
+    strip_accents: bool | None
+    tokenize_chinese_chars: bool
+    model_max_length: float
+
+
 def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
     """Reads and checks the settings beside a vocabulary; empty if there are none.
 
@@ -33,9 +40,7 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
       InputError: if they are those of another tokenizer than the release's; names the setting.
     """
     path = os.path.join(os.path.dirname(vocab_file), TOKENIZER_CONFIG_FILE)
-    values = files.read_json(path, "--vocab_file") if files.exists(path) else {}
-    if not isinstance(values, dict):
-        raise InputError(f"--vocab_file: {path} holds a {type(values).__name__}, but a JSON object is expected.")
+    values = json_files.read(path, "--vocab_file", _Settings) if files.exists(path) else {}
     for name, allowed in _REQUIRED.items():
         value = values.get(name, allowed[0])
         value = value.get("content") if isinstance(value, dict) else value  # a token with its own settings
@@ -44,13 +49,6 @@ def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
                 f"--vocab_file: {path} says {name} {value!r}, but {allowed[0]!r} is expected. Texts would become other "
                 "pieces than the model was trained with, so it can't be used."
             )
-    for name, types in {
-        "do_lower_case": (bool,),
-        "strip_accents": (bool, type(None)),
-        "tokenize_chinese_chars": (bool,),
-    }.items():
-        if name in values and not isinstance(values[name], types):
-            raise InputError(f"--vocab_file: {path} says {name} {values[name]!r}, but true or false is expected.")
     return values
 
 

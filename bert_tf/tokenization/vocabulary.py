@@ -4,8 +4,9 @@ import collections
 import os
 import re
 from collections.abc import Iterable
+from typing import Any, TypedDict
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 
 SPECIAL_TOKENS = PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
@@ -15,6 +16,8 @@ TOKENIZER_JSON = "tokenizer.json"
 CONTINUATION = "##"
 # Longer words become [UNK].
 MAX_CHARS_PER_WORD = 200
+# Released vocabularies have other characters that the tokenizer drops; these show that a file is something else.
+_NOT_IN_PIECES = re.compile(r"[ \t\x00-\x1f]")
 
 _LOWER_MODELS = (
     "uncased_L-24_H-1024_A-16",
@@ -25,6 +28,15 @@ _LOWER_MODELS = (
 _CASED_MODELS = ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
 
 
+class _Model(TypedDict, total=False):
+    type: str
+    vocab: dict[str, int] | list[Any]  # a list in models that are not WordPiece
+
+
+class _TokenizerFile(TypedDict):
+    model: _Model
+
+
 def vocabulary_text(vocab_file: str) -> str:
     """Reads the text of a vocab.txt, or makes it from a `tokenizer.json`, which may be all that Hugging Face wrote.
 
@@ -33,8 +45,8 @@ def vocabulary_text(vocab_file: str) -> str:
     """
     if os.path.basename(vocab_file) != TOKENIZER_JSON:
         return files.read_text(vocab_file, "--vocab_file")
-    model = files.read_json(vocab_file, "--vocab_file").get("model", {})
-    if model.get("type") != "WordPiece":
+    model = json_files.read(vocab_file, "--vocab_file", _TokenizerFile)["model"]
+    if model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
         raise InputError(
             f"--vocab_file: {vocab_file} is a tokenizer of {model.get('type')!r}, but WordPiece is expected."
         )
@@ -67,7 +79,8 @@ def check_vocab_file(vocab_file: str) -> None:
     """Checks that a vocabulary can be used by the programs.
 
     Raises:
-      InputError: if a special token is missing, a piece occurs twice, a line is blank, or [PAD] is not the first.
+      InputError: if a special token is missing, a piece occurs twice, is too long or has white space inside, a line is
+        blank, or [PAD] is not the first.
     """
     text = vocabulary_text(vocab_file).replace("\r\n", "\n")
     first_line: dict[str, int] = {}
@@ -78,6 +91,16 @@ def check_vocab_file(vocab_file: str) -> None:
         piece = line.strip()
         if not piece:
             raise InputError(f"{where}: the line is blank, but one piece per line is expected. Remove the line.")
+        if _NOT_IN_PIECES.search(piece):
+            raise InputError(
+                f"{where}: the piece {piece[:40]!r} has white space or a control character inside, so no text has it. "
+                "One piece per line is expected. Is this a vocab.txt?"
+            )
+        if len(piece) > len(CONTINUATION) + MAX_CHARS_PER_WORD:
+            raise InputError(
+                f"{where}: the piece {piece[:40]!r}... has {len(piece)} characters, but words have at most "
+                f"{MAX_CHARS_PER_WORD}. Is this a vocab.txt?"
+            )
         if piece in first_line:
             raise InputError(
                 f"{where}: the piece {piece!r} is already on line {first_line[piece]}. Each piece may occur "

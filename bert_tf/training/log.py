@@ -6,10 +6,11 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from typing import TypedDict
 
 import tensorflow as tf
 
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.training.settings import TrainingConfig
 
@@ -139,6 +140,11 @@ class TrainingLog:
         self._summaries[kind].flush()
 
 
+class _Metrics(TypedDict):
+    kind: str
+    step: int
+
+
 class MetricsLog:
     """Appends lines to `metrics.jsonl`; each is a JSON object.
 
@@ -171,12 +177,8 @@ class MetricsLog:
 
 
 def read_metrics(folder: str) -> list[dict]:
-    """Reads the lines of a run's `metrics.jsonl`. An incomplete last line, which a kill can leave, is ignored."""
-    path = os.path.join(folder, "metrics.jsonl")
-    if not files.exists(path):
-        return []
-    with files.open_file(path) as reader:
-        return [json.loads(line) for line in reader if line.endswith("\n")]
+    """Reads the lines of a run's `metrics.jsonl`. An incomplete last line, which a kill can leave, is left out."""
+    return json_files.read_lines(os.path.join(folder, "metrics.jsonl"), "--output_dir", _Metrics)
 
 
 def plot_metrics(folder: str, names: Sequence[str], path: str) -> None:

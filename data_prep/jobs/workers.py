@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 
 _POLL_SECONDS = 0.5
@@ -118,7 +118,7 @@ class Workers:
         for job in range(len(stage.names)) if jobs is None else jobs:
             path = result_file(stage, job)
             if files.exists(path):
-                yield job, files.read_json(path, "--work_dir")
+                yield job, json_files.read(path, "--work_dir")
             else:
                 waiting.append(job)
         if min(self._num_workers, len(waiting)) > 1:
@@ -223,7 +223,7 @@ def wait_for_jobs(stage: Stage, report: Callable[[list[str]], None]) -> list[dic
             report(missing)
             last_report = time.monotonic()
         time.sleep(_POLL_SECONDS)
-    return [files.read_json(result_file(stage, job), "--work_dir") for job in range(len(stage.names))]
+    return [json_files.read(result_file(stage, job), "--work_dir") for job in range(len(stage.names))]
 
 
 @contextlib.contextmanager

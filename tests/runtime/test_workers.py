@@ -1,6 +1,8 @@
 """What TensorFlow says when a worker is lost. The messages were seen, with the process of one of two workers killed,
 stopped, or ended; tests/training/test_multi_worker.py does so again."""
 
+import json
+
 import pytest
 import tensorflow as tf
 
@@ -36,8 +38,8 @@ def error_of(message, kind=tf.errors.UnavailableError):
     ],
 )
 def test_a_lost_worker_is_named(message, cluster, names, monkeypatch):
-    tf_config = f'{{"cluster": {{"worker": ["a:1"], "{cluster}": ["b:1"]}}, "task": {{"type": "worker", "index": 0}}}}'
-    monkeypatch.setenv("TF_CONFIG", tf_config)
+    tf_config = {"cluster": {"worker": ["a:1"], cluster: ["b:1"]}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config))
     expected = f"{names} has ended, or has not answered within --worker_timeout."
     assert workers.explain(error_of(message)) == expected
     assert workers.explain(error_of(message, tf.errors.DeadlineExceededError)) == expected

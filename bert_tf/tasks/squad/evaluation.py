@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from bert_tf.runtime import extras, files
+from bert_tf.runtime import extras, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.squad.examples import paragraphs, question_name
@@ -194,9 +194,9 @@ def read_null_threshold(path: str) -> tuple[float, str]:
     Raises:
       InputError: if the file is missing, or has another content than `write_null_threshold` writes.
     """
-    values = files.read_json(path, "the tuned threshold")
-    threshold = values.get(THRESHOLD_KEY) if isinstance(values, dict) else None
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float):
+    values = json_files.read(path, "the tuned threshold", dict[str, Any])
+    threshold = values.get(THRESHOLD_KEY)
+    if json_files.problem(threshold, float):
         raise InputError(
             f"{path} has no number {THRESHOLD_KEY!r}. Evaluate the model again, or set --{THRESHOLD_KEY} yourself."
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from bert_tf.runtime import files
+from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.squad.rules import SquadConfig
 
@@ -157,7 +157,7 @@ def load_articles(input_file: str, what: str) -> list[dict[str, Any]]:
       InputError: as `read_squad` for the file's format and the ids.
     """
     whole = f"{what}: {input_file}"
-    articles = _entry(files.read_json(input_file, what), "data", list, whole)
+    articles = _entry(json_files.read(input_file, what, is_data=True), "data", list, whole)
     seen: set[str] = set()
     for a, article in enumerate(articles):
         for p, paragraph in enumerate(_entry(article, "paragraphs", list, f"{whole}, data[{a}]")):

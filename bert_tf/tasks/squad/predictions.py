@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any, NamedTuple
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.squad.examples import name_ids
 from bert_tf.tasks.squad.rules import means_no_answer
@@ -272,11 +272,11 @@ def read_null_odds(path: str) -> dict[str, float]:
     Raises:
       InputError: if it isn't a JSON object of numbers.
     """
-    return _read_by_question(path, "null odds", "a number", lambda odds: isinstance(odds, int | float))
+    return _read_by_question(path, "null odds", "a number", lambda odds: not json_files.problem(odds, float))
 
 
 def _read_by_question(path: str, what: str, expected: str, is_expected: Callable[[Any], bool]) -> dict[str, Any]:
-    values = files.read_json(path, what)
+    values = json_files.read(path, what, is_data=True)
     if not isinstance(values, dict):
         raise InputError(f"{what}: {path} has no JSON object, but an object with question ids is expected.")
     for qas_id, value in values.items():

@@ -1,0 +1,119 @@
+"""Every file of a run, and every file that describes a model, is checked when it is read; one message each."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from bert_tf import checkpoints
+from bert_tf.checkpoints import output_layers, run_directory, saver
+from bert_tf.checkpoints.formats import CheckpointSource
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.trials import TrialTable
+from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import Sidecar
+from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
+from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, check_vocab_file, vocabulary_text
+from bert_tf.training import log
+
+DEEP = "[" * 5000 + "]" * 5000
+LONG = '{"a": ' + "7" * 5000 + "}"
+
+
+def hf_classes(path):
+    return output_layers.recorded_classes(CheckpointSource(path, "hf", {}, lambda name: None))
+
+
+def sidecar(**changes):
+    features = ["input_ids", "input_mask", "segment_ids", "next_sentence_labels"]
+    values = {"records": 2, "file_size": 99, "max_seq_length": 8, "max_predictions_per_seq": 2, "vocab_sha256": ""}
+    return json.dumps(values | {"settings": {}, "features": features, "counts": {}, "format_version": 1} | changes)
+
+
+READERS = {
+    "bert_config.json": BertConfig.from_json_file,
+    "run.json": lambda path: run_directory.recorded(os.path.dirname(path)),
+    "labels.json": lambda path: run_directory.recorded_labels(os.path.dirname(path)),
+    "tokenizer_config.json": read_tokenizer_config,
+    "tokenizer.json": vocabulary_text,
+    "config.json": hf_classes,
+    "model.safetensors.index.json": checkpoints.open_checkpoint,
+    "metrics.jsonl": lambda path: log.read_metrics(os.path.dirname(path)),
+    "trials.jsonl": lambda path: TrialTable(os.path.dirname(path), "accuracy").rows(),
+    "x.meta.json": lambda path: Sidecar.read(path.removesuffix(".meta.json")),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("damage", [DEEP, LONG, "[[3]]", "\0\0", b"\xff", "", '{"a": 1, "a": 2}'], ids=range(7))
+def test_damage_is_one_message(name, damage, write):
+    damage = damage.encode() if isinstance(damage, str) else damage
+    lines = name.endswith(".jsonl")
+    path = write(name, damage + b'\n{"kind": "eval"}\n' if lines else damage)
+    if name == "metrics.jsonl" and not damage:
+        path = write(name, b"\n{}\n")
+    with pytest.raises(InputError, match=rf"{name}\S* ") as raised:
+        READERS[name](path)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("run.json", "{}", "has no 'resume_settings'"),
+        ("run.json", '{"resume_settings": {"max_seq_length": "8"}}', "at resume_settings.max_seq_length, "),
+        ("labels.json", "[1, 2]", "at 0, 1 was found, but text is expected"),
+        ("config.json", '{"id2label": ["a"]}', "at id2label, .* but an object or null is expected"),
+        ("tokenizer_config.json", '{"strip_accents": 1}', "at strip_accents, 1 was found, but true or false or null"),
+        ("bert_config.json", '{"vocab_size": 9, "layer_norm_eps": 1e999}', "the number 1e999 is too large"),
+        ("bert_config.json", '{"vocab_size": 1000000000000}', "vocab_size is 1000000000000, but a whole number from 1"),
+        ("bert_config.json", '{"vocab_size": 999999999, "hidden_size": 12000}', r"would have 1.2e\+13 weights"),
+        ("bert_config.json", '{"vocab_size": 9, "model_type": "bert", "hidden_act": ["gelu"]}', "hidden_act is"),
+        ("x.meta.json", sidecar(records=-1), "at records, -1 was found"),
+        ("x.meta.json", sidecar(records="2"), 'at records, "2" was found, but a whole number is expected'),
+        ("x.meta.json", sidecar(settings=None), "at settings, None was found, but an object is expected"),
+        ("x.meta.json", sidecar(features=[]), "at features, .. was found, but the names of the features"),
+        ("x.meta.json", sidecar(format_version=2), "not a sidecar of format 1"),
+        ("trials.jsonl", '{"trial": "a", "settings": "b", "accuracy": NaN}\n', "no accuracy of the trial a"),
+    ],
+)  # fmt: skip
+def test_other_content_is_named(name, text, message, write):
+    with pytest.raises(InputError, match=message):
+        READERS[name](write(name, text))
+
+
+def test_a_sidecar_that_fits_is_read(write):
+    assert Sidecar.read(write("x.meta.json", sidecar()).removesuffix(".meta.json")).records == 2
+
+
+@pytest.mark.parametrize(
+    ("piece", "message"),
+    [("a b", "white space or a control character"), ("a\0b", "control character"), ("a" * 203, "has 203 characters")],
+)
+def test_pieces_that_no_text_has_are_refused(piece, message, write):
+    with pytest.raises(InputError, match=f"line 6: .*{message}"):
+        check_vocab_file(write("vocab.txt", "\n".join([*SPECIAL_TOKENS, piece])))
+
+
+def test_a_vocabulary_that_is_a_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is a folder, but a file is expected"):
+        check_vocab_file(str(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"model_checkpoint_path", b"\0" * 9, None])
+def test_a_damaged_list_of_checkpoints_is_named(tmp_path, content):
+    path = tmp_path / "checkpoint"
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(InputError, match=f"{path} (names no checkpoint|is a folder)"):
+        saver.latest_checkpoint(str(tmp_path))
+
+
+def test_weights_that_are_not_finite_are_named(tmp_path):
+    import tensorflow as tf
+
+    saver.write_checkpoint(str(tmp_path / "x"), {"w": np.array([1.0, np.nan, np.inf], np.float32)})
+    variable = tf.Variable(tf.zeros(3))
+    with pytest.raises(InputError, match=f"{tmp_path}/x: w has 2 numbers that are not finite"):
+        checkpoints.restore({"w": variable}, checkpoints.open_checkpoint(str(tmp_path / "x")))
+    assert variable.numpy().tolist() == [0, 0, 0]
