@@ -42,10 +42,12 @@ _BERT_CONFIG_FILE = flags.DEFINE_string(
 def convert(source_path: str, target_folder: str, target_format: str, config_file: str | None = None) -> None:
     """Writes a model's weights, config and vocabulary in another format. Training state is not written.
 
+    The folder appears when it is complete.
+
     Args:
       source_path: see `checkpoints.open_checkpoint`.
-      target_folder: the new folder. For "tf1" the files are bert_model.ckpt.*, bert_config.json and vocab.txt, for "hf"
-        model.safetensors, config.json, vocab.txt and tokenizer_config.json.
+      target_folder: the folder, which doesn't exist yet or is empty. For "tf1" the files are bert_model.ckpt.*,
+        bert_config.json and vocab.txt, for "hf" model.safetensors, config.json, vocab.txt and tokenizer_config.json.
       target_format: "tf1" or "hf".
       config_file: the model's config; by default the one in the folder of the checkpoint.
 
@@ -56,6 +58,7 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     from bert_tf.checkpoints import output_layers, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, recorded_casing
 
+    files.check_new_folder(target_folder, "--to")
     source = checkpoints.open_checkpoint(source_path, "--from")
     if run_directory.is_causal(source.path):
         raise InputError(
@@ -65,12 +68,20 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     folder = run_directory.folder_of_checkpoint(source.path)
     config = BertConfig.from_json_file(config_file or find_config(folder, "--from"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--from")
-    if target_format == "hf":
-        write_hf(target_folder, weights, config, hf_settings(source))
-    else:
-        saver.write_checkpoint(os.path.join(target_folder, "bert_model.ckpt"), weights)
-        with files.replacing(os.path.join(target_folder, run_directory.CONFIG_FILE)) as writer:
-            writer.write(config.to_json_string())
+    vocab_file = find_vocabulary(folder)
+    with files.replacing_folder(target_folder) as new:
+        if target_format == "hf":
+            write_hf(new, weights, config, hf_settings(source))
+        else:
+            saver.write_checkpoint(os.path.join(new, "bert_model.ckpt"), weights)
+            with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:
+                writer.write(config.to_json_string())
+        if vocab_file and target_format == "hf":
+            casing = recorded_casing(folder, vocab_file)
+            run_directory.write_hf_tokenizer(vocab_file, new, casing, config.max_position_embeddings)
+        elif vocab_file:
+            run_directory.copy_tokenizer(vocab_file, new)
+    if target_format == "tf1":
         if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
             program.say(
                 f"note: this model has hidden_act={config.hidden_act}, layer_norm_eps={config.layer_norm_eps}, which "
@@ -79,12 +90,6 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
             )
         if source.kind == "hf" and output_layers.recorded_classes(source):
             program.say("note: the release's format has no place for the names of the classes.")
-    vocab_file = find_vocabulary(folder)
-    if vocab_file and target_format == "hf":
-        casing = recorded_casing(folder, vocab_file)
-        run_directory.write_hf_tokenizer(vocab_file, target_folder, casing, config.max_position_embeddings)
-    elif vocab_file:
-        run_directory.copy_tokenizer(vocab_file, target_folder)
     program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
 
 

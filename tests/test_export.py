@@ -7,6 +7,7 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.runtime import json_files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions, portable_models, saved_model
 from bert_tf.serving.finished_run import Exportable, plain_logits
@@ -467,3 +468,53 @@ def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp
     assert (served.config.max_answer_length, served.null_score_diff_threshold) == (9, 2.0)
     (tmp_path / "run" / NULL_THRESHOLD_FILE).write_text(json.dumps(tuned | {"model": "step 1"}))
     assert export.build(folder, ExportConfig()).served.null_score_diff_threshold == 0.0
+
+
+def test_a_vocabulary_of_another_model_is_not_exported(tmp_path):
+    folder = write_run(
+        tmp_path / "run", ClassifierModel(config(), 3), task="custom", problem="classification", labels=["x", "y", "z"]
+    )
+    vocab_file = tmp_path / "run" / "vocab.txt"
+    vocab_file.write_text("\n".join([*PIECES[:-2], *reversed(PIECES[-2:])]))
+    with pytest.raises(InputError, match="trained with other settings:\n  vocab_sha256 was"):
+        export.export_run(folder, str(tmp_path / "exported"))
+    run_file = tmp_path / "run" / "run.json"
+    run_file.write_text(run_file.read_text().replace("max_seq_length", "length"))
+    with pytest.raises(InputError, match=r"run.json has no 'max_seq_length', which a finished run records"):
+        export.export_run(folder, str(tmp_path / "exported"))
+
+
+@pytest.mark.parametrize(
+    "name", ["saved_model.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"]
+)
+@pytest.mark.parametrize("damage", ["cut", "removed", "changed"])
+def test_a_damaged_model_is_named(exported, tmp_path, name, damage):
+    shutil.copytree(exported, tmp_path / "damaged")
+    path = tmp_path / "damaged" / name
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] if damage == "cut" else b"\xff" * 4000)
+    if damage == "removed":
+        path.unlink()
+    with pytest.raises(
+        InputError, match=f"{tmp_path}/damaged (can't be loaded: it is damaged|is not an exported)"
+    ) as error:
+        saved_model.load(str(tmp_path / "damaged"))
+    assert "\n" not in str(error.value)
+
+
+def test_what_a_killed_export_has_left_is_not_loaded(exported, tmp_path):
+    left = files.temporary_name(str(tmp_path / "model"))
+    shutil.copytree(exported, left)
+    with pytest.raises(InputError, match="is what an interrupted export has left"):
+        saved_model.load(left)
+
+
+@pytest.mark.parametrize("name", ["a[1]", "b\\c", "d*?"])
+def test_folders_may_have_any_name(tmp_path, name):
+    folder = write_run(
+        tmp_path / name, ClassifierModel(config(), 3), task="custom", problem="classification", labels=["x", "y", "z"]
+    )
+    assert saver.latest_checkpoint(folder) == f"{folder}/model.ckpt-7"
+    (tmp_path / name / "checkpoint").unlink()
+    export.export_run(folder, str(tmp_path / "export" / name))
+    assert saved_model.load(str(tmp_path / "export" / name), "ids").inputs == ["input_ids", "input_mask", "segment_ids"]

@@ -13,9 +13,8 @@ from typing import Any, TypedDict
 import ml_dtypes
 import numpy as np
 import safetensors
-import tensorflow as tf
 
-from bert_tf.checkpoints import download, foreign_names, run_directory
+from bert_tf.checkpoints import download, foreign_names, integrity, run_directory
 from bert_tf.checkpoints.download import SAFETENSORS_FILE, SHARDS_FILE
 from bert_tf.checkpoints.integrity import READ_ERRORS
 from bert_tf.checkpoints.saver import latest_checkpoint
@@ -59,8 +58,11 @@ def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> Checkpoi
     prefix = find_checkpoint(path, flag_name)
     if prefix.endswith(_HF_SUFFIXES):
         return _open_hf(prefix, flag_name)
+    kind = integrity.kind_of_files(prefix)
+    if kind:
+        raise InputError(f"{flag_name}: {prefix} can't be read: {kind}.")
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        reader = integrity.open_reader(prefix)
     except READ_ERRORS as error:
         raise InputError(f"{flag_name}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
     stored = reader.get_variable_to_shape_map()

@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import tensorflow as tf
 
@@ -53,8 +53,19 @@ def _stamps(prefix: str) -> tuple[tuple[int, int] | None, ...]:
 def _damage(prefix: str) -> str:
     if not files.exists(f"{prefix}.index"):
         return f"{os.path.basename(prefix)}.index is missing"
+    kind = kind_of_files(prefix)
+    if kind:
+        return kind
     has_checksums = files.exists(prefix + CHECKSUMS_SUFFIX)
     return _difference_from_checksums(prefix) if has_checksums else _unreadable_part(prefix)
+
+
+def kind_of_files(prefix: str) -> str:
+    """Says which file of a checkpoint is no regular file, as reading a pipe would never end; otherwise ""."""
+    for path in [] if files.is_remote(prefix) else [prefix + suffix for suffix in SUFFIXES]:
+        if files.kind_of(path):
+            return f"{os.path.basename(path)} is {files.kind_of(path)}, not a regular file"
+    return ""
 
 
 def _difference_from_checksums(prefix: str) -> str:
@@ -77,12 +88,18 @@ def _difference_from_checksums(prefix: str) -> str:
 def _unreadable_part(prefix: str) -> str:
     """Reads every tensor of a checkpoint without recorded checksums; TensorFlow has a checksum of each."""
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        reader = open_reader(prefix)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
     except READ_ERRORS as error:
         return f"it can't be read: {error}"
     return ""
+
+
+def open_reader(prefix: str) -> Any:
+    """Opens a checkpoint with TensorFlow's reader, which raises `READ_ERRORS`."""
+    folder, name = os.path.split(prefix)
+    return tf.train.load_checkpoint(os.path.join(files.plain_name(folder), name))
 
 
 def _crc32(path: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 from bert_tf import __version__
 from bert_tf.checkpoints import download, saver
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.runtime import files, json_files
+from bert_tf.runtime import claims, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
@@ -82,11 +82,12 @@ def prepare(
       allow_changes: resume even if they have changed.
 
     Raises:
-      InputError: if there is a checkpoint to resume from, and resume settings have changed; names the changes.
+      InputError: if another process trains in the folder; or if there is a checkpoint to resume from, and resume
+        settings have changed; names the changes.
     """
     if not output_dir:
         raise InputError("--output_dir is needed, but it is not given.")
-    files.make_folder(output_dir)
+    claims.require_free(output_dir, "--output_dir")
     resume_settings = all_settings(config, vocab_file, resume_settings)
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir):

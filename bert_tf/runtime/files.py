@@ -6,10 +6,13 @@ when it is needed: the modules that handle text must run without TensorFlow.
 
 import contextlib
 import errno
+import functools
 import glob
 import json
 import os
+import re
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
@@ -85,6 +88,19 @@ def sync(path: str) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+@functools.cache
+def _linked(folder: str) -> tuple[str, tempfile.TemporaryDirectory]:
+    temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
+    link = os.path.join(temporary.name, "folder")
+    os.symlink(os.path.abspath(folder), link)
+    return link, temporary  # which is removed when the process ends
+
+
+def plain_name(folder: str) -> str:
+    """A name of the same folder that TensorFlow's readers don't take for a pattern, as they do with `[1]` or `\\`."""
+    return _linked(folder)[0] if not is_remote(folder) and re.search(r"[][\\]", folder) else folder
 
 
 def list_folder(path: str) -> list[str]:

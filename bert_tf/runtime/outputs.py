@@ -127,6 +127,11 @@ def temporary_name(path: str) -> str:
     return name
 
 
+def is_unfinished(path: str) -> bool:
+    """Whether a name is that of an output that a killed program has left; see `temporary_name`."""
+    return _TEMPORARY.fullmatch(os.path.basename(path.rstrip("/"))) is not None
+
+
 @functools.cache
 def _machine() -> str:
     """Four hexadecimal digits that differ between machines, and between containers, which number their processes."""

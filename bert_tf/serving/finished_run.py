@@ -15,7 +15,9 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
+from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.bilstm import RecurrentEncoder, TextEncoder
 from bert_tf.serving.encoder import InferenceEncoder
@@ -56,6 +58,19 @@ class Exportable(NamedTuple):
             files.write_json(os.path.join(folder, run_directory.LABELS_FILE), list(self.classes))
 
 
+class _Recorded(dict[str, Any]):
+    """The settings in a file; one that is missing is an error that names the file."""
+
+    def __init__(self, values: Mapping[str, Any], path: str) -> None:
+        super().__init__(values)
+        self.path = path
+
+    def __missing__(self, name: str) -> Any:
+        raise InputError(
+            f"--model_dir: {self.path} has no {name!r}, which a finished run records. Put back a copy of the file."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
     """A run's folder, as far as exporting needs it.
@@ -91,19 +106,21 @@ class FinishedRun:
         """
         folder = run_directory.folder_of_model(model_dir)
         recorded = run_directory.read(folder)
-        settings = recorded["resume_settings"]
+        settings = _Recorded(recorded["resume_settings"], os.path.join(folder, run_directory.RUN_FILE))
         bert_config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--model_dir")
         max_seq_length = config.max_seq_length or settings["max_seq_length"]
+        vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
+        run_directory.check_trained_with(folder, {"vocab_sha256": vocabulary_hash(vocab_file)})
         check_max_seq_length(max_seq_length)
         bert_config.check_sequence_length(max_seq_length)
         return cls(
             folder=folder,
             settings=settings,
-            flags=recorded["flags"],
+            flags=recorded.get("flags", {}),
             bilstm=run_directory.recorded_bilstm(folder),
             labels=settings.get("labels") or run_directory.recorded_labels(model_dir),
             config=bert_config,
-            tokenizer=load_tokenizer(os.path.join(folder, run_directory.VOCAB_FILE), settings["do_lower_case"]),
+            tokenizer=load_tokenizer(vocab_file, settings["do_lower_case"]),
             max_seq_length=max_seq_length,
             export_config=config,
         )

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (the tokenizer's operations)
+from google.protobuf.message import DecodeError
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.outputs import is_unfinished
 from bert_tf.serving.reader import ServedModel
 from bert_tf.serving.settings import SERVING_DEFAULT
 
@@ -45,6 +47,17 @@ _AS_LONG_AS = {
     ("probabilities", 2): "endings",
     ("truncated", 2): "endings",
 }
+# What TensorFlow's loader raises for a damaged model; it has no error class of its own.
+_LOAD_ERRORS = (
+    tf.errors.OpError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    DecodeError,
+)
 _MAX_ID = np.iinfo(np.int32).max
 
 
@@ -81,8 +94,17 @@ class ExportedModel:
                 f"{folder} is not an exported model: it has no saved_model.pb. A run or a pre-trained model is "
                 "exported by `python -m bert_tf.export --model_dir=... --export_dir=...`."
             )
-        self._model = tf.saved_model.load(folder)
-        self.signatures = sorted(self._model.signatures)
+        if is_unfinished(folder):
+            raise InputError(f"{folder} is what an interrupted export has left. Export the model again.")
+        try:
+            self._model = tf.saved_model.load(files.plain_name(folder))
+            self.signatures = sorted(self._model.signatures)
+        except _LOAD_ERRORS as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(
+                f"{folder} can't be loaded: it is damaged, incomplete, or not a model of this version "
+                f"({type(error).__name__}: {reason}). Export the model again."
+            ) from None
         if signature not in self.signatures:
             raise InputError(f"{folder} has no signature {signature!r}; it has {', '.join(self.signatures)}.")
         self._function = self._model.signatures[signature]

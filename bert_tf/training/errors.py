@@ -62,7 +62,7 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
         if unknown_id:
             found = f"holds the id {unknown_id.group(1)}, which the model doesn't have"
         elif "record" in error.message or "Example" in error.message:
-            found = f"is damaged: {error.message}"
+            found = f"is damaged: {_reason(error.message)}"
         else:
             raise
         step = current_step()
@@ -70,6 +70,11 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
             f"--input_file: the data after step {step} ({(data.describe_reading or data.describe)(step)}) {found}. "
             "Make the file again; the last checkpoint is intact."
         ) from None
+
+
+def _reason(message: str) -> str:
+    """The first line of a message of TensorFlow, without the names of its nodes."""
+    return re.sub(r"\{\{.*?\}\}|\[\[.*", "", message.strip().partition("\n")[0]).strip()
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ Each replica does the following in each step:
     its part of the batch -> totals over all replicas -> loss -> gradients -> sum over all replicas -> update
 """
 
+import contextlib
 import functools
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints.saver import CheckpointSaver
 from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, build_optimizer, learning_rate
-from bert_tf.runtime import distribution, program
+from bert_tf.runtime import claims, distribution, program
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, resume
 from bert_tf.training.contract import Batch, MetricSums, PeriodicEvaluation, TrainableModel, TrainingData
@@ -88,6 +89,7 @@ def train(
         distribution.wait_for_workers(strategy)
 
     with (
+        claims.claimed(config.output_dir, "--output_dir") if is_chief else contextlib.nullcontext(),
         TrainingLog(config, start, is_shown=is_chief) as log,
         program.stop_signals() as stop_signals,
         explain_errors(data, config.output_dir, lambda: trainer.step),

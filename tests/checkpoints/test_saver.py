@@ -1,5 +1,6 @@
 import errno
 import os
+import re
 import threading
 
 import numpy as np
@@ -316,3 +317,15 @@ def test_a_failed_save_keeps_the_earlier_checkpoint_and_is_raised_in_the_caller(
     writer.save(2, tensors)
     assert value_in(tmp_path) == 2
     assert names_in(tmp_path, "*.index") == ["model.ckpt-2.index"]
+
+
+@pytest.mark.parametrize("suffix", integrity.SUFFIXES)
+def test_a_pipe_is_no_checkpoint(tmp_path, suffix):
+    prefix = str(tmp_path / "x")
+    saver.write_checkpoint(prefix, {"w": np.zeros(3, np.float32)})
+    os.remove(prefix + suffix)
+    os.mkfifo(prefix + suffix)
+    message = f"x{suffix} is a pipe (FIFO), not a regular file"
+    assert integrity.damage(prefix) == message
+    with pytest.raises(InputError, match=re.escape(message)):
+        checkpoints.open_checkpoint(prefix)
