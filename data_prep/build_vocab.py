@@ -13,9 +13,11 @@ from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
+from bert_tf.sequences.example_format import REJECTED_SUFFIX
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
-from data_prep.corpus.files import INPUT_FORMATS, corpus_bytes, cut_into_splits, find_input_files
-from data_prep.corpus.reader import ON_BAD_LINE, CorpusOptions, describe_bad_lines
+from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE
+from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_bytes, cut_into_splits, find_input_files
+from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
 from data_prep.jobs.word_counts import BoundedCounter, CountStage
 from data_prep.jobs.workers import Workers, available_cores, claimed
@@ -30,8 +32,9 @@ _MAX_ALPHABET = flags.DEFINE_integer(
     "max_alphabet", 1000, "Most characters; words with rarer characters are left out.", lower_bound=1
 )
 _MAX_WORDS = flags.DEFINE_integer("max_words", 1_000_000, "Most words in the memory of a process.", lower_bound=1)
-_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has one JSON object per line.")
-_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do if a line is not plain text.")
+_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, HELP_INPUT_FORMAT)
+_TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Name of the text in JSON lines and Parquet files.")
+_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "clean", ON_BAD_LINE, HELP_ON_BAD_LINE)
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.", lower_bound=0)
 
 
@@ -59,13 +62,13 @@ def _first_pieces() -> list[str]:
 
 
 def _count_words() -> BoundedCounter:
-    inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value)
+    corpus = CorpusOptions("record", on_bad_line=_ON_BAD_LINE.value, text_column=_TEXT_COLUMN.value)
+    inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value, may_be_empty=corpus.keeps_going)
     files.check_output_files([_OUTPUT_FILE.value], "--output_file", {"--input_file": [file.path for file in inputs]})
     work_dir = f"{_OUTPUT_FILE.value}.work"
     if files.is_remote(work_dir):
         raise InputError(f"--output_file is {_OUTPUT_FILE.value}, but a local file is needed. Copy it from there.")
     folder = os.path.join(work_dir, "counts")
-    corpus = CorpusOptions(documents="record", on_bad_line=_ON_BAD_LINE.value)
     stage = CountStage(
         folder, cut_into_splits(inputs, "record"), corpus, _DO_LOWER_CASE.value, capacity=_MAX_WORDS.value
     )
@@ -77,7 +80,7 @@ def _count_words() -> BoundedCounter:
         ):
             results = dict(workers.run(stage, bar.update))
         ordered = [results[job] for job in sorted(results)]
-        for message in describe_bad_lines(ordered):
+        for message in stage.write_rejected(f"{_OUTPUT_FILE.value}{REJECTED_SUFFIX}", ordered):
             say(message)
         counter = stage.add_up(ordered)
         shutil.rmtree(work_dir)

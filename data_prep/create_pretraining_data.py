@@ -35,7 +35,7 @@ _DEFAULT_WORKER_MB = 400
 # The flags that the original program doesn't have.
 _NOT_IN_REFERENCE_ORDER = (
     *("objective", "masking", "draw_per_word", "word_segmenter", "input_format", "documents", "split_sentences"),
-    *("on_bad_line", "num_workers", "memory_budget_mb", "work_dir", "task_index", "num_tasks"),
+    *("on_bad_line", "text_column", "num_workers", "memory_budget_mb", "work_dir", "task_index", "num_tasks"),
 )
 
 

@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import (
-    SIDECAR_SUFFIX,
+    NOT_RECORDS,
     Feature,
     Sidecar,
     names,
@@ -48,7 +48,7 @@ def main(*patterns: str) -> None:
     """Shows the files that the arguments name."""
     if not patterns:
         raise InputError("FILE is needed: python -m data_prep.inspect FILE [--vocab_file=vocab.txt]")
-    paths = [p for p in files.expand_patterns(list(patterns), _FILE) if not p.endswith(SIDECAR_SUFFIX)]
+    paths = [p for p in files.expand_patterns(list(patterns), _FILE) if not p.endswith(NOT_RECORDS)]
     if not paths:
         raise InputError(
             f"FILE is {' '.join(patterns)}, but sidecars hold no examples. Name the files that they describe."

@@ -13,8 +13,9 @@ from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, read_tokenizer_config, unusual_rules
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
-from data_prep.corpus.files import DOCUMENTS, INPUT_FORMATS, corpus_bytes, find_input_files
-from data_prep.corpus.reader import ON_BAD_LINE, CorpusOptions
+from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE
+from data_prep.corpus.files import DOCUMENTS, HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_bytes, find_input_files
+from data_prep.corpus.reader import CorpusOptions
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.records import ExampleOptions
 from data_prep.examples.shards import ShardSet, fingerprint, output_paths
@@ -54,7 +55,8 @@ _WORD_SEGMENTER = flags.DEFINE_string(
     "word_segmenter", "", "module:function that splits a text into words, for --do_whole_word_mask, such as jieba:lcut."
 )
 # New flags: the form of the text.
-_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, "jsonl has one JSON object per line.")
+_INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, HELP_INPUT_FORMAT)
+_TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Name of the text in JSON lines and Parquet files.")
 _DOCUMENTS = flags.DEFINE_enum(
     "documents",
     "auto",
@@ -63,7 +65,7 @@ _DOCUMENTS = flags.DEFINE_enum(
 )
 _SPLIT_SENTENCES = flags.DEFINE_bool("split_sentences", False, "Lines are paragraphs: split them into sentences.")
 _LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) of the rules that split sentences.")
-_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "error", ON_BAD_LINE, "What to do if a line is not plain text.")
+_ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "clean", ON_BAD_LINE, HELP_ON_BAD_LINE)
 _NUM_SHARDS = flags.DEFINE_integer("num_shards", 0, "Number of files NAME-00000-of-... to make from --output_file.")
 
 _SUMMARY = {
@@ -89,9 +91,17 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
     """
     _check_vocabulary(warn_of_casing=reference_order)
     tokenizer = TokenizerOptions(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _WORD_SEGMENTER.value)
-    corpus = CorpusOptions(_DOCUMENTS.value, _SPLIT_SENTENCES.value, _LANGUAGE.value, _ON_BAD_LINE.value)
+    corpus = CorpusOptions(
+        documents=_DOCUMENTS.value,
+        split_sentences=_SPLIT_SENTENCES.value,
+        language=_LANGUAGE.value,
+        on_bad_line=_ON_BAD_LINE.value,
+        text_column=_TEXT_COLUMN.value,
+    )
     rules, examples = _rules(), _examples()
-    inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value, as_released=reference_order)
+    inputs = find_input_files(
+        _INPUT_FILE.value, _INPUT_FORMAT.value, as_released=reference_order, may_be_empty=corpus.keeps_going
+    )
     settings = {
         "tool_version": TOOL_VERSION,
         "reference_order": reference_order,
@@ -106,7 +116,7 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
         "corpus": dataclasses.asdict(corpus),
         "input_files": len(inputs),
         "input_bytes": corpus_bytes(inputs),
-        "input_sha256": fingerprint(inputs),
+        "input_sha256": fingerprint([file.content for file in inputs]),
     }
     read = {"--input_file": [file.path for file in inputs], "--vocab_file": [_VOCAB_FILE.value]}
     paths = output_paths(_OUTPUT_FILE.value, _NUM_SHARDS.value, read)
@@ -169,7 +179,7 @@ def _examples() -> ExampleOptions:
 
 def say_summary(counts: Mapping[str, Any]) -> None:
     """Prints the counts of a preparation, and the lines that were left out."""
-    for message in counts.get("left_out", ()):
+    for message in counts.get("bad_lines", ()):
         say(message)
     rows = [{"count": counts[name], "of": label} for name, label in _SUMMARY.items() if counts.get(name)]
     say(reporting.table(rows))

@@ -29,7 +29,7 @@ TEXT = "a bad cab\na big bag\nhe had a bead\n\nbe a cad\nhide a face\ndig a ditc
 # Imports every module, and shows every program's help, each in a fork because programs define flags of the same names.
 # What isn't installed by requirements.txt can't be imported.
 IN_A_MINIMAL_INSTALL = """
-import contextlib, importlib, importlib.metadata, io, json, os, pkgutil, sys
+import contextlib, importlib, importlib.metadata, io, json, os, pkgutil, sys, tempfile
 
 missing = set(json.loads(sys.argv[1]))
 
@@ -44,6 +44,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import portable_models
 from bert_tf.tasks.squad import evaluation
+from data_prep.corpus import lines, parquet
 
 commands = importlib.metadata.distribution("bert-tf").entry_points
 elsewhere = {command.module for command in commands} | {"data_prep.preparation_flags", "data_prep.jobs.beam_stages"}
@@ -64,6 +65,11 @@ def printed(command, *arguments):
     with open(reader) as output:
         return output.read()
 
+def written(name):
+    path = os.path.join(tempfile.mkdtemp(), name)
+    open(path, "w").close()
+    return path
+
 def error(function, *arguments):
     try:
         function(*arguments)
@@ -78,6 +84,10 @@ print(json.dumps({
     "beam": printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c"),
     "models": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
     "onnx": error(portable_models.import_tf2onnx),
+    "corpus": [
+        error(lambda: list(lines.read_lines(written("a.zst")))),
+        error(lambda: list(parquet.read_rows(written("a.parquet"), "text", 0, 1))),
+    ],
 }))
 """
 
@@ -162,7 +172,12 @@ def test_the_installed_package_is_not_the_checkout_s(minimal, target):
 
 
 def test_what_an_extra_brings_is_asked_for_by_name(minimal):
-    messages = {"beam": [minimal["beam"]], "models": minimal["models"], "onnx": [minimal["onnx"]]}
+    messages = {
+        "beam": [minimal["beam"]],
+        "corpus": minimal["corpus"],
+        "models": minimal["models"],
+        "onnx": [minimal["onnx"]],
+    }
     assert messages.keys() == {extra for _, extra in extras.OPTIONAL.values()}
     for package, extra in extras.OPTIONAL.values():
         for message in messages[extra]:

@@ -17,6 +17,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import (
     FRAME_FOOTER,
     FRAME_HEADER,
+    NOT_RECORDS,
     SIDECAR_SUFFIX,
     Feature,
     Sidecar,
@@ -68,7 +69,7 @@ def find_shards(
     Raises:
       InputError: if a file is missing, incomplete or empty, or was made with other lengths or another vocabulary.
     """
-    paths = [path for path in files.expand_patterns(patterns, flag_name) if not path.endswith(SIDECAR_SUFFIX)]
+    paths = [path for path in files.expand_patterns(patterns, flag_name) if not path.endswith(NOT_RECORDS)]
     if not paths:
         raise InputError(f"{flag_name}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
 

@@ -1,33 +1,40 @@
-"""The files of a corpus, their division into pieces of work, and their lines.
+"""The files of a corpus, and their division into pieces of work.
 
-Lines end with `\\n`, `\\r\\n` or `\\r`. A document belongs to the piece in which it begins, so the pieces of a file
-give each document once, wherever the file is divided. Compressed files are not divided.
+A document belongs to the piece in which it begins, so the pieces of a file give each document once, wherever the file
+is divided. Compressed files are not divided.
+
+A file is known by its size and by samples of its content, not by its path or the time of its last change: tasks on
+several machines may see the same file under other names, or copies of it.
 """
 
-import bz2
+import concurrent.futures
 import dataclasses
-import gzip
+import hashlib
 import itertools
 import json
 import math
 import os
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from data_prep.corpus import parquet
+from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
 
-INPUT_FORMATS = ("auto", "text", "jsonl")
+INPUT_FORMATS = ("auto", "text", "jsonl", "parquet")
+HELP_INPUT_FORMAT = "jsonl has one JSON object per line; auto looks at the beginning of each file."
 DOCUMENTS = ("auto", "blank_line", "file", "record")
 
-LONGEST_LINE = 8 << 20
 # A corpus is divided into 64 splits, unless they would be too small or too large.
 _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
-_CHUNK = 1 << 17
-_DECOMPRESSORS = {".gz": gzip.open, ".bz2": bz2.open}
-_BOM = b"\xef\xbb\xbf"
-_FLAG_NAME = "--input_file"
+# The parts of a file that are compared; a file that is not larger than all of them is compared as a whole.
+_SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
+# How much of a file is looked at to find out its format.
+_SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
+# Files are opened side by side, because each call to a remote file system takes long.
+_OPENED_TOGETHER = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,19 +44,34 @@ class InputFile:
     Attributes:
       path: its path.
       size: its size on the disk in bytes.
-      modified: time of the last change in nanoseconds; 0 if unknown.
-      is_json: whether it holds one JSON object per line.
+      sample: a hash of samples of its content.
+      format: "text", "jsonl" (one JSON object per line) or "parquet".
     """
 
     path: str
     size: int
-    modified: int
-    is_json: bool
+    sample: str
+    format: str
 
     @property
     def is_compressed(self) -> bool:
         """True if the file can only be read from its start."""
-        return _decompressor(self.path) is not None
+        return decompressor(self.path) is not None
+
+    @property
+    def content(self) -> tuple[int, str, str]:
+        """What is the same for a copy of this file elsewhere."""
+        return self.size, self.sample, self.format
+
+    def check_unchanged(self) -> None:
+        """Raises an InputError if the file is not as it was found; to be called when it has been read."""
+        found = _size_and_sample(self.path) if not files.is_remote(self.path) else (files.size(self.path), self.sample)
+        if found != (self.size, self.sample):
+            now = "other content" if found[0] == self.size else f"{found[0]} bytes"
+            raise InputError(
+                f"{INPUT_FLAG}: {self.path} was changed while it was read: it had {self.size} bytes and has {now} now. "
+                "Run the command again when nothing writes to the file."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,30 +93,42 @@ class FileRange:
         """The first offset, in the uncompressed file, that belongs to the next piece."""
         return math.inf if self.file.is_compressed else self.end
 
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """What is the same for a piece of a copy of the file."""
+        return *self.file.content, self.start, self.end
 
-def find_input_files(patterns: str, input_format: str = "auto", as_released: bool = False) -> list[InputFile]:
+
+def find_input_files(
+    patterns: str, input_format: str = "auto", as_released: bool = False, may_be_empty: bool = False
+) -> list[InputFile]:
     """Returns the files that names, globs and folders stand for, in order; the files of a folder are sorted.
 
     Args:
       patterns: names, globs and folders, separated by commas.
-      input_format: "text", "jsonl", or "auto" to decide by each file's first line.
+      input_format: "text", "jsonl", "parquet", or "auto" to decide by the beginning of each file.
       as_released: whether files may be empty, or be named twice to be read twice, as in the release.
+      may_be_empty: whether files may be empty.
 
     Raises:
-      InputError: if a file is missing, empty, or named twice, or a folder has no files.
+      InputError: if a file is missing, empty, named twice, or of unclear format, or a folder has no files.
     """
-    found: list[InputFile] = []
-    seen: set[str] = set()
-    for match in files.expand_patterns(patterns, _FLAG_NAME):
-        for path in _files_below(match) if files.is_folder(match) else [match]:
-            if path in seen and not as_released:
-                raise InputError(f"{_FLAG_NAME}: {path} is there twice, so its text would be used twice. Name it once.")
-            seen.add(path)
-            files.require_file(path, _FLAG_NAME, may_be_empty=as_released)
-            size, modified = _size_and_time(path)
-            is_json = input_format == "jsonl" or (input_format == "auto" and _looks_like_json(path))
-            found.append(InputFile(path, size, modified, is_json))
-    return found
+    paths: list[str] = []
+    for match in files.expand_patterns(patterns, INPUT_FLAG):
+        paths += _files_below(match) if files.is_folder(match) else [match]
+    if not as_released:
+        _refuse_repeated(paths)
+
+    def look_at(path: str) -> InputFile:
+        files.require_file(path, INPUT_FLAG, may_be_empty=as_released or may_be_empty)
+        size, sample = _size_and_sample(path)
+        found = "text" if as_released else input_format
+        return InputFile(path, size, sample, _format(path) if found == "auto" else found)
+
+    with concurrent.futures.ThreadPoolExecutor(_OPENED_TOGETHER) as pool:
+        inputs = list(pool.map(look_at, paths))
+    _say_formats(inputs)
+    return inputs
 
 
 def _files_below(folder: str) -> list[str]:
@@ -104,31 +138,70 @@ def _files_below(folder: str) -> list[str]:
         if not name.startswith("."):
             paths += _files_below(path) if files.is_folder(path) else [path]
     if not paths:
-        raise InputError(f"{_FLAG_NAME}: the folder {folder!r} holds no files.")
+        raise InputError(f"{INPUT_FLAG}: the folder {folder!r} holds no files.")
     return paths
 
 
-def _size_and_time(path: str) -> tuple[int, int]:
-    if files.is_remote(path):
-        with files.open_file(path, "rb") as reader:
-            reader.seek(0, os.SEEK_END)
-            return reader.tell(), 0
-    status = os.stat(path)
-    return status.st_size, status.st_mtime_ns
+def _refuse_repeated(paths: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for path in paths:
+        if path in seen:
+            raise InputError(f"{INPUT_FLAG}: {path} is there twice, so its text would be used twice. Name it once.")
+        seen.add(path)
 
 
-def _decompressor(path: str) -> Callable | None:
-    return _DECOMPRESSORS.get(os.path.splitext(path)[1])
+def _size_and_sample(path: str) -> tuple[int, str]:
+    with files.open_file(path, "rb") as reader:
+        reader.seek(0, os.SEEK_END)
+        size = reader.tell()
+        rest = max(0, size - _SAMPLE_BYTES)
+        places = sorted({rest * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
+        if size <= _SAMPLES * _SAMPLE_BYTES:
+            places = range(0, size, _SAMPLE_BYTES)
+        digest = hashlib.sha256()
+        for place in places:
+            reader.seek(place)
+            digest.update(reader.read(_SAMPLE_BYTES))
+    return size, digest.hexdigest()[:16]
 
 
-def _looks_like_json(path: str) -> bool:
-    for _, line in read_lines(path):
-        if line.strip():
-            try:
-                return line.lstrip().startswith(b"{") and isinstance(json.loads(line), dict)
-            except ValueError:
-                return False
-    return False
+def _format(path: str) -> str:
+    with files.open_file(path, "rb") as reader:
+        if reader.read(len(parquet.MAGIC)) == parquet.MAGIC:
+            return "parquet"
+    first_json = first_other = is_cut = None
+    for number, (offset, line) in enumerate(itertools.islice(read_lines(path), _SEEN_LINES), 1):
+        if offset > _SEEN_BYTES:
+            break
+        line = line.strip()
+        if _is_json_object(line):
+            first_json = first_json or number
+        elif line.startswith(b'{"'):
+            is_cut = True
+        elif line and line != b"{}":
+            first_other = first_other or number
+    if first_json and first_other:
+        raise InputError(
+            f"{INPUT_FLAG}: {path}: line {first_json} is a JSON object, but line {first_other} is not, so the format "
+            "is not clear. Correct the file, or pass --input_format=jsonl or --input_format=text."
+        )
+    return "jsonl" if first_json or (is_cut and not first_other) else "text"
+
+
+def _is_json_object(line: bytes) -> bool:
+    try:
+        return line.startswith(b"{") and bool(json.loads(line))
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+
+
+def _say_formats(inputs: Sequence[InputFile]) -> None:
+    by_format = {file.format: file.path for file in reversed(inputs) if file.size}
+    if len(by_format) > 1:
+        found = ", ".join(f"{path} is read as {name}" for name, path in sorted(by_format.items()))
+        say(f"{INPUT_FLAG}: the files have different formats: {found}. --input_format sets one for all.")
 
 
 def corpus_bytes(inputs: Sequence[InputFile]) -> int:
@@ -162,81 +235,3 @@ def cut_into_splits(inputs: Sequence[InputFile], documents: str) -> list[list[Fi
             splits[-1].append(FileRange(file, start, end))
             room -= end - start
     return splits
-
-
-def read_lines(
-    path: str, start: int = 0, end: int | None = None, advance: Callable[[int], None] | None = None
-) -> Iterator[tuple[int, bytes]]:
-    """Reads the lines of a file that begin at or after `start`.
-
-    A line of more than `LONGEST_LINE` bytes is cut to a length above this limit. A byte-order mark is left out.
-
-    Args:
-      path: a file, which may be compressed.
-      start: an offset; 0 for a compressed file.
-      end: the reader may go on behind this offset, but reports progress up to it only.
-      advance: is told the number of bytes that were read from the disk.
-
-    Yields:
-      The offset of the line in the uncompressed file, and the line without its end.
-
-    Raises:
-      InputError: if a compressed file is damaged.
-    """
-    with files.open_file(path, "rb") as raw:
-        decompressor = _decompressor(path)
-        reader = decompressor(raw) if decompressor else raw
-        if start:
-            reader.seek(start - 1)
-        lines = _split_lines(_chunks(path, reader, raw, start=start, end=end, advance=advance), max(start - 1, 0))
-        if start:
-            next(lines, None)  # the rest of the line before
-        for offset, line in lines:
-            yield offset, line.removeprefix(_BOM) if offset == 0 else line
-
-
-def _chunks(
-    path: str, reader: BinaryIO, raw: BinaryIO, start: int, end: int | None, advance: Callable[[int], None] | None
-) -> Iterator[bytes]:
-    done = start
-    try:
-        while chunk := reader.read(_CHUNK):
-            if advance is not None:
-                now = raw.tell() if end is None else min(raw.tell(), end)
-                advance(now - done)
-                done = now
-            yield chunk
-    except (EOFError, OSError, zlib.error) as error:
-        if reader is raw:
-            raise
-        raise InputError(
-            f"{_FLAG_NAME}: {path} can't be decompressed ({error}). It was cut short or damaged; download it again."
-        ) from None
-
-
-def _split_lines(chunks: Iterator[bytes], offset: int) -> Iterator[tuple[int, bytes]]:
-    rest = b""
-    in_long_line = False
-    for chunk in chunks:
-        lines = (rest + chunk).splitlines(keepends=True)
-        # After a final \r, a \n may follow in the next chunk.
-        rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
-        if in_long_line and lines:
-            offset += len(lines.pop(0))
-            in_long_line = False
-        for line in lines:
-            yield offset, line.rstrip(b"\r\n")
-            offset += len(line)
-        if len(rest) > LONGEST_LINE:
-            if not in_long_line:
-                yield offset, rest
-            in_long_line = True
-            offset += len(rest) - 1
-            rest = rest[-1:]
-    if rest and not in_long_line:
-        yield offset, rest.rstrip(b"\r")
-
-
-def line_number(path: str, offset: int) -> int:
-    """Returns the number, counted from 1, of the line at an offset; reads all lines before it."""
-    return 1 + sum(1 for _ in itertools.takewhile(lambda line: line[0] < offset, read_lines(path)))

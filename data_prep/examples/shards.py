@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.reporting import progress_bar
-from bert_tf.sequences.example_format import Feature, Sidecar, names
+from bert_tf.sequences.example_format import REJECTED_SUFFIX, Feature, Sidecar, names
 
 _COPY_BYTES = 1 << 20
 
@@ -62,6 +63,11 @@ class ShardSet:
     features: tuple[Feature, ...]
     vocab_sha256: str
     settings: Mapping[str, Any]
+
+    @property
+    def rejected_path(self) -> str:
+        """The file that names the lines of text that were not used as they are."""
+        return re.sub(r"-\d{5}-of-\d{5}$", "", self.paths[0]) + REJECTED_SUFFIX
 
     def sidecar(self, shard: int, file_size: int, counts: Mapping[str, int]) -> Sidecar:
         """Returns the description of a shard.

@@ -20,8 +20,9 @@ from apache_beam.metrics import Metrics
 
 from bert_tf.runtime import files
 from bert_tf.tokenization.vocabulary import load_vocab
+from data_prep.corpus.bad_lines import BadLine, BadLines, RejectedLines
 from data_prep.corpus.files import FileRange, cut_into_splits
-from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
+from data_prep.corpus.reader import CorpusOptions, CorpusReader
 from data_prep.examples.instances import (
     EXAMPLE,
     SegmentRules,
@@ -39,6 +40,7 @@ from data_prep.jobs.stages import TokenizerOptions, shard_of
 
 _BATCH = 1024
 _NAMESPACE = "data_prep"
+_BAD_LINES = "bad lines: "
 
 
 class Document(NamedTuple):
@@ -99,12 +101,19 @@ class PreparePretrainingData(beam.PTransform):
         config = self._config
         dtype = config.tokenizer.id_dtype.str
         splits = list(enumerate(cut_into_splits(config.inputs, config.corpus.documents)))
-        documents = (
+        tokenized = (
             begin
             | "Splits" >> beam.Create(splits)
             | "OneByOne" >> beam.Reshuffle()
-            | "Tokenize" >> beam.ParDo(Tokenize(config.corpus, config.tokenizer))
+            | "Tokenize"
+            >> beam.ParDo(Tokenize(config.corpus, config.tokenizer)).with_outputs("bad_lines", main="documents")
         )
+        _ = (
+            tokenized.bad_lines
+            | "AllBadLines" >> beam.combiners.ToList()
+            | "WriteRejected" >> beam.Map(write_rejected, config.shards.rejected_path)
+        )
+        documents = tokenized.documents
         numbering = (
             documents
             | "SplitOf" >> beam.Map(lambda numbered: numbered[0][0])
@@ -139,6 +148,11 @@ class PreparePretrainingData(beam.PTransform):
         )
 
 
+def write_rejected(found: Sequence[tuple[int, Any]], path: str) -> None:
+    """Writes the file of `RejectedLines`; `found` has the number of each split and what `RejectedLines.write` takes."""
+    RejectedLines(path).write(job for _, job in sorted(found, key=lambda numbered: numbered[0]))
+
+
 def number_documents(counts: Sequence[tuple[int, int]]) -> dict[int | str, int]:
     """Returns the number of the first document of each split, and the number of all documents as "documents".
 
@@ -170,10 +184,11 @@ class Tokenize(beam.DoFn):
         """Loads the vocabulary."""
         self._encode = self._tokenizer.encoder()
 
-    def process(self, numbered: tuple[int, Sequence[FileRange]]) -> Iterator[tuple[tuple[int, int], Document]]:
-        """Tokenizes a split."""
+    def process(self, numbered: tuple[int, Sequence[FileRange]]) -> Iterator[Any]:
+        """Tokenizes a split. Its lines that are not plain text go to "bad_lines"."""
         split, pieces = numbered
-        bad_lines = BadLines(self._corpus.on_bad_line)
+        found: list[BadLine] = []
+        bad_lines = BadLines(self._corpus.on_bad_line, found.append)
         reader = CorpusReader(self._corpus, bad_lines)
         place = 0
         sentences: list[bytes] = []
@@ -189,8 +204,9 @@ class Tokenize(beam.DoFn):
                 sentences.append(ids)
             else:
                 count("lines_without_tokens")
-        for reason, number in bad_lines.counts.items():
-            count(f"left out: {reason}", number)
+        for (action, reason), number in bad_lines.counts.items():
+            count(f"{_BAD_LINES}{action} {{}} ({reason})", number)
+        yield beam.pvalue.TaggedOutput("bad_lines", (split, (pieces, reader.lines, found)))
 
     def _document(self, sentences: list[bytes]) -> Document:
         lengths = np.array([len(ids) for ids in sentences]) // self._tokenizer.id_dtype.itemsize
@@ -340,5 +356,6 @@ def counts_of(result: Any) -> dict[str, Any]:
     """Returns the counters of a finished pipeline in the form of `preparation.prepare`."""
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))["counters"]
     counts = {counter.key.metric.name: counter.result for counter in found}
-    left_out = [f"{number} lines {name}" for name, number in sorted(counts.items()) if name.startswith("left out")]
-    return counts | {"left_out": left_out}
+    kinds = sorted(name for name in counts if name.startswith(_BAD_LINES))
+    messages = [name.removeprefix(_BAD_LINES).format(f"{counts.pop(name)} lines") for name in kinds]
+    return counts | {"bad_lines": messages}

@@ -20,7 +20,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
 from data_prep.corpus.files import InputFile, corpus_bytes, cut_into_splits
-from data_prep.corpus.reader import CorpusOptions, describe_bad_lines
+from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.token_store import Part, TokenStore
 from data_prep.examples.instances import EXAMPLE, SegmentRules
 from data_prep.examples.records import ExampleOptions
@@ -114,7 +114,8 @@ def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
     """
     num_shards = len(config.shards.paths)
     splits = cut_into_splits(config.inputs, config.corpus.documents)
-    tokens_name = fingerprint(splits, config.corpus, config.tokenizer, config.shards.vocab_sha256)
+    contents = [[piece.content for piece in split] for split in splits]
+    tokens_name = fingerprint(contents, config.corpus, config.tokenizer.rules, config.shards.vocab_sha256)
     examples_name = fingerprint(tokens_name, config.rules, config.examples, num_shards)
     folder = os.path.join(resources.work_dir, f"examples-{examples_name}")
     advice = "; and if several machines are to share the work, give each its own --task_index"
@@ -142,11 +143,12 @@ def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
         paths = [write.path(job) for job in range(len(buckets))]
         assembler = ShardAssembler(folder, config.shards, resources.own(num_shards), paths)
         written = run(write, "examples", examples, "example", assembler.add)
+        bad_lines = tokenize.write_rejected(config.shards.rejected_path, tokenized)
         assembler.finish(written)
         store.close()
         if resources.num_tasks == 1:
             shutil.rmtree(folder)
-        return _summary(tokenized, planned, written)
+        return _summary(tokenized, planned, written) | {"bad_lines": bad_lines}
 
 
 def _run(
@@ -206,4 +208,4 @@ def _summary(
         counts["corpus_tokens"] += part["tokens"]
     counts["long_sentences"] = sum(part["long_sentences"] for part in planned)
     counts.update(add_up(written))
-    return dict(counts) | {"left_out": describe_bad_lines(tokenized)}
+    return dict(counts)

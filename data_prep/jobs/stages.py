@@ -23,11 +23,12 @@ from bert_tf.runtime import files
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import load_vocab
 from data_prep.corpus.files import FileRange
-from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
+from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.token_store import PartWriter, TokenStore
 from data_prep.corpus.word_segmentation import SegmentedTokenizer
 from data_prep.examples.instances import EXAMPLE, PlannedExamples, SegmentRules, plan_examples
 from data_prep.examples.records import ExampleMaker, ExampleOptions, count_examples
+from data_prep.jobs.corpus_stage import CorpusStage
 from data_prep.jobs.workers import Advance, Stage
 
 # Number of examples that are made together.
@@ -54,6 +55,11 @@ class TokenizerOptions:
         return load_vocab(self.vocab_file)
 
     @property
+    def rules(self) -> tuple[bool, str]:
+        """What decides the tokens beside the vocabulary."""
+        return self.do_lower_case, self.word_segmenter
+
+    @property
     def id_dtype(self) -> np.dtype:
         """The type of the tokens in the store."""
         if self.word_segmenter or max(self.vocab.values()) >= 1 << 16:
@@ -69,7 +75,7 @@ class TokenizerOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenizeStage(Stage):
+class TokenizeStage(CorpusStage):
     """Tokenizes the corpus; the result of a job is a part of the token store.
 
     Attributes:
@@ -96,10 +102,8 @@ class TokenizeStage(Stage):
     def run(self, job: int, advance: Advance) -> dict[str, Any]:
         """Tokenizes a part."""
         encode = self._encode
-        bad_lines = BadLines(self.corpus.on_bad_line)
-        reader = CorpusReader(self.corpus, bad_lines)
         counts: collections.Counter[str] = collections.Counter()
-        with PartWriter(self.path(job), self.tokenizer.id_dtype.itemsize) as writer:
+        with self.reader(job) as reader, PartWriter(self.path(job), self.tokenizer.id_dtype.itemsize) as writer:
             for piece in self.splits[job]:
                 for sentence in reader.sentences(piece, advance):
                     if sentence is None:
@@ -111,7 +115,7 @@ class TokenizeStage(Stage):
                     else:
                         counts["lines_without_tokens"] += 1
         sizes = {name: getattr(writer, name) for name in ("documents", "sentences", "tokens")}
-        return sizes | counts | bad_lines.result()
+        return sizes | counts | {"lines": reader.lines}
 
 
 @dataclasses.dataclass(frozen=True)

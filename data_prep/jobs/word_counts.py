@@ -8,6 +8,7 @@ processes.
 import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 from bert_tf.runtime import files
 from bert_tf.tokenization import BasicTokenizer, split_words
 from data_prep.corpus.files import FileRange
-from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
-from data_prep.jobs.workers import Stage
+from data_prep.corpus.reader import CorpusOptions
+from data_prep.jobs.corpus_stage import CorpusStage
 
 
 class BoundedCounter:
@@ -50,7 +51,7 @@ class BoundedCounter:
 
 
 @dataclasses.dataclass(frozen=True)
-class CountStage(Stage):
+class CountStage(CorpusStage):
     """Counts the words of a corpus; the result of a job is a file of words and counts.
 
     Attributes:
@@ -78,13 +79,11 @@ class CountStage(Stage):
 
     def run(self, job: int, advance: Callable[[int], None]) -> dict[str, Any]:
         """Counts the words of a split."""
-        bad_lines = BadLines(self.corpus.on_bad_line)
-        reader = CorpusReader(self.corpus, bad_lines)
         counter = BoundedCounter(self.capacity)
         # Text between white space is counted first, so equal texts are tokenized once.
         raw: collections.Counter[str] = collections.Counter()
-        for piece in self.splits[job]:
-            for line in reader.sentences(piece, advance):
+        with self.reader(job) as reader:
+            for line in itertools.chain.from_iterable(reader.sentences(p, advance) for p in self.splits[job]):
                 if line is not None:
                     raw.update(split_words(line))
                     if len(raw) > self.capacity:
@@ -93,7 +92,7 @@ class CountStage(Stage):
         counter.add(self._split(raw))
         with files.replacing(self.path(job, ".tsv")) as writer:
             writer.writelines(f"{word}\t{count}\n" for word, count in counter.counts.items())
-        return {"error": counter.error, **bad_lines.result()}
+        return {"error": counter.error, "lines": reader.lines}
 
     def _split(self, raw: collections.Counter[str]) -> Iterable[tuple[str, int]]:
         return ((word, count) for text, count in raw.items() for word in self._tokenize(text))

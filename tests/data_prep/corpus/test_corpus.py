@@ -2,22 +2,32 @@ import bz2
 import gzip
 import itertools
 import json
+import lzma
+import os
 
 import pytest
 
 from bert_tf.runtime.files import InputError
-from data_prep.corpus import files
-from data_prep.corpus.files import FileRange, cut_into_splits, find_input_files, read_lines
-from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader, describe_bad_lines
+from bert_tf.tokenization import FullTokenizer
+from data_prep.corpus import lines
+from data_prep.corpus.bad_lines import BadLines, RejectedLines
+from data_prep.corpus.files import FileRange, cut_into_splits, find_input_files
+from data_prep.corpus.lines import read_lines
+from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
 
-def documents(patterns, input_format="auto", pieces=None, bad_lines=None, **options):
-    """Reads a corpus as lists of sentences; like the token store, it leaves out empty documents."""
+def documents(patterns, input_format="auto", pieces=None, rejected=None, **options):
+    """Reads a corpus as lists of sentences; like the token store, it leaves out empty documents.
+
+    The lines that are not plain text are written to the path `rejected`.
+    """
     options = CorpusOptions(**options)
-    reader = CorpusReader(options, bad_lines or BadLines(options.on_bad_line))
-    inputs = find_input_files(str(patterns), input_format)
+    bad_lines = []
+    reader = CorpusReader(options, BadLines(options.on_bad_line, bad_lines.append))
+    inputs = find_input_files(str(patterns), input_format, may_be_empty=options.keeps_going)
     found, sentences = [], []
-    for split in pieces or cut_into_splits(inputs, options.documents):
+    pieces = pieces or cut_into_splits(inputs, options.documents)
+    for split in pieces:
         for piece in split:
             for sentence in reader.sentences(piece):
                 if sentence is not None:
@@ -26,7 +36,15 @@ def documents(patterns, input_format="auto", pieces=None, bad_lines=None, **opti
                     found.append(sentences)
                     sentences = []
     assert not sentences
+    if rejected is not None:
+        RejectedLines(str(rejected)).write([(list(itertools.chain(*pieces)), reader.lines, bad_lines)])
     return found
+
+
+def rejected_lines(path):
+    """Returns the rejected lines as (name of the file, line, action, reason, found)."""
+    rows = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
+    return [(os.path.basename(row["file"]), row["line"], row["action"], row["reason"], row["found"]) for row in rows]
 
 
 TEXT = "a b\r\nc\n\n\nd\re\r\n \u00a0\u200b\nf"
@@ -39,7 +57,7 @@ def test_blank_lines_separate_documents_and_any_line_end_ends_lines(write):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7])
 def test_cuts_change_nothing(write, monkeypatch, chunk):
-    monkeypatch.setattr(files, "_CHUNK", chunk)
+    monkeypatch.setattr(lines, "_CHUNK", chunk)
     path = write("a.txt", TEXT)
     (file,) = find_input_files(path)
     for options in ({"documents": "blank_line"}, {"documents": "record"}):
@@ -59,6 +77,55 @@ def test_compressed_files(tmp_path):
     (tmp_path / "c.txt.gz").write_bytes(gzip.compress(TEXT.encode())[:-9])
     with pytest.raises(InputError, match=r"c\.txt\.gz can't be decompressed"):
         documents(tmp_path / "c.txt.gz")
+    (tmp_path / "d.txt.xz").write_bytes(lzma.compress(TEXT.encode()))
+    assert documents(tmp_path / "d.txt.xz") == expected
+    for damaged in (lzma.compress(TEXT.encode())[:-9], b"no archive"):
+        (tmp_path / "e.txt.xz").write_bytes(damaged)
+        with pytest.raises(InputError, match=r"e\.txt\.xz can't be decompressed"):
+            documents(tmp_path / "e.txt.xz")
+
+
+def test_zstandard(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    content = arrow.compress(TEXT.encode(), "zstd", asbytes=True)
+    (tmp_path / "a.txt.zst").write_bytes(content + content)  # two frames, one after the other
+    assert documents(tmp_path / "a.txt.zst") == [["a b", "c"], ["d", "e"], ["fa b", "c"], ["d", "e"], ["f"]]
+    (tmp_path / "b.txt.zst").write_bytes(content[:-3])
+    with pytest.raises(InputError, match=r"b\.txt\.zst can't be decompressed"):
+        documents(tmp_path / "b.txt.zst")
+
+
+def test_parquet(tmp_path):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = ["a\nb", None, b"\xe9", "d\x92e", "", *(f"text {i}" for i in range(20))]
+    texts = [text.encode() if isinstance(text, str) else text for text in texts]
+    table = arrow.table({"id": list(range(25)), "body": arrow.array(texts, arrow.binary())})
+    path, rejected = tmp_path / "a.parquet", tmp_path / "rejected"
+    parquet.write_table(table, path, row_group_size=3)
+    expected = [["a", "b"], ["de"], *([f"text {i}"] for i in range(20))]
+    assert documents(path, text_column="body", rejected=rejected) == expected
+    whole = [
+        ("a.parquet", 2, "left out", "a row without text", ""),
+        ("a.parquet", 3, "left out", "not UTF-8", "byte 0xe9"),
+    ]
+    whole.append(("a.parquet", 4, "cleaned", "a control character", "U+0092"))
+    assert rejected_lines(rejected) == whole
+    (file,) = find_input_files(str(path))
+    for step in (7, 100):
+        cuts = [*range(0, file.size, step), file.size]
+        pieces = [[FileRange(file, *cut) for cut in itertools.pairwise(cuts)]]
+        assert documents(path, text_column="body", pieces=pieces, rejected=rejected) == expected
+        assert rejected_lines(rejected) == whole
+    with pytest.raises(InputError, match=r"--text_column is 'text', but the columns of .* are id, body"):
+        documents(path)
+    with pytest.raises(InputError, match="--text_column is 'id', which holds int64"):
+        documents(path, text_column="id")
+    parquet.write_table(arrow.table({"text": ["a", "b"]}), path)
+    assert documents(path) == [["a"], ["b"]]
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match="can't be read as Parquet"):
+        documents(path)
 
 
 def test_json_lines(write):
@@ -92,45 +159,122 @@ def test_missing_empty_and_repeated_files(write, tmp_path):
         find_input_files(str(tmp_path / "folder"))
 
 
-BAD = b"fine\n\xc3\xa9t\xe9\nal\0so\n\nbell\a\nnext\x85line\nlast\n"
+BAD = b"fine\n\xc3\xa9t\xe9\nal\0so\n\nbell\a\nnext\xc2\x85line\nlast\x0c word\n"
 
 
-def test_bad_lines_stop_the_program_and_are_named(write):
+def test_bad_lines_stop_the_program_on_request_and_are_named(write):
     for bad, message in (
-        (b"\xc3\xa9t\xe9", r"line 2: not UTF-8 \(byte 0xe9\)"),
-        (b"al\0so", "line 2: a NUL character"),
+        (b"\xc3\xa9t\xe9", r"line 2: not UTF-8 \(byte 0xe9\).*--on_bad_line=skip"),
+        (b"al\0so", "line 2: a NUL character.*--on_bad_line=clean"),
         (b"bell\a", r"line 2: a control character \(U\+0007\)"),
     ):
-        with pytest.raises(InputError, match=message):
-            documents(write("a.txt", b"fine\n" + bad + b"\n"))
+        for name in ("fail", "error"):
+            with pytest.raises(InputError, match=message):
+                documents(write("a.txt", b"fine\n" + bad + b"\n"), on_bad_line=name)
     with pytest.raises(InputError, match='line 2: not a JSON object with a "text"'):
-        documents(write("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n'), "jsonl")
+        documents(write("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n'), "jsonl", on_bad_line="fail")
     with pytest.raises(InputError, match="line 1: a NUL character"):
-        documents(write("b.jsonl", '{"text": "a\\u0000"}\n'))
+        documents(write("b.jsonl", '{"text": "a\\u0000"}\n'), on_bad_line="fail")
+    with pytest.raises(InputError, match="is empty"):
+        documents(write("c.txt", ""), on_bad_line="fail")
 
 
-def test_bad_lines_are_left_out_and_counted_on_request(write):
-    bad_lines = BadLines("skip")
-    path = write("a.txt", BAD.replace(b"\x85", "\x85".encode()))
-    assert documents(path, bad_lines=bad_lines, on_bad_line="skip") == [["fine"], ["last"]]
-    assert bad_lines.counts == {"not UTF-8": 1, "a NUL character": 1, "a control character": 2}
-    assert describe_bad_lines([bad_lines.result()])[-1] == (
-        f"left out 2 lines (a control character): {path} line 5, {path} line 6"
+def test_control_characters_are_deleted_as_the_tokenizer_deletes_them(write, tmp_path):
+    path, rejected = write("a.txt", BAD), tmp_path / "out.rejected.jsonl"
+    assert documents(path, rejected=rejected) == [["fine", "also"], ["bell", "nextline", "last word"]]
+    assert rejected_lines(rejected) == [
+        ("a.txt", 2, "left out", "not UTF-8", "byte 0xe9"),
+        ("a.txt", 3, "cleaned", "a NUL character", ""),
+        ("a.txt", 5, "cleaned", "a control character", "U+0007"),
+        ("a.txt", 6, "cleaned", "a control character", "U+0085"),
+        ("a.txt", 7, "cleaned", "a control character", "U+000C"),
+    ]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##a", "##b"]
+    tokenize = FullTokenizer(write("vocab.txt", "\n".join(pieces))).tokenize
+    for number in (*range(32), *range(127, 160)):
+        if chr(number) not in "\t\n\r":
+            ((cleaned,),) = documents(write("b.txt", f"a{chr(number)}b a{chr(number)} b\n"))
+            assert cleaned == "ab a b" and tokenize(cleaned) == tokenize(f"a{chr(number)}b a{chr(number)} b")
+
+
+def test_lines_with_control_characters_are_left_out_on_request(write, tmp_path):
+    path, rejected = write("a.txt", BAD), tmp_path / "rejected"
+    assert documents(path, rejected=rejected, on_bad_line="skip") == [["fine"]]
+    assert [(line, action) for _, line, action, _, _ in rejected_lines(rejected)] == [
+        (line, "left out") for line in (2, 3, 5, 6, 7)
+    ]
+
+
+def test_rejected_lines_have_the_same_numbers_however_a_file_is_divided(write, tmp_path, monkeypatch):
+    path = write("a.txt", (BAD * 3).replace(b"\n", b"\r\n", 4))
+    (file,) = find_input_files(path)
+    documents(path, rejected=tmp_path / "whole")
+    for step in (1, 4, 17, 60):
+        cuts = [*range(0, file.size, step), file.size]
+        pieces = [[FileRange(file, *cut) for cut in itertools.pairwise(cuts)]]
+        documents(path, rejected=tmp_path / "divided", pieces=pieces)
+        assert (tmp_path / "divided").read_text() == (tmp_path / "whole").read_text()
+    counts = RejectedLines(str(tmp_path / "counts"))
+    bad_lines = []
+    reader = CorpusReader(CorpusOptions(), BadLines("clean", bad_lines.append))
+    piece = FileRange(file, 0, file.size)
+    list(reader.sentences(piece))
+    messages = counts.write([([piece], reader.lines, bad_lines)] * 2)
+    names = ", ".join(f"{path} line {number}" for number in (5, 6, 7, 12, 13))
+    assert messages[0] == f"left out 6 lines (not UTF-8): {path} line 2, {path} line 9, {path} line 16, " + (
+        f"{path} line 2, {path} line 9, ..."
     )
-    result = bad_lines.result()
-    messages = describe_bad_lines([result] * 4)
-    assert messages[0].startswith("left out 4 lines (not UTF-8)") and messages[2].endswith(", ...")
+    assert messages[2] == f"cleaned 18 lines (a control character): {names}, ..."
 
 
-def test_lines_that_are_too_long_are_bad(write, monkeypatch):
-    monkeypatch.setattr(files, "_CHUNK", 16)
-    monkeypatch.setattr(files, "LONGEST_LINE", 40)
+def test_dirty_records_are_cleaned_or_left_out(write, tmp_path):
+    deep = '{"text": "x", "deep": ' + "[" * 20000 + "]" * 20000 + "}"
+    records = [
+        *('{"text": "a\\u0092b\\ud800c"}', '{"text": "raw \x01 one"}', '{"text": "', deep, '{"text": 5}', "[]"),
+        '{"text": "good"}',
+    ]
+    path, rejected = write("a.jsonl", "\n".join(records)), tmp_path / "rejected"
+    assert documents(path, "jsonl", rejected=rejected) == [["abc"], ["raw  one"], ["good"]]
+    no_text = 'not a JSON object with a "text"'
+    assert [(line, action, reason) for _, line, action, reason, _ in rejected_lines(rejected)] == [
+        (1, "cleaned", "a control character"),
+        (2, "cleaned", "a control character"),
+        (3, "left out", no_text),
+        (4, "left out", "JSON that is nested too deeply"),
+        (5, "left out", no_text),
+        (6, "left out", no_text),
+    ]
+    assert documents(write("b.jsonl", '{"body": "b"}\n'), text_column="body") == [["b"]]
+
+
+def test_empty_files_are_named(write, tmp_path):
+    names = [write("1.txt", "a"), write("2.txt", ""), write("3.txt.gz", gzip.compress(b"")), write("4.txt", "b")]
+    rejected = tmp_path / "rejected"
+    assert documents(",".join(names), rejected=rejected) == [["a"], ["b"]]
+    expected = [(name, None, "left out", "an empty file", "") for name in ("2.txt", "3.txt.gz")]
+    assert rejected_lines(rejected) == expected
+
+
+def test_lines_that_are_too_long_are_bad(write, monkeypatch, tmp_path):
+    monkeypatch.setattr(lines, "_CHUNK", 16)
+    monkeypatch.setattr(lines, "LONGEST_LINE", 40)
     monkeypatch.setattr("data_prep.corpus.reader.LONGEST_LINE", 40)
     path = write("a.txt", "a\n" + "x" * 300 + "\nb\n" + "y" * 99)
-    bad_lines = BadLines("skip")
-    assert documents(path, bad_lines=bad_lines, on_bad_line="skip") == [["a", "b"]]
-    assert sum(bad_lines.counts.values()) == 2
+    rejected = tmp_path / "rejected"
+    assert documents(path, rejected=rejected) == [["a", "b"]]
+    assert [line for _, line, *_ in rejected_lines(rejected)] == [2, 4]
     assert [offset for offset, _ in read_lines(path)] == [0, 2, 303, 305]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_long_line_is_not_read_again_by_each_of_its_pieces(write, monkeypatch, end):
+    monkeypatch.setattr(lines, "_CHUNK", 16)
+    path = write("a.txt", b"a" + end + b"x" * 1000 + end + b"b" + end)
+    for start in range(10, 900, 100):
+        read = []
+        assert list(read_lines(path, start, start + 100, read.append)) == []
+        assert len(read) <= 8
+    assert list(read_lines(path, 950, 1010)) == [(1001 + 2 * len(end), b"b")]
 
 
 def test_paragraphs_are_split_into_sentences(write):

@@ -37,6 +37,17 @@ def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch, options):
     assert {name: n for name, n in found.items() if n} == {name: n for name, n in counts.items() if n}
 
 
+def test_bad_lines_are_named_as_in_the_local_mode(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_SPLIT_BYTES", (100, 100))
+    write_vocab(tmp_path)
+    (tmp_path / "text.txt").write_bytes(b"ba co.\n\xff\n\nfu\x07 di.\n\n" * 20)
+    make(tmp_path, tmp_path / "text.txt", output="local")
+    found = run(preparation_config(tmp_path, tmp_path / "text.txt", output="beam"))
+    assert found["bad_lines"] == ["cleaned 20 lines (a control character)", "left out 20 lines (not UTF-8)"]
+    local, beam = (tmp_path / f"{name}.rejected.jsonl" for name in ("local", "beam"))
+    assert beam.read_text() == local.read_text() != ""
+
+
 def test_errors_are_told_as_in_the_local_mode(tmp_path):
     write_vocab(tmp_path)
     (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")

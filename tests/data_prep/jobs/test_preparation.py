@@ -1,6 +1,7 @@
 import collections
 import dataclasses
 import itertools
+import json
 import os
 import pathlib
 
@@ -210,8 +211,29 @@ def test_odd_documents_are_counted(tmp_path):
     expected = {"documents": 3, "sentences": 5, "documents_of_one_sentence": 1, "empty_documents": 1}
     expected |= {"long_sentences": 1, "lines_without_tokens": 2}
     assert {name: counts[name] for name in expected} == expected
-    of_records = {"corpus_tokens", "records", "tokens", "random_next", "predictions", "left_out"}
+    of_records = {"corpus_tokens", "records", "tokens", "random_next", "predictions", "bad_lines"}
     assert set(counts) == {*expected, *of_records}
+
+
+def test_bad_lines_are_named_beside_the_output(tmp_path, small_pieces):
+    write_vocab(tmp_path)
+    text = tmp_path / "text.txt"
+    text.write_bytes(b"ba co.\n\xff\n\nfu\x07 di.\n\n" * 20)
+    expected = None
+    for num_workers in (1, 2):
+        paths, counts = make(tmp_path, text, num_workers=num_workers, work_dir=f"work-{num_workers}", num_shards=2)
+        rejected = (tmp_path / "out.tfrecord.rejected.jsonl").read_text()
+        assert rejected == (expected or rejected)
+        expected = rejected
+    rows = [json.loads(line) for line in rejected.splitlines()]
+    assert [(row["line"], row["action"]) for row in rows[2:4]] == [(7, "left out"), (9, "cleaned")]
+    assert len(rows) == 40 and {row["file"] for row in rows} == {str(text)}
+    assert [message.partition(":")[0] for message in counts["bad_lines"]] == [
+        "left out 20 lines (not UTF-8)",
+        "cleaned 20 lines (a control character)",
+    ]
+    shards = record_shards.find_shards(f"{tmp_path}/out.tfrecord*", 24, 4, len(PIECES))
+    assert [shard.path for shard in shards] == list(paths)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""The lines of text files, which may be compressed.
+
+Lines end with `\n`, `\r\n` or `\r`.
+"""
+
+import bz2
+import gzip
+import itertools
+import lzma
+import math
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+from bert_tf.runtime import extras, files
+from bert_tf.runtime.files import InputError
+
+INPUT_FLAG = "--input_file"
+LONGEST_LINE = 8 << 20
+_CHUNK = 1 << 17
+_BOM = b"\xef\xbb\xbf"
+
+
+def _open_zstandard(raw: BinaryIO) -> Any:
+    arrow = extras.require("pyarrow", f"{INPUT_FLAG} with .zst files")
+    return arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd")
+
+
+_DECOMPRESSORS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstandard}
+
+
+def decompressor(path: str) -> Callable[[BinaryIO], Any] | None:
+    """Returns the function that opens a compressed file's content; None for other files."""
+    return _DECOMPRESSORS.get(os.path.splitext(path)[1])
+
+
+def read_lines(
+    path: str, start: int = 0, end: int | None = None, advance: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Reads the lines of a file that begin at or after `start`.
+
+    A line of more than `LONGEST_LINE` bytes is cut to a length above this limit. A byte-order mark is left out.
+
+    Args:
+      path: a file, which may be compressed.
+      start: an offset; 0 for a compressed file.
+      end: the reader may go on behind this offset, but reports progress up to it only.
+      advance: is told the number of bytes that were read from the disk.
+
+    Yields:
+      The offset of the line in the uncompressed file, and the line without its end.
+
+    Raises:
+      InputError: if a compressed file is damaged.
+    """
+    with files.open_file(path, "rb") as raw:
+        decompress = decompressor(path)
+        reader = decompress(raw) if decompress else raw
+        if start:
+            reader.seek(start - 1)
+        chunks = _chunks(path, reader, raw, start=start, end=end, advance=advance)
+        inside_until = (math.inf if end is None else end) if start else None
+        for offset, line in _split_lines(chunks, max(start - 1, 0), inside_until):
+            yield offset, line.removeprefix(_BOM) if offset == 0 else line
+
+
+def _chunks(
+    path: str, reader: Any, raw: BinaryIO, start: int, end: int | None, advance: Callable[[int], None] | None
+) -> Iterator[bytes]:
+    done = start
+    try:
+        while chunk := reader.read(_CHUNK):
+            if advance is not None:
+                now = raw.tell() if end is None else min(raw.tell(), end)
+                advance(now - done)
+                done = now
+            yield chunk
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        if reader is raw:
+            raise
+        raise InputError(
+            f"{INPUT_FLAG}: {path} can't be decompressed ({error}). It was cut short or damaged; download it again."
+        ) from None
+
+
+def _split_lines(
+    chunks: Iterator[bytes], offset: int, inside_until: float | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Divides chunks into lines.
+
+    Args:
+      chunks: consecutive bytes.
+      offset: the place of the first byte in the file.
+      inside_until: if given, the first byte is inside a line, which is left out. If it does not end before this offset,
+        there are no lines, and nothing more is read: a line of many gigabytes is not read again for each of its pieces.
+    """
+    rest = b""
+    is_cut = inside_until is not None  # inside a line that has been yielded, or is left out
+    for chunk in chunks:
+        lines = (rest + chunk).splitlines(keepends=True)
+        # After a final \r, a \n may follow in the next chunk.
+        rest = b"" if lines[-1].endswith(b"\n") else lines.pop()
+        if is_cut and lines:
+            offset += len(lines.pop(0))
+            is_cut, inside_until = False, None
+        for line in lines:
+            yield offset, line.rstrip(b"\r\n")
+            offset += len(line)
+        if is_cut or len(rest) > LONGEST_LINE:
+            if not is_cut:
+                yield offset, rest
+            is_cut = True
+            if inside_until is not None and offset + len(rest) >= inside_until:
+                return
+            offset += len(rest) - 1
+            rest = rest[-1:]
+    if rest and not is_cut:
+        yield offset, rest.rstrip(b"\r")
+
+
+def line_number(path: str, offset: int) -> int:
+    """Returns the number, counted from 1, of the line at an offset; reads all lines before it."""
+    return 1 + sum(1 for _ in itertools.takewhile(lambda line: line[0] < offset, read_lines(path)))

@@ -1,0 +1,45 @@
+"""What the stages that read text have in common."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from data_prep.corpus.bad_lines import BadLineFile, BadLines, RejectedLines, read_bad_lines
+from data_prep.corpus.files import FileRange
+from data_prep.corpus.reader import CorpusOptions, CorpusReader
+from data_prep.jobs.workers import Stage
+
+_BAD_LINES_SUFFIX = ".bad_lines"
+
+
+class CorpusStage(Stage):
+    """A stage whose jobs read the splits of a corpus.
+
+    Attributes:
+      splits: for each job, the pieces of files that it reads.
+      corpus: how files become sentences.
+    """
+
+    splits: Sequence[Sequence[FileRange]]
+    corpus: CorpusOptions
+
+    @contextlib.contextmanager
+    def reader(self, job: int) -> Iterator[CorpusReader]:
+        """Gives the reader for a job; what it left out or cleaned is kept until `write_rejected`.
+
+        The `lines` of the reader belong to the job's result.
+        """
+        with BadLineFile(self.path(job, _BAD_LINES_SUFFIX)) as found:
+            yield CorpusReader(self.corpus, BadLines(self.corpus.on_bad_line, found.add))
+
+    def write_rejected(self, path: str, results: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Writes the file of `RejectedLines`, and returns its messages.
+
+        Args:
+          path: the file.
+          results: the results of all jobs.
+        """
+        return RejectedLines(path).write(
+            (pieces, result["lines"], read_bad_lines(self.path(job, _BAD_LINES_SUFFIX)))
+            for job, (pieces, result) in enumerate(zip(self.splits, results, strict=True))
+        )
