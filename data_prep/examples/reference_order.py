@@ -7,7 +7,6 @@ piece at the front of the second segment belongs to the last word of the first.
 """
 
 import collections
-import contextlib
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -76,16 +75,16 @@ def write_reference_examples(
     rng.shuffle(examples)
     counts = collections.Counter(documents=len(documents), sentences=sum(map(len, documents)))
     encoder = RecordEncoder(options.features, max(max(tokenizer.vocab.values()) + 1, options.max_seq_length))
-    with contextlib.ExitStack() as stack:
-        for shard, path in enumerate(shards.paths):
-            writer = stack.enter_context(files.replacing(path, "wb"))
-            own, shard_counts = examples[shard :: len(shards.paths)], collections.Counter()
+    for shard, path in enumerate(shards.paths):
+        own, shard_counts = examples[shard :: len(shards.paths)], collections.Counter()
+        with files.replacing(shards.staged(path), "wb") as writer:
             for first in range(0, len(own), _BATCH):
                 values = _arrays(own[first : first + _BATCH], options)
                 writer.writelines(encoder.encode(values))
                 shard_counts.update(count_examples(values))
-            shards.sidecar(shard, writer.tell(), shard_counts).write(path)
-            counts.update(shard_counts)
+        shards.stage(shard, shards.staged(path), shard_counts)
+        counts.update(shard_counts)
+    shards.publish()
     return dict(counts)
 
 

@@ -89,6 +89,44 @@ class ShardSet:
             counts=dict(counts),
         )
 
+    def staged(self, path: str) -> str:
+        """Returns the hidden name beside `path` under which a file waits until all files of the set are complete."""
+        folder, name = os.path.split(path)
+        return os.path.join(folder, f".{name}.{fingerprint(self.features, self.vocab_sha256, self.settings)}")
+
+    def stage(self, shard: int, source: str, counts: Mapping[str, int]) -> None:
+        """Moves a finished shard to the folder of its path, under its hidden name.
+
+        Args:
+          shard: its number.
+          source: its file.
+          counts: see `records.count_examples`.
+        """
+        staged = self.staged(self.paths[shard])
+        self.sidecar(shard, files.size(source), counts).write(staged)
+        if source != staged:
+            files.move(source, staged)
+
+    def is_staged(self, shard: int) -> bool:
+        """Returns True if a shard is complete under its hidden name."""
+        return files.exists(self.staged(self.paths[shard]))
+
+    def publish(self) -> None:
+        """Moves the shards to their paths, when all of them are staged.
+
+        An older set at these paths stays whole until then: nothing from here on needs room on the disk. If this is
+        interrupted, it can be done again. Sidecars are moved first; they match no older shard.
+        """
+        if files.exists(self.staged(self.rejected_path)):
+            files.rename(self.staged(self.rejected_path), self.rejected_path)
+        elif not self.are_finished():
+            files.remove(self.rejected_path)
+        for path in self.paths:
+            staged = self.staged(path)
+            for source, target in ((Sidecar.path_of(staged), Sidecar.path_of(path)), (staged, path)):
+                if files.exists(source):
+                    files.rename(source, target)
+
     def are_finished(self) -> bool:
         """Returns True if all shards exist, are complete, and were made with these settings."""
         return all(self.is_finished(shard) for shard in range(len(self.paths)))
@@ -164,7 +202,7 @@ class PartialShard:
 
 
 class ShardAssembler:
-    """Assembles the shards of one task and moves them to their paths.
+    """Assembles the shards of one task.
 
     Args:
       folder: the folder in which they grow.
@@ -180,7 +218,7 @@ class ShardAssembler:
         for shard in own:
             path = os.path.join(folder, f"shard-{shard:05d}")
             # An earlier run may have moved it already.
-            if files.exists(path) or not shards.is_finished(shard):
+            if files.exists(path) or not (shards.is_staged(shard) or shards.is_finished(shard)):
                 self._partial[shard] = PartialShard(path, [buckets[number] for number in self._buckets_of(shard)])
 
     def _buckets_of(self, shard: int) -> range:
@@ -193,13 +231,13 @@ class ShardAssembler:
             self._partial[shard].add(number, counts["file_size"])
 
     def finish(self, written: Sequence[Mapping[str, Any]]) -> None:
-        """Takes the other tasks' buckets too, and moves the shards to their paths."""
+        """Takes the other tasks' buckets too, and stages the shards."""
         with progress_bar(len(self._partial), "shards", unit="shard") as bar:
             for shard, partial in self._partial.items():
                 for bucket in self._buckets_of(shard):
                     self.add(bucket, written[bucket])
                 counts = add_up(written[bucket] for bucket in self._buckets_of(shard))
-                _publish(partial.path, self._shards.paths[shard], self._shards.sidecar(shard, partial.size, counts))
+                self._shards.stage(shard, partial.path, counts)
                 bar.update()
 
 
@@ -210,12 +248,3 @@ def add_up(written: Iterable[Mapping[str, Any]]) -> collections.Counter[str]:
         counts.update(bucket)
     del counts["file_size"]
     return counts
-
-
-def _publish(source: str, target: str, sidecar: Sidecar) -> None:
-    """Moves a shard to its path.
-
-    The sidecar is written first. Until the shard is beside it, it matches no older file that may be there.
-    """
-    sidecar.write(target)
-    files.move(source, target)

@@ -86,7 +86,7 @@ class PlannedExample(NamedTuple):
 
 
 class PreparePretrainingData(beam.PTransform):
-    """Makes shards from text; returns the paths of the shards.
+    """Makes shards from text.
 
     Args:
       config: everything that decides the examples.
@@ -108,10 +108,10 @@ class PreparePretrainingData(beam.PTransform):
             | "Tokenize"
             >> beam.ParDo(Tokenize(config.corpus, config.tokenizer)).with_outputs("bad_lines", main="documents")
         )
-        _ = (
+        rejected = (
             tokenized.bad_lines
             | "AllBadLines" >> beam.combiners.ToList()
-            | "WriteRejected" >> beam.Map(write_rejected, config.shards.rejected_path)
+            | "WriteRejected" >> beam.Map(write_rejected, config.shards.staged(config.shards.rejected_path))
         )
         documents = tokenized.documents
         numbering = (
@@ -141,16 +141,27 @@ class PreparePretrainingData(beam.PTransform):
             | "ShardOf" >> beam.Map(lambda example, count: (shard_of(example.key, count), example), len(shards))
         )
         # Shards without examples are written too.
-        return (
+        written = (
             {"examples": examples, "shards": places}
             | "Gather" >> beam.CoGroupByKey()
             | "Write" >> beam.ParDo(WriteShard(config.examples, config.tokenizer, config.shards))
+        )
+        return (
+            (written, rejected)
+            | "Everything" >> beam.Flatten()
+            | "Count" >> beam.combiners.Count.Globally()
+            | "Publish" >> beam.Map(publish, config.shards)
         )
 
 
 def write_rejected(found: Sequence[tuple[int, Any]], path: str) -> None:
     """Writes the file of `RejectedLines`; `found` has the number of each split and what `RejectedLines.write` takes."""
     RejectedLines(path).write(job for _, job in sorted(found, key=lambda numbered: numbered[0]))
+
+
+def publish(_: int, shards: ShardSet) -> None:
+    """Moves the shards to their paths; what it gets depends on all of them, so it is called when they are complete."""
+    shards.publish()
 
 
 def number_documents(counts: Sequence[tuple[int, int]]) -> dict[int | str, int]:
@@ -302,7 +313,7 @@ class TakeSegments(MakeExamples):
 
 
 class WriteShard(beam.DoFn):
-    """Writes a shard, with its examples sorted by key, and its sidecar; returns its path.
+    """Writes a shard, with its examples sorted by key, and its sidecar, under hidden names; returns its path.
 
     Args:
       options: the content of a record.
@@ -325,13 +336,13 @@ class WriteShard(beam.DoFn):
         path = self._shards.paths[shard]
         examples = sorted(found["examples"], key=lambda example: example.key)
         counts: collections.Counter[str] = collections.Counter()
-        with files.replacing(path, "wb") as writer:
+        staged = self._shards.staged(path)
+        with files.replacing(staged, "wb") as writer:
             for first in range(0, len(examples), _BATCH):
                 values = self._arrays(examples[first : first + _BATCH])
                 writer.writelines(self._maker.encode(values))
                 counts.update(count_examples(values))
-            size = writer.tell()
-        self._shards.sidecar(shard, size, counts).write(path)
+        self._shards.stage(shard, staged, counts)
         for name, number in counts.items():
             count(name, number)
         yield path

@@ -143,8 +143,9 @@ def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
         paths = [write.path(job) for job in range(len(buckets))]
         assembler = ShardAssembler(folder, config.shards, resources.own(num_shards), paths)
         written = run(write, "examples", examples, "example", assembler.add)
-        bad_lines = tokenize.write_rejected(config.shards.rejected_path, tokenized)
+        bad_lines = tokenize.write_rejected(config.shards.staged(config.shards.rejected_path), tokenized)
         assembler.finish(written)
+        config.shards.publish()
         store.close()
         if resources.num_tasks == 1:
             shutil.rmtree(folder)

@@ -296,3 +296,32 @@ def test_documents_without_text_end_too(write):
     assert ends(records, documents="blank_line") == ["a", None, "b", None]
     assert ends(write("d.txt", "\n \n"), documents="file") == [None]
     assert ends(write("e.txt", "a\n\0\nb"), documents="record") == ["a", None, None, "b", None]
+
+
+def test_formats_are_found_by_more_than_the_first_line(write):
+    def formats(text, **options):
+        return [file.format for file in find_input_files(write("a", text), **options)]
+
+    record = '{"text": "a"}\n'
+    assert formats(record * 3) == formats("\n" + record) == formats('{"text": "cut\n') == ["jsonl"]
+    assert formats("a\nb\n") == formats("{}\na\n") == formats('[1]\n{"a\n') == ["text"]
+    for mixed in ('xt": "cut"}\n' + record * 5, record * 20 + "a line of text\n"):
+        with pytest.raises(InputError, match=r"is a JSON object, but line .* is not"):
+            formats(mixed)
+        assert formats(mixed, input_format="jsonl") == ["jsonl"]
+
+
+def test_files_of_different_formats_are_told(write, capsys):
+    names = f"{write('1', 'a')},{write('2', json.dumps({'text': 'b'}))}"
+    assert documents(names) == [["a"], ["b"]]
+    assert "1 is read as text" in capsys.readouterr().err
+
+
+def test_copies_of_a_file_are_the_same_content(write, tmp_path):
+    content = "".join(f"{i}\n" for i in range(100_000))
+    (one,) = find_input_files(write("1", content))
+    (two,) = find_input_files(write("2", content))
+    assert one.content == two.content and one.path != two.path
+    for changed in ("x" + content[1:], content[:-2] + "x\n", content[:-1]):
+        (other,) = find_input_files(write("3", changed))
+        assert other.content != one.content

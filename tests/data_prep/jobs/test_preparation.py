@@ -1,5 +1,6 @@
 import collections
 import dataclasses
+import errno
 import itertools
 import json
 import os
@@ -12,7 +13,6 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
 from data_prep.examples import instances
-from data_prep.examples import shards as joining
 from data_prep.jobs import preparation as preparing
 from data_prep.jobs import stages, workers
 from data_prep.jobs.preparation import Resources, prepare
@@ -144,21 +144,70 @@ def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
     expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
     config = preparation_config(tmp_path, text, num_shards=3)
     resources = Resources(str(tmp_path / "crashed"), 1, 400)
-    publish = joining._publish
+    rename = files.rename
 
-    def crash_at_second(source, target, sidecar):
-        if "00001" in target:
+    def crash_at_second(source, target):
+        if target == config.shards.paths[1]:
             raise KeyboardInterrupt
-        publish(source, target, sidecar)
+        rename(source, target)
 
-    monkeypatch.setattr(joining, "_publish", crash_at_second)
+    monkeypatch.setattr(files, "rename", crash_at_second)
     with pytest.raises(KeyboardInterrupt):
         prepare(config, resources)
-    assert not config.shards.are_finished()
+    assert config.shards.is_finished(0) and not config.shards.are_finished()
     monkeypatch.undo()
     monkeypatch.setattr(stages.WriteStage, "run", None)
     prepare(config, resources)
     assert contents(config.shards.paths) == expected
+    assert not list(tmp_path.glob(".out*"))
+
+
+def test_a_finished_set_stays_until_its_successor_is_complete(text, tmp_path, monkeypatch):
+    paths, _ = make(tmp_path, text, num_shards=3)
+    older = preparation_config(tmp_path, text, num_shards=3)
+    rejected = pathlib.Path(older.shards.rejected_path)
+    rejected.write_text("{}\n")
+    config = preparation_config(tmp_path, text, num_shards=3, random_seed=8)
+    move = files.move
+
+    def fill_the_disk(source, target):
+        if "00002" in target:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        move(source, target)
+
+    monkeypatch.setattr(files, "move", fill_the_disk)
+    with pytest.raises(OSError, match="No space"):
+        prepare(config, Resources(str(tmp_path / "work"), 1, 400))
+    assert older.shards.are_finished() and rejected.exists()
+    assert [shard.path for shard in record_shards.find_shards(f"{tmp_path}/out*", 24, 4, len(PIECES))] == list(paths)
+    monkeypatch.undo()
+    prepare(config, Resources(str(tmp_path / "work"), 1, 400))
+    assert config.shards.are_finished() and not older.shards.are_finished()
+    assert not rejected.exists() and not list(tmp_path.glob(".out*"))
+
+
+@pytest.mark.parametrize("change", ["cut", "grown", "other"])
+def test_text_that_changes_while_it_is_read_is_refused(text, tmp_path, change):
+    config = preparation_config(tmp_path, text)
+    content = pathlib.Path(text).read_bytes()
+    changed = {"cut": content[:-9], "grown": content + b"ba.\n", "other": content.replace(b"ba", b"co")}[change]
+    pathlib.Path(text).write_bytes(changed)
+    with pytest.raises(InputError, match=r"text\.txt was changed while it was read"):
+        prepare(config, Resources(str(tmp_path / "work"), 1, 400))
+    assert not os.path.exists(config.shards.paths[0])
+
+
+def test_too_many_random_next_sentences_are_told(tmp_path):
+    write_vocab(tmp_path)
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "".join(json.dumps({"text": "ba co di fu. " * 12 + "\n" + "ga hi. " * 20}) + "\n" for _ in range(9))
+    )
+    flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={tmp_path}/vocab.txt"]
+    flags += ["--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1"]
+    printed = programs.run(*flags, f"--output_file={tmp_path}/paragraphs")
+    assert "warning: 100% of the examples have a random next sentence" in printed and "--split_sentences" in printed
+    assert "warning" not in programs.run(*flags, f"--output_file={tmp_path}/sentences", "--split_sentences")
 
 
 def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
