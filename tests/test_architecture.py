@@ -104,8 +104,8 @@ def test_tasks_do_not_import_one_another(folder):
             assert not other_task or parts[2] == folder, f"{path.name} imports {name}"
 
 
-@pytest.mark.parametrize("path", modules("data_prep"), ids=name_of)
-def test_data_preparation_imports_only_text_modules(path):
+@pytest.mark.parametrize("path", modules("data_prep") + modules("experiments"), ids=name_of)
+def test_data_preparation_and_experiments_import_only_text_modules(path):
     for name in imports(path):
         if name.startswith("bert_tf."):
             imported = name.removeprefix("bert_tf.")

@@ -1,0 +1,75 @@
+"""Runs a table or a figure of the paper at a size that you can afford, and writes it beside the paper's.
+
+    python -m experiments table5 --scale=tiny --data_dir=DATA [--plan | --list | --report]
+
+Start it again after any interruption, and it goes on. Start it on several machines that share --work_dir, and they
+share the work. The tables are in WORK_DIR/tables.
+"""
+
+import os
+import pathlib
+
+from absl import flags
+
+from bert_tf.runtime import files, program
+from bert_tf.runtime.files import InputError
+from experiments import report, runner, schema
+from experiments.assembly import Assembly
+
+_SCALE = flags.DEFINE_enum(
+    "scale", "smoke", schema.SCALES, "smoke takes minutes, tiny hours; paper is the published one."
+)
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the data; for smoke, by default this repository.")
+_WORK_DIR = flags.DEFINE_string("work_dir", "build/experiments", "The folder of all runs and tables.")
+_INIT_CHECKPOINT = flags.DEFINE_string(
+    "init_checkpoint",
+    "",
+    "The folder of a finished model, instead of pre-training, for rows that change nothing of it.",
+)
+_ONLY = flags.DEFINE_list("only", [], "Only these columns or rows of the table.")
+_PLAN = flags.DEFINE_bool("plan", False, "Print what is finished, what is left, and its expected cost; run nothing.")
+_LIST = flags.DEFINE_bool("list", False, "Print each run, its state and its command; run nothing.")
+_REPORT = flags.DEFINE_bool(
+    "report", False, "Write the table of what is finished, and say what is missing; run nothing."
+)
+_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Run an experiment that has changed since its runs began.")
+_DEVICE_FLAGS = flags.DEFINE_list(
+    "device_flags", [], "Flags for training that say where it runs, such as --distribution_strategy=mirrored."
+)
+
+
+def main(*names: str) -> None:
+    """Plans, runs or reports the tables that are named."""
+    if not names:
+        raise InputError(f"Name a table or a figure: {', '.join(schema.experiment_names())}.")
+    scale, data_dir = schema.load_scale(_SCALE.value), _DATA_DIR.value
+    if data_dir is None and _SCALE.value != "smoke":
+        raise InputError(f"--data_dir is needed. --scale={_SCALE.value} trains on {scale.corpus.fetch}.")
+    runs = runner.Runner(_WORK_DIR.value, _DEVICE_FLAGS.value)
+    only = set(_ONLY.value)
+    for name in names:
+        experiment = schema.load_experiment(name, _SCALE.value)
+        assembly = Assembly(experiment, scale, data_dir or str(schema.FOLDER.parent), _INIT_CHECKPOINT.value)
+        cells = [cell for cell in assembly.cells if not only or only & {cell.row.name, cell.in_file, cell.heading}]
+        if not cells:
+            raise InputError(f"--only: {name} has no row and no column of this name.")
+        pieces = [cell.piece for cell in cells]
+        if _PLAN.value or _LIST.value:
+            print(report.plan(pieces, runs, scale) if _PLAN.value else report.listing(pieces, runs))
+            continue
+        path = os.path.join(_WORK_DIR.value, "tables", f"{pathlib.Path(name).stem}.{_SCALE.value}")
+        files.make_folder(os.path.dirname(path))
+        if not _REPORT.value:
+            assembly.check_data()
+            runner.record_beginning(f"{path}.json", cells, _ALLOW_CHANGES.value)
+            runs.run(pieces)
+        print(report.Table(experiment, cells, runs).write(path, assembly.left_out))
+
+
+def cli() -> None:
+    """Runs this module as a command."""
+    program.run(main, takes_names=True)
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,0 +1,229 @@
+"""A table at a scale: for each cell and seed, the piece whose score it shows."""
+
+import dataclasses
+import functools
+import glob
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from bert_tf.config import BertConfig
+from bert_tf.runtime.files import InputError
+from experiments.pieces import Output, Piece, Source
+from experiments.schema import Column, Experiment, Flags, Row, Scale, Task
+
+_VOCAB, _CONFIG, _RECORDS = "vocab.txt", "bert_config.json", "data.tfrecord"
+_LENGTHS = ("max_seq_length", "max_predictions_per_seq")
+# What a run of `run_squad` is given for training only, and so an ensemble is not.
+_FOR_TRAINING = {"do_train", "train_file", "init_checkpoint", "bert_config_file", "vocab_file", "output_dir"}
+_FOR_TRAINING |= {"random_seed", "learning_rate", "train_batch_size", "num_train_epochs", "keep_checkpoint_max"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A score of one run; `seed` is None where there is one run for all seeds."""
+
+    row: Row
+    in_file: str  # the column's heading in the table's file
+    heading: str  # the same, with the data set that the scale has
+    column: Column
+    seed: int | None
+    piece: Piece
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"row {self.row.name!r}, column {self.heading!r}" + (f", seed {self.seed}" if self.seed else "")
+
+
+class Assembly:
+    """Finds the pieces of a table.
+
+    Args:
+      experiment: the table.
+      scale: the scale.
+      data_dir: the folder of the data.
+      init_checkpoint: the folder of a finished model, which takes the place of pre-training in the rows that change
+        nothing of it; empty for none.
+
+    Attributes:
+      cells: all cells, row by row.
+      left_out: what the scale has no data for.
+
+    Raises:
+      InputError: if the scale has data for no column.
+    """
+
+    def __init__(self, experiment: Experiment, scale: Scale, data_dir: str, init_checkpoint: str = "") -> None:
+        self._title, self._scale = experiment.title, scale
+        self._data_dir, self._init_checkpoint = data_dir, init_checkpoint
+        self._sources: dict[str, Source] = {}
+        self._missing: dict[str, str] = {}
+        self.left_out: list[str] = []
+        self.cells: list[Cell] = []
+        columns = self._columns(experiment.columns)
+        for row in experiment.rows:
+            for in_file, heading, task in columns:
+                self._add_cells(
+                    row, in_file, heading, task, experiment.columns[in_file], experiment.seeds or scale.seeds
+                )
+        if not self.cells:
+            raise InputError(f"{experiment.title}: this scale has no data for {', '.join(self.left_out)}.")
+
+    def check_data(self) -> None:
+        """Checks that all data are there.
+
+        Raises:
+          InputError: names each file that is missing, and what to fetch.
+        """
+        if self._missing:
+            lines = [f"  {path}: {fetch}" for path, fetch in self._missing.items()]
+            raise InputError("\n".join(["This scale needs data that are not there. Fetch and put here:", *lines]))
+
+    def _columns(self, columns: dict[str, Column]) -> list[tuple[str, str, str]]:
+        """Headings in the file, headings here, and tasks. A task takes the place of others only once."""
+        found, tasks = [], self._scale.tasks
+        wanted = {column.task for column in columns.values()}
+        for heading, column in columns.items():
+            task = column.task if column.task in (*tasks, "pretraining") else self._scale.instead.get(column.task, "")
+            if task != column.task and (not task or task in wanted):
+                self.left_out.append(heading)
+                continue
+            wanted.add(task)
+            label = tasks[task].label if task in tasks else ""
+            label = label or (task if task != column.task else "")
+            found.append((heading, f"{heading} ({label})" if label else heading, task))
+        return found
+
+    def _add_cells(self, row: Row, in_file: str, heading: str, name: str, column: Column, seeds: Sequence[int]) -> None:
+        name = row.tasks.get(column.task, name)
+        runs: dict[int | None, Any] = {None: self._pretraining(row)}
+        if name != "pretraining":
+            task = self._scale.tasks.get(name)
+            if task is None:
+                self.left_out.append(f"{row.name}, {heading}")
+                return
+            runs = {seed: self._finetuning(row, column, task, seed) for seed in seeds}
+            if row.ensemble:
+                runs = {None: self._ensemble(list(runs.values()), task)}
+        pieces = {seed: piece for seed, piece in runs.items() if isinstance(piece, Piece)}
+        self.cells += [Cell(row, in_file, heading, column, seed, piece) for seed, piece in pieces.items()]
+
+    def _source(self, name: str, fetch: str) -> Source:
+        if name not in self._sources:
+            source = self._sources[name] = Source(os.path.join(self._data_dir, name), name)
+            if not glob.glob(source.path):
+                self._missing[source.path] = fetch
+        return self._sources[name]
+
+    def _sources_or_made(self, names: Sequence[str], fetch: str) -> Any:
+        found = [self._made(name[5:]) if name.startswith("made:") else self._source(name, fetch) for name in names]
+        return found if len(found) > 1 else found[0]
+
+    def _made(self, name: str) -> Output:
+        made = self._scale.made[name]
+        flags: Flags = {flag: self._sources_or_made(paths, made.fetch) for flag, paths in made.files.items()}
+        flags |= {**made.flags, "output_file": Output(f"{name}.json")}
+        return Output(f"{name}.json", Piece("made", made.program, flags, made.examples, made.examples * 1e4))
+
+    @functools.cached_property
+    def _vocabulary(self) -> Source | Output:
+        vocabulary, corpus = self._scale.vocabulary, self._scale.corpus
+        if vocabulary.file:
+            return self._source(vocabulary.file, vocabulary.fetch)
+        flags = {"input_file": [self._source(name, corpus.fetch) for name in corpus.files], **vocabulary.build}
+        flags["output_file"] = Output(_VOCAB)
+        return Output(_VOCAB, Piece("vocabulary", "data_prep.build_vocab", flags, corpus.megabytes * 1e6, 1e6))
+
+    def _records(self, names: Sequence[str], flags: Flags) -> Output:
+        corpus = self._scale.corpus
+        given = {"input_file": [self._source(name, corpus.fetch) for name in names], "vocab_file": self._vocabulary}
+        size = corpus.megabytes * 1e6 * flags.get("dupe_factor", 10)
+        given |= {**flags, "output_file": Output(_RECORDS)}
+        piece = Piece("data", "data_prep.create_pretraining_data", given, size, 3 * size)
+        return Output(f"{_RECORDS}-*" if flags.get("num_shards") else _RECORDS, piece)
+
+    def _pretraining(self, row: Row) -> Piece | Source | None:
+        """The pre-training of a row: a piece, a finished model, or None."""
+        if row.pretraining is False:
+            return None
+        if self._init_checkpoint and not (row.model or row.data or row.pretraining):
+            return self._of_checkpoint("")
+        scale, first = self._scale, {**self._scale.data, **row.data}
+        flags: Flags = {"do_train": True, "vocab_file": self._vocabulary, "bert_config_file": Output(_CONFIG)}
+        second = {"second_": {**first, **scale.second_data}} if scale.second_data else {}
+        for prefix, data in {"": first, **second}.items():
+            flags[f"{prefix}input_file"] = self._records(scale.corpus.files, data)
+            flags |= {f"{prefix}{name}": data[name] for name in _LENGTHS}
+        flags["eval_input_file"] = self._records(scale.corpus.held_out, {**first, "dupe_factor": 1})
+        flags |= {**scale.pretraining, **(row.pretraining or {}), "output_dir": Output("")}
+        model = {**scale.model, **row.model}
+        work = flags["num_train_steps"] * flags["train_batch_size"] * _operations(model, *(first[n] for n in _LENGTHS))
+        kept = flags.get("keep_checkpoint_max", 5) or flags["num_train_steps"] / flags["save_checkpoints_steps"]
+        return Piece("pretraining", "run_pretraining", flags, work, kept * _checkpoint_bytes(model), model)
+
+    def _finetuning(self, row: Row, column: Column, task: Task, seed: int) -> Piece:
+        flags: Flags = {name: self._sources_or_made(paths, task.fetch) for name, paths in task.files.items()}
+        flags |= {"do_train": True, **task.flags, **row.finetuning, **column.finetuning, "random_seed": seed}
+        pretrained, sizes, model = self._pretraining(row), {**self._scale.model, **row.model}, None
+        if isinstance(pretrained, Piece):
+            flags["init_checkpoint"] = Output(self._checkpoint(row, pretrained.flags), pretrained)
+        elif pretrained is not None:
+            flags["init_checkpoint"] = pretrained
+        elif self._init_checkpoint:
+            names = (_CONFIG, "config.json")
+            config = next(
+                (name for name in names if os.path.exists(os.path.join(self._init_checkpoint, name))), _CONFIG
+            )
+            flags |= {"bert_config_file": self._of_checkpoint(config), "vocab_file": self._of_checkpoint(_VOCAB)}
+        else:
+            flags |= {"vocab_file": self._vocabulary, "bert_config_file": Output(_CONFIG)}
+            model = sizes
+        flags["output_dir"] = Output("")
+        epochs = 1 / 3 if "feature_layers" in flags else flags.get("num_train_epochs", 3)
+        work = epochs * task.examples * _operations(sizes, flags["max_seq_length"])
+        disk = flags.get("keep_checkpoint_max", 5) * _checkpoint_bytes(sizes)
+        return Piece("finetuning", task.program, flags, work, disk, model)
+
+    def _ensemble(self, runs: list[Piece], task: Task) -> Piece:
+        flags = {name: value for name, value in runs[0].flags.items() if name not in _FOR_TRAINING}
+        flags |= {"ensemble_dirs": [Output("", run) for run in runs], "output_dir": Output("")}
+        return Piece("ensemble", task.program, flags, len(runs) * runs[0].work / 10, 1e7)
+
+    def _of_checkpoint(self, name: str) -> Source:
+        folder = os.path.normpath(self._init_checkpoint)
+        return Source(os.path.join(folder, name).rstrip("/"), os.path.join(os.path.basename(folder), name).rstrip("/"))
+
+    def _checkpoint(self, row: Row, flags: Flags) -> str:
+        """The weights that a row takes of its pre-training run; the last ones are found by the folder."""
+        step, every = round(row.checkpoint * flags["num_train_steps"]), flags["save_checkpoints_steps"]
+        if row.checkpoint != 1 and (step % every or flags.get("keep_checkpoint_max", 5)):
+            raise InputError(
+                f"{self._title}: row {row.name!r} needs the checkpoint of step {step}. In the scale's file, that must "
+                f"be a multiple of save_checkpoints_steps (it is {every}), and keep_checkpoint_max must be 0."
+            )
+        return "" if row.checkpoint == 1 else f"model.ckpt-{step}"
+
+
+def bert_config(values: Flags, vocab_size: int = 30522) -> BertConfig:
+    """The config of a model: a released `size` (base without one), changed by other values of `BertConfig`."""
+    changes = {name: value for name, value in values.items() if name != "size"}
+    config = BertConfig.named(values.get("size", "base"), vocab_size)
+    if "hidden_size" in changes:
+        changes.setdefault("intermediate_size", 4 * changes["hidden_size"])
+    if unknown := changes.keys() - config.to_dict().keys():
+        raise InputError(f"model: unknown key {min(unknown)!r}; the keys are size, {', '.join(config.to_dict())}.")
+    return dataclasses.replace(config, **changes)
+
+
+def _checkpoint_bytes(model: Flags) -> float:
+    """The weights and both means of Adam, four bytes each."""
+    config = bert_config(model)
+    return 12.0 * (config.vocab_size * config.hidden_size + 12 * config.num_hidden_layers * config.hidden_size**2)
+
+
+def _operations(model: Flags, length: int, predictions: int = 0) -> float:
+    """The operations of a training step on one sequence; each product is computed once forward and twice backward."""
+    config = bert_config(model)
+    of_a_token = config.num_hidden_layers * (12 * config.hidden_size**2 + 2 * length * config.hidden_size)
+    return 6.0 * (length * of_a_token + predictions * config.hidden_size * config.vocab_size)

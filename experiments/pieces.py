@@ -1,0 +1,119 @@
+"""A piece is one command: a vocabulary, records, a pre-training or fine-tuning run. A hash of its settings names it."""
+
+import dataclasses
+import functools
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_tf.runtime import files
+
+_FINGERPRINT_BYTES = 1 << 24  # files are compared by their names, sizes and so many of their first bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file, a folder or a glob that the user has; `name` does not say where the user's folders are."""
+
+    path: str
+    name: str
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """The name, with a hash of what the files hold."""
+        digest = hashlib.sha256()
+        for path in sorted(glob.glob(self.path)):
+            inside = sorted(glob.glob(os.path.join(path, "*"))) if os.path.isdir(path) else [path]
+            for name in filter(os.path.isfile, inside):
+                with files.open_file(name, "rb") as reader:
+                    start = reader.read(_FINGERPRINT_BYTES)
+                digest.update(f"{os.path.basename(name)} {files.size(name)} ".encode() + hashlib.sha256(start).digest())
+        return f"{self.name} ({digest.hexdigest()[:12]})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """A file or a folder that a piece makes; without a piece, the one whose flag this is."""
+
+    name: str
+    piece: "Piece | None" = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Piece:
+    """One command. Its flags are values, `Source`, `Output`, or lists of them."""
+
+    kind: str  # vocabulary, data, made, pretraining, finetuning or ensemble
+    module: str  # the program
+    flags: Mapping[str, Any]
+    work: float  # bytes of text, or operations of training
+    disk: float  # the bytes that it leaves
+    model: Mapping[str, Any] | None = None  # the config that is written for the program, if any
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that determines the result."""
+        flags = {name: _each(value, _identity) for name, value in self.flags.items()}
+        return {"kind": self.kind, "program": self.module, "flags": flags, "model": self.model and dict(self.model)}
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The name of the piece's folder. Pieces with the same settings have the same name."""
+        text = json.dumps(self.settings, sort_keys=True)
+        return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    @property
+    def needs(self) -> Iterator["Piece"]:
+        """The pieces whose outputs this one reads."""
+        for value in self.flags.values():
+            yield from (output.piece for output in _outputs(value) if output.piece)
+
+    def all_settings(self) -> dict[str, Any]:
+        """The settings of this piece and of those it needs, `kind.flag` -> value."""
+        found: dict[str, Any] = {}
+        for piece in self.needs:
+            found |= piece.all_settings()
+        own = {name: _each(value, _identity) for name, value in self.flags.items() if not _outputs(value)}
+        return found | {f"{self.kind}.{name}": value for name, value in {**own, **(self.model or {})}.items()}
+
+    def command(self, pieces_dir: str) -> list[str]:
+        """The module and its arguments; `pieces_dir` holds a folder for each piece."""
+
+        def shown(value: Any) -> str:
+            if isinstance(value, Output):
+                return os.path.join(pieces_dir, (value.piece or self).name, value.name)
+            return value.path if isinstance(value, Source) else str(value)
+
+        arguments = [self.module]
+        for name, value in self.flags.items():
+            if isinstance(value, bool):
+                arguments.append(f"--{name}" if value else f"--no{name}")
+            else:
+                arguments.append(f"--{name}={','.join(map(shown, value if isinstance(value, list) else [value]))}")
+        return arguments
+
+
+def in_order(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces and those they need, each once and behind those it needs."""
+    found: dict[str, Piece] = {}
+    for piece in pieces:
+        if piece.name not in found:
+            found |= {needed.name: needed for needed in in_order(list(piece.needs))} | {piece.name: piece}
+    return list(found.values())
+
+
+def _each(value: Any, change: Any) -> Any:
+    return [change(part) for part in value] if isinstance(value, list) else change(value)
+
+
+def _identity(value: Any) -> Any:
+    if isinstance(value, Output):
+        return f"{value.piece.name if value.piece else 'this'}/{value.name}"
+    return value.identity if isinstance(value, Source) else value
+
+
+def _outputs(value: Any) -> list[Output]:
+    return [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, Output)]

@@ -1,0 +1,160 @@
+"""The plan of a table, and the table itself beside the paper's: Markdown, CSV, a figure, and a test of its claims."""
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+
+from scipy import stats
+
+from bert_tf.runtime import files, reporting
+from experiments.assembly import Cell
+from experiments.pieces import Piece, in_order
+from experiments.runner import Runner
+from experiments.schema import Claim, Experiment, Scale
+
+
+def plan(pieces: Sequence[Piece], runner: Runner, scale: Scale) -> str:
+    """A table of what there is to run, by kind, with the expected cost of what is left.
+
+    The speed is that of the finished pieces of the same kind; before there are any, what the scale expects.
+    """
+    rows = []
+    for kind in dict.fromkeys(piece.kind for piece in in_order(pieces)):
+        of_kind = [(piece, runner.done(piece)) for piece in in_order(pieces) if piece.kind == kind]
+        left = [piece for piece, done in of_kind if done is None]
+        measured = [(piece.work, done["seconds"]) for piece, done in of_kind if done and not done["resumed"]]
+        work, seconds = map(sum, zip(*measured, strict=True)) if measured else (scale.speed[kind], 1)
+        hours = sum(piece.work for piece in left) / work * seconds / 3600
+        counts = {"runs": len(of_kind), "finished": len(of_kind) - len(left), "left": len(left)}
+        counts |= {"running": sum(map(runner.is_running, left)), "GB": sum(piece.disk for piece in left) / 1e9}
+        devices = scale.devices if kind == "pretraining" else 1
+        rows.append({"kind": kind, **counts, "hours": hours, "device hours": hours * devices})
+    total = {key: sum(row[key] for row in rows) for key in rows[0] if key != "kind"}
+    return reporting.table([*rows, {"kind": "all", **total}]) + f"\nA device is {scale.device}."
+
+
+def listing(pieces: Sequence[Piece], runner: Runner) -> str:
+    """Each piece with its state and its command, in the order in which they run."""
+    lines = []
+    for piece in in_order(pieces):
+        state = "finished" if runner.done(piece) else "running" if runner.is_running(piece) else "left"
+        lines.append(f"{state:8}  python -m {' '.join(runner.command(piece))}")
+    return "\n".join(lines)
+
+
+class Table:
+    """The scores of a table.
+
+    Args:
+      experiment: the table.
+      cells: those that are wanted.
+      runner: knows which are finished.
+    """
+
+    def __init__(self, experiment: Experiment, cells: Sequence[Cell], runner: Runner) -> None:
+        self._experiment, self._cells, self._runner = experiment, cells, runner
+        self._columns = {cell.heading: cell.in_file for cell in cells}
+        names = {cell.row.name for cell in cells}
+        self._rows = [row for row in experiment.rows if row.name in names]
+        self._scores: dict[tuple[str, str], dict[int | None, float]] = {}
+        self._missing = []
+        for cell in cells:
+            done, metric = runner.done(cell.piece), cell.column.metric
+            of_cell = self._scores.setdefault((cell.row.name, cell.heading), {})
+            if done and metric in done["scores"]:
+                of_cell[cell.seed] = done["scores"][metric] * (100 if cell.column.percent else 1)
+            else:
+                self._missing.append(cell.name + (f" ({cell.piece.name} has no score {metric!r})" if done else ""))
+
+    def write(self, path: str, left_out: Sequence[str]) -> str:
+        """Writes `path` + .md, .csv and .png, and returns the Markdown; `left_out` is what the scale doesn't have."""
+        notes = [f"Not at this scale: {', '.join(left_out)}."] if left_out else []
+        notes += [f"Missing: {'; '.join(self._missing)}."] if self._missing else []
+        text = self._markdown(notes)
+        for ending, content in (("md", text), ("csv", self._csv())):
+            with files.replacing(f"{path}.{ending}") as writer:
+                writer.write(content)
+        with files.replacing(f"{path}.png", "wb") as writer:
+            writer.write(self._picture())
+        return text
+
+    def tested(self, claim: Claim) -> str:
+        """A sentence with the mean difference, and the p-value of a one-sided paired t-test over the seeds."""
+        found = next((cell for cell in self._cells if cell.in_file == claim.column), None)
+        if found is None:
+            return f"{claim.text}: not tested, because this scale has no {claim.column}."
+        better, worse = (self._scores.get((row, found.heading), {}) for row in (claim.better, claim.worse))
+        seeds = sorted(seed for seed in better.keys() & worse.keys() if seed is not None)
+        differences = [(better[seed] - worse[seed]) * (-1 if found.column.lower_is_better else 1) for seed in seeds]
+        if len(set(differences)) < 2:
+            return f"{claim.text}: not tested, which takes two seeds of both rows with scores that differ."
+        p = stats.ttest_1samp(differences, 0, alternative="greater").pvalue  # the paired test of two samples
+        mean = statistics.fmean(differences)
+        verdict = "holds" if p < 0.05 else "is not shown" if mean > 0 else "is not shown; it is the other way round"
+        return (
+            f"{claim.text}: {verdict}. In {found.heading}, {claim.better} is better than {claim.worse} by {mean:.2f} "
+            f"over {len(seeds)} seeds (p = {p:.3f}, one-sided paired t-test)."
+        )
+
+    def _mean_and_spread(self, row: str, heading: str) -> tuple[float, float] | None:
+        values = list(self._scores.get((row, heading), {}).values())
+        return (statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0) if values else None
+
+    def _markdown(self, notes: Sequence[str]) -> str:
+        header = ["", *(part for heading in self._columns for part in (heading, "paper"))]
+        lines = [f"**{self._experiment.title}**", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+        for row in self._rows:
+            shown = [row.name]
+            for heading, in_file in self._columns.items():
+                found = self._mean_and_spread(row.name, heading)
+                several = len(self._scores[row.name, heading]) > 1 if found else False
+                score = "" if found is None else f"{found[0]:.1f} ± {found[1]:.1f}" if several else f"{found[0]:.1f}"
+                shown += [score, str(row.paper.get(in_file, ""))]
+            lines.append(f"| {' | '.join(shown)} |")
+        seeds = sorted({cell.seed for cell in self._cells if cell.seed is not None})
+        spread = [f"Mean ± standard deviation over the seeds {', '.join(map(str, seeds))}."] if seeds else []
+        claims = [f"* {self.tested(claim)}" for claim in self._experiment.claims]
+        under = [*spread, self._experiment.note, "", *claims, *(f"* {note}" for note in notes)]
+        return "\n".join([*lines, "", *under]).replace("\n\n\n", "\n\n").rstrip() + "\n"
+
+    def _csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["row", "column", "seed", "score", "paper", "seconds", "run"])
+        for cell in self._cells:
+            score = self._scores[cell.row.name, cell.heading].get(cell.seed)
+            seconds = (self._runner.done(cell.piece) or {}).get("seconds")
+            paper = cell.row.paper.get(cell.in_file)
+            writer.writerow([cell.row.name, cell.heading, cell.seed, score, paper, seconds, cell.piece.name])
+        return text.getvalue()
+
+    def _picture(self) -> bytes:
+        """A panel for each column: the rows side by side, or lines over the steps; the paper's scores are hollow."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(4.5 * len(self._columns), 4), layout="constrained")
+        panels = figure.subplots(1, len(self._columns), squeeze=False)[0]
+        for panel, (heading, in_file) in zip(panels, self._columns.items(), strict=True):
+            for line in dict.fromkeys(row.line for row in self._rows):
+                rows = [row for row in self._rows if row.line == line]
+                places = [100 * row.checkpoint if line else i for i, row in enumerate(rows)]
+                found = [
+                    (place, self._mean_and_spread(row.name, heading)) for place, row in zip(places, rows, strict=True)
+                ]
+                points = [(place, *score) for place, score in found if score]
+                if points:
+                    x, y, spread = zip(*points, strict=True)
+                    panel.errorbar(x, y, spread, fmt="o-" if line else "o", capsize=3, label=line or "measured")
+                paper = [(x, row.paper[in_file]) for x, row in zip(places, rows, strict=True) if in_file in row.paper]
+                if paper:
+                    panel.plot(*zip(*paper, strict=True), "D", fillstyle="none", label=f"{line} (paper)".strip())
+                if not line:
+                    panel.set_xticks(places, [row.name for row in rows], rotation=30, ha="right")
+            panel.set(title=heading, xlabel="" if not line else "% of the steps of pre-training")
+            panel.legend()
+        figure.suptitle(self._experiment.title)
+        picture = io.BytesIO()
+        FigureCanvasAgg(figure).print_png(picture)
+        return picture.getvalue()

@@ -1,0 +1,185 @@
+"""Runs the pieces that are left. Any number of processes, on any machines that share the folder, may do so at once.
+
+WORK_DIR/pieces/NAME/   what the program writes, and log.txt (what it prints), lock (is locked while it runs), and
+                        done.json (settings, seconds, scores): the piece is finished if it is there
+WORK_DIR/tables/        the tables, and NAME.SCALE.json: the settings with which each cell was begun
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
+from bert_tf.tokenization.vocabulary import load_vocab
+from experiments.assembly import Cell, bert_config
+from experiments.pieces import Output, Piece, in_order
+
+_POLL_SECONDS = 5.0
+
+
+class Runner:
+    """Runs pieces.
+
+    Args:
+      work_dir: the folder of all pieces and tables.
+      device_flags: further flags of training, which say where it runs and change no result.
+      launcher: what starts a program; its module and its flags are put behind it.
+    """
+
+    def __init__(
+        self, work_dir: str, device_flags: Sequence[str] = (), launcher: Sequence[str] = (sys.executable, "-m")
+    ) -> None:
+        self._pieces_dir = os.path.join(work_dir, "pieces")
+        self._device_flags, self._launcher = list(device_flags), list(launcher)
+
+    def path(self, piece: Piece, name: str = "") -> str:
+        """A file in the folder of a piece."""
+        return os.path.join(self._pieces_dir, piece.name, name)
+
+    def done(self, piece: Piece) -> dict[str, Any] | None:
+        """`settings`, `seconds`, `resumed` and `scores` of a piece; None if it isn't finished."""
+        path = self.path(piece, "done.json")
+        return files.read_json(path, "--work_dir") if files.exists(path) else None
+
+    def is_running(self, piece: Piece) -> bool:
+        """Whether a process runs the piece now."""
+        if not files.exists(self.path(piece)):
+            return False
+        with _claim(self.path(piece, "lock")) as lock:
+            return lock is None
+
+    def command(self, piece: Piece) -> list[str]:
+        """The module of a piece and its arguments."""
+        trains = piece.kind in ("pretraining", "finetuning")
+        return piece.command(self._pieces_dir) + (self._device_flags if trains else [])
+
+    def run(self, pieces: Sequence[Piece]) -> None:
+        """Runs pieces and those they need; what other processes run is waited for.
+
+        Raises:
+          InputError: if pieces failed, after all others have been run; names each and the last lines of its program.
+        """
+        left, failed = in_order(pieces), dict[str, str]()
+        while left:
+            waiting = []
+            for piece in left:
+                if any(needed.name in failed for needed in piece.needs):
+                    failed[piece.name] = f"{piece.name} needs one that failed, and was not begun."
+                elif not all(self.done(needed) for needed in piece.needs):
+                    waiting.append(piece)
+                elif not self.done(piece):
+                    try:
+                        if not self._claim_and_run(piece):
+                            waiting.append(piece)
+                    except InputError as error:
+                        say(f"error: {error}")
+                        failed[piece.name] = str(error)
+            if len(waiting) == len(left):
+                time.sleep(_POLL_SECONDS)
+            left = waiting
+        if failed:
+            raise InputError("\n".join([*failed.values(), "Finished runs stay; run the command again to go on."]))
+
+    def _claim_and_run(self, piece: Piece) -> bool:
+        """Runs a piece; false if another process runs it."""
+        files.make_folder(self.path(piece))
+        with _claim(self.path(piece, "lock")) as lock:
+            if lock is not None and not self.done(piece):
+                self._run_claimed(piece, lock)
+            return lock is not None
+
+    def _run_claimed(self, piece: Piece, lock: int) -> None:
+        log, command, start = self.path(piece, "log.txt"), self.command(piece), time.monotonic()
+        free = shutil.disk_usage(self.path(piece)).free
+        if free < piece.disk:
+            sizes = f"{piece.disk / 1e9:.2f} GB are needed, but {free / 1e9:.2f} GB are free"
+            raise InputError(f"{piece.name}: the disk of --work_dir is full: {sizes}. Make room, and run it again.")
+        if piece.model is not None:
+            vocab = piece.flags["vocab_file"]
+            path = self.path(vocab.piece, vocab.name) if isinstance(vocab, Output) else vocab.path
+            files.write_json(
+                self.path(piece, "bert_config.json"), bert_config(piece.model, len(load_vocab(path))).to_dict()
+            )
+        resumed = files.exists(log)
+        say(f"{'Resuming' if resumed else 'Running'} {piece.name}: {command[0]} (see {log})")
+        if status := _call([*self._launcher, *command], log, lock):
+            lines = files.open_file(log).read().replace("\r", "\n").splitlines()[-6:]
+            raise InputError("\n  ".join([f"{piece.name} ended with exit status {status}. The end of {log}:", *lines]))
+        done = {"settings": piece.settings, "seconds": round(time.monotonic() - start, 1), "resumed": resumed}
+        files.write_json(self.path(piece, "done.json"), {**done, "scores": self._scores(piece)})
+
+    def _scores(self, piece: Piece) -> dict[str, float]:
+        """What a program has written; the scores of the test set have `test_` before their names."""
+        if piece.kind == "pretraining":
+            with files.open_file(self.path(piece, "metrics.jsonl")) as reader:
+                return next((json.loads(x) for x in reversed(list(reader)) if '"kind": "eval"' in x), {})
+        found: dict[str, float] = {}
+        for suffix, prefix in (("", ""), ("_test", "test_")):
+            path = self.path(piece, f"eval_results{suffix}.json")
+            scores = files.read_json(path, "--work_dir") if files.exists(path) else {}
+            found |= {prefix + name: value for name, value in scores.items() if isinstance(value, (int, float))}
+        return found
+
+
+def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> None:
+    """Keeps the settings with which the cells of a table are begun, and compares those of cells that were begun before.
+
+    Raises:
+      InputError: if they have changed, and `allow_changes` is not set; names the cell, the setting and both values.
+    """
+    before = files.read_json(path, "--work_dir") if files.exists(path) else {}
+    now = json.loads(json.dumps({cell.name: cell.piece.all_settings() for cell in cells}))
+    for name in [] if allow_changes else sorted(before.keys() & now.keys()):
+        for key in sorted(before[name].keys() | now[name].keys()):
+            old, new = (settings[name].get(key, "not given") for settings in (before, now))
+            if old != new:
+                raise InputError(
+                    f"This experiment has changed since its runs began: {name}: {key} was {old!r} and is now {new!r}. "
+                    "Change it back, or give --allow_changes to run what is new; finished runs stay."
+                )
+    files.write_json(path, before | now)
+
+
+@contextlib.contextmanager
+def _claim(path: str) -> Iterator[int | None]:
+    """Locks a file, and gives its descriptor; None if another process has locked it.
+
+    The system unlocks it when the last process that has it open is gone. So a kill leaves no claim behind, and a
+    program that outlives its harness keeps the claim.
+    """
+    with open(path, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        yield lock.fileno()
+
+
+def _call(command: list[str], log: str, lock: int) -> int:
+    """Runs a program, which inherits the lock, and returns its exit status. SIGTERM and Ctrl-C end it too."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    with open(log, "ab") as output:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[lock])
+    try:
+        return process.wait()
+    except BaseException:
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)

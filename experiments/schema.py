@@ -1,0 +1,196 @@
+"""What the files of tables and scales may hold. Unknown keys, and values of another type, raise."""
+
+import dataclasses
+import pathlib
+import tomllib
+import types
+import typing
+from dataclasses import field
+from typing import Any
+
+from bert_tf.runtime.files import InputError
+
+FOLDER = pathlib.Path(__file__).parent
+SCALES = ("smoke", "tiny", "paper")
+Flags = dict[str, Any]  # the values of a program's flags, by name
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """The text for pre-training."""
+
+    files: list[str]  # globs under --data_dir
+    held_out: list[str]  # those of the text on which pre-training is evaluated
+    megabytes: float  # the size of `files`, for the plan
+    fetch: str  # what to fetch; a message says where to put it
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """A vocabulary that is there, or that is learned from the corpus."""
+
+    file: str = ""  # under --data_dir
+    fetch: str = ""
+    build: Flags = field(default_factory=dict)  # flags of build_vocab, without `file`
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A data set, and the program that is fine-tuned on it."""
+
+    program: str
+    flags: Flags
+    files: dict[str, list[str]]  # flag -> paths under --data_dir; `made:NAME` is an entry of the scale's `made`
+    examples: int  # to train on, for the plan
+    fetch: str
+    label: str = ""  # the data set's name, if it is not the task's
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """The size at which tables are run."""
+
+    device: str  # what `speed` is of
+    devices: int  # how many of them train together
+    speed: dict[str, float]  # kind of piece -> units of its work in a second, until some are finished
+    seeds: list[int]  # of fine-tuning
+    corpus: Corpus
+    vocabulary: Vocabulary
+    model: Flags  # values of BertConfig, and `size`, the released size that they change
+    data: Flags  # flags of create_pretraining_data
+    pretraining: Flags  # flags of run_pretraining
+    tasks: dict[str, Task]
+    second_data: Flags = field(default_factory=dict)  # what differs in the second phase; without any there is one phase
+    instead: dict[str, str] = field(default_factory=dict)  # task of a table -> task that takes its place here
+    made: dict[str, Task] = field(default_factory=dict)  # files that a program makes of others
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A score of a task."""
+
+    task: str  # `pretraining`: the evaluation on held-out text
+    metric: str  # as in eval_results.json; `test_` before it is the score on the test set
+    percent: bool = True  # false if the score is not to be multiplied by 100
+    finetuning: Flags = field(default_factory=dict)  # further flags
+    lower_is_better: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A model: what it changes in the scale's settings, and the paper's scores."""
+
+    name: str
+    paper: dict[str, float] = field(default_factory=dict)  # column -> score
+    model: Flags = field(default_factory=dict)
+    data: Flags = field(default_factory=dict)
+    pretraining: Flags | bool = field(default_factory=dict)  # false: none
+    checkpoint: float = 1.0  # the share of the steps after which the weights are taken
+    finetuning: Flags = field(default_factory=dict)
+    tasks: dict[str, str] = field(default_factory=dict)  # task of a column -> task that this row takes instead
+    ensemble: bool = False  # the runs of all seeds answer together
+    line: str = ""  # the line of a figure that this row is a point of
+    skip: bool = False  # for `at`: leaves the row out at a scale
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """That a row is better than another in a column, which is tested over the seeds."""
+
+    text: str
+    better: str
+    worse: str
+    column: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A table or a figure. In the file, a column or a row, `at.SCALE` holds the keys that are others at a scale."""
+
+    title: str
+    columns: dict[str, Column]
+    rows: list[Row]
+    claims: list[Claim] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)  # instead of the scale's
+    note: str = ""  # stands under the table
+
+
+def experiment_names() -> list[str]:
+    """The tables and figures that there are files for."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load_experiment(name: str, scale: str) -> Experiment:
+    """Reads a table with what it says of a scale; `name` is that of a file beside this module, or a path.
+
+    Raises:
+      InputError: if there is no such file, or if something in it can't be used.
+    """
+    path = pathlib.Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
+    if not path.exists():
+        raise InputError(f"There is no experiment {name!r}. There are {', '.join(experiment_names())}.")
+    values = _at_scale(_read(path), scale, path.name)
+    if isinstance(values.get("rows"), list):
+        values["rows"] = [_at_scale(row, scale, f"{path.name}: rows[{i}]") for i, row in enumerate(values["rows"])]
+    if isinstance(values.get("columns"), dict):
+        columns = values["columns"].items()
+        values["columns"] = {key: _at_scale(column, scale, f"{path.name}: {key}") for key, column in columns}
+    experiment = _build(Experiment, values, path.name)
+    rows = [row for row in experiment.rows if not row.skip]
+    names = [row.name for row in rows]
+    for where, column in [(r.name, c) for r in rows for c in r.paper] + [(c.text, c.column) for c in experiment.claims]:
+        if column not in experiment.columns:
+            raise InputError(f"{path.name}: {where}: there is no column {column!r}.")
+    if len(set(names)) != len(names):
+        raise InputError(f"{path.name}: rows: two rows have the same name.")
+    claims = [claim for claim in experiment.claims if {claim.better, claim.worse} <= set(names)]
+    return dataclasses.replace(experiment, rows=rows, claims=claims)
+
+
+def load_scale(name: str) -> Scale:
+    """Reads a scale.
+
+    Raises:
+      InputError: if something in its file can't be used.
+    """
+    return _build(Scale, _read(FOLDER / "scales" / f"{name}.toml"), f"scales/{name}.toml")
+
+
+def _read(path: pathlib.Path) -> Flags:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: not valid TOML: {error}.") from None
+
+
+def _at_scale(values: Any, scale: str, where: str) -> Any:
+    changes = values.get("at", {}) if isinstance(values, dict) else {}
+    if unknown := changes.keys() - set(SCALES):
+        raise InputError(f"{where}: at: unknown key {min(unknown)!r}; the scales are {', '.join(SCALES)}.")
+    return {key: value for key, value in values.items() if key != "at"} | changes.get(scale, {}) if changes else values
+
+
+def _build(kind: Any, values: Any, where: str) -> Any:
+    """Makes an object of a type of values from TOML; `where` names them in messages."""
+    if kind is Any:
+        return values
+    if isinstance(kind, types.UnionType):
+        kind = bool if isinstance(values, bool) else typing.get_args(kind)[0]
+    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
+    expected = dict if dataclasses.is_dataclass(kind) else (int, float) if kind is float else origin
+    if not isinstance(values, expected) or (isinstance(values, bool) and kind is not bool):
+        names = {dict: "a table", list: "a list", str: "a text", bool: "true or false"}
+        raise InputError(f"{where}: {names.get(expected, 'a number')} is expected, but {values!r} was found.")
+    if origin is list:
+        return [_build(parts[0], value, f"{where}[{i}]") for i, value in enumerate(values)]
+    if origin is dict:
+        return {key: _build(parts[1], value, f"{where}: {key}") for key, value in values.items()}
+    if not dataclasses.is_dataclass(kind):
+        return values
+    hints = typing.get_type_hints(kind)
+    if unknown := values.keys() - hints.keys():
+        raise InputError(f"{where}: unknown key {min(unknown)!r}; the keys are {', '.join(hints)}.")
+    needed = {field.name for field in dataclasses.fields(kind) if field.default is field.default_factory}
+    if missing := needed - values.keys():
+        raise InputError(f"{where}: the key {min(missing)!r} is missing.")
+    return kind(**{key: _build(hints[key], value, f"{where}: {key}") for key, value in values.items()})

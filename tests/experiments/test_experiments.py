@@ -1,0 +1,318 @@
+"""Pieces, plans, runs that are killed and shared, and tables from recorded results; a stand-in is what they run."""
+
+import csv
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+from experiments import report, runner, schema
+from experiments.assembly import Assembly
+from experiments.pieces import in_order
+from tests import programs
+from tests.conftest import ROOT
+
+STAND_IN = [sys.executable, str(pathlib.Path(__file__).parent / "stand_in.py")]
+# The table that has the fewest runs.
+SMALL = "table3"
+# What `python -m experiments` does, with the stand-in.
+HARNESS = f"""
+import sys
+from experiments import assembly, runner, schema
+runner._POLL_SECONDS = 0.05
+cells = assembly.Assembly(schema.load_experiment("table3", "smoke"), schema.load_scale("smoke"), {str(ROOT)!r}).cells
+runner.Runner(sys.argv[1], launcher={STAND_IN!r}).run([cell.piece for cell in cells])
+"""
+
+
+def assembly(name: str = "table5", scale: str = "smoke", data_dir: object = ROOT, **settings) -> Assembly:
+    return Assembly(schema.load_experiment(name, scale), schema.load_scale(scale), str(data_dir), **settings)
+
+
+def pieces_of(name: str = "table5", scale: str = "smoke", **settings):
+    return in_order([cell.piece for cell in assembly(name, scale, **settings).cells])
+
+
+def stand_in_runner(work_dir: pathlib.Path) -> runner.Runner:
+    return runner.Runner(str(work_dir), launcher=STAND_IN)
+
+
+def names(pieces, kind: str) -> set[str]:
+    return {piece.name for piece in pieces if piece.kind == kind}
+
+
+def calls(work_dir: pathlib.Path) -> list[str]:
+    return (work_dir / "pieces" / "calls.txt").read_text().splitlines()
+
+
+def table(work_dir: pathlib.Path) -> str:
+    """The table of `SMALL` in Markdown."""
+    experiment = schema.load_experiment(SMALL, "smoke")
+    return report.Table(experiment, assembly(SMALL).cells, stand_in_runner(work_dir)).write(str(work_dir / SMALL), [])
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder in which all runs of `SMALL` are finished."""
+    work_dir = tmp_path_factory.mktemp("finished")
+    stand_in_runner(work_dir).run(pieces_of(SMALL))
+    return work_dir
+
+
+def test_tables_share_their_pretraining():
+    at_tiny = {name: pieces_of(name, "tiny") for name in ("table5", "table8", "figure5")}
+    assert len(names(at_tiny["table5"], "pretraining")) == 3
+    assert names(at_tiny["figure5"], "pretraining") < names(at_tiny["table5"], "pretraining")
+    shared = names(at_tiny["table5"], "pretraining") & names(at_tiny["table8"], "pretraining")
+    assert len(shared) == 1
+    assert names(at_tiny["table5"], "finetuning") & names(at_tiny["figure5"], "finetuning")
+
+
+def test_a_run_has_the_settings_of_scale_and_row():
+    [bilstm] = [c.piece for c in assembly(scale="paper").cells if c.name == "row '+ BiLSTM', column 'QNLI', seed 2"]
+    flags = set(bilstm.command("P"))
+    assert {"--bilstm_units=768", "--task_name=QNLI", "--random_seed=2", "--learning_rate=3e-05"} <= flags
+    [pretraining] = bilstm.needs
+    flags = set(pretraining.command("P"))
+    assert {"--objective=ltr", "--num_train_steps=1000000", "--second_max_seq_length=512"} <= flags
+    of_512, of_128 = (
+        {*piece.command("P")} for piece in sorted(pretraining.needs, key=lambda p: -p.flags["max_seq_length"])[:2]
+    )
+    assert {"--max_seq_length=512", "--objective=ltr", "--dupe_factor=10"} <= of_512
+    assert {"--max_seq_length=128", "--objective=ltr"} <= of_128
+
+
+def test_a_checkpoint_in_the_middle_is_taken_where_it_is_saved(tmp_path):
+    cells = {cell.row.name: cell.piece for cell in assembly("figure5").cells}
+    pretraining = next(cells["Masked LM, 40%"].needs)
+    assert f"--init_checkpoint=P/{pretraining.name}/model.ckpt-8" in cells["Masked LM, 40%"].command("P")
+    assert f"--init_checkpoint=P/{pretraining.name}/" in cells["Masked LM, 100%"].command("P")
+    (tmp_path / "x.toml").write_text(
+        'title = "X"\ncolumns.QNLI = { task = "QNLI", metric = "f1" }\nrows = [{ name = "a", checkpoint = 0.5 }]'
+    )
+    with pytest.raises(
+        InputError, match=r"X: row 'a' needs the checkpoint of step 10.* multiple of save_checkpoints_steps"
+    ):
+        assembly(str(tmp_path / "x.toml"))
+
+
+def test_without_pretraining_the_model_has_the_same_config(finished):
+    [fresh, *_] = [cell.piece for cell in assembly(SMALL).cells if cell.row.name == "without pre-training"]
+    assert not [flag for flag in fresh.command("P") if flag.startswith("--init_checkpoint")]
+    pretraining = next(piece for piece in pieces_of(SMALL) if piece.kind == "pretraining")
+    configs = [(finished / "pieces" / piece.name / "bert_config.json").read_text() for piece in (fresh, pretraining)]
+    assert configs[0] == configs[1] and json.loads(configs[0])["vocab_size"] == 6
+
+
+def test_a_finished_model_takes_the_place_of_pretraining(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    given = assembly("table5", init_checkpoint=str(tmp_path / "model"))
+    commands = {cell.row.name: cell.piece.command("P") for cell in given.cells}
+    assert f"--init_checkpoint={tmp_path / 'model'}" in commands["BERT_BASE"]
+    assert f"--bert_config_file={tmp_path / 'model' / 'config.json'}" in commands["without pre-training"]
+    assert names([next(cell.piece.needs) for cell in given.cells if cell.row.name == "No NSP"], "pretraining")
+
+
+def test_other_data_make_other_runs(tmp_path):
+    for name in ("examples", "tests/golden/squad"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    assert names(pieces_of(data_dir=tmp_path), "finetuning") == names(pieces_of(), "finetuning")
+    with open(tmp_path / "examples" / "authors" / "train.tsv", "a") as writer:
+        writer.write("A new sentence.\tausten\n")
+    changed = pieces_of(data_dir=tmp_path)
+    assert not names(changed, "finetuning") & {c.piece.name for c in assembly().cells if "authors" in c.heading}
+    assert names(changed, "pretraining") == names(pieces_of(), "pretraining")
+
+
+def test_missing_data_are_named_with_what_to_fetch(tmp_path):
+    for scale, name in (("tiny", "glue/QNLI"), ("paper", "pretrain/wikipedia/*")):
+        with pytest.raises(InputError, match="Fetch and put here") as raised:
+            assembly(scale=scale, data_dir=tmp_path).check_data()
+        assert f"{tmp_path}/{name}: " in str(raised.value)
+    assembly().check_data()
+
+
+def test_the_plan_counts_what_is_left_and_its_cost(tmp_path):
+    scale = schema.load_scale("paper")
+    text = report.plan(pieces_of("table6", "paper"), stand_in_runner(tmp_path), scale)
+    lines = {line.split()[0]: line.split()[1:] for line in text.splitlines()}
+    assert lines["kind"] == ["runs", "finished", "left", "running", "GB", "hours", "device", "hours"]
+    assert lines["pretraining"][:4] == ["6", "0", "6", "0"] and lines["finetuning"][0] == "105"
+    hours, device_hours = map(float, lines["pretraining"][-2:])
+    assert hours > 3 * 96 and device_hours == pytest.approx(16 * hours, rel=1e-3)
+
+
+def test_the_plan_takes_the_speed_of_finished_runs(finished, tmp_path):
+    work_dir = tmp_path / "work"
+    shutil.copytree(finished, work_dir)
+    tunings = [piece for piece in pieces_of(SMALL) if piece.kind == "finetuning"]
+    for piece in tunings[:-1]:
+        path = work_dir / "pieces" / piece.name / "done.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": piece.work}))
+    os.remove(work_dir / "pieces" / tunings[-1].name / "done.json")
+    text = report.plan(pieces_of(SMALL), stand_in_runner(work_dir), schema.load_scale("smoke"))
+    [of_tuning] = [line.split() for line in text.splitlines() if "finetuning" in line]
+    assert float(of_tuning[-1]) == pytest.approx(tunings[-1].work / 3600, rel=1e-3)
+
+
+def test_the_command_prints_plan_and_list(tmp_path):
+    shown = programs.run("-m", "experiments", "table5", "figure5", "--list", f"--work_dir={tmp_path}")
+    assert shown.count("left      python -m run_pretraining --do_train") == 5
+    assert "A device is two cores" in programs.run("-m", "experiments", "table5", "--plan", f"--work_dir={tmp_path}")
+    assert not list(tmp_path.iterdir())
+    for arguments, message in (
+        ([], "Name a table or a figure: figure5, table1"),
+        (["table5", "--scale=tiny"], "--data_dir is needed. --scale=tiny trains on books"),
+        (["table5", "--only=Nothing"], "--only: table5 has no row and no column of this name"),
+    ):
+        assert message in programs.run("-m", "experiments", *arguments, f"--work_dir={tmp_path}", expect=1)
+
+
+def test_finished_runs_are_not_run_again(finished):
+    before = calls(finished)
+    assert len(before) == len(set(before)) == len(pieces_of(SMALL))
+    stand_in_runner(finished).run(pieces_of(SMALL))
+    assert calls(finished) == before
+
+
+def test_killed_harnesses_change_nothing(finished, tmp_path):
+    """One is killed while a program runs; the program ends alone, and then two others share what is left."""
+    (tmp_path / "pieces").mkdir()
+    (tmp_path / "pieces" / "slow").touch()
+    command = [sys.executable, "-c", HARNESS, str(tmp_path)]
+    killed = subprocess.Popen(command, cwd=ROOT)
+    while not (tmp_path / "pieces" / "calls.txt").exists():
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    [first] = [piece for piece in pieces_of() if piece.kind == "vocabulary"]
+    assert stand_in_runner(tmp_path).is_running(first)  # the program holds its claim
+    others = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
+    time.sleep(0.3)
+    assert len(calls(tmp_path)) == 1  # they wait for it
+    (tmp_path / "pieces" / "slow").unlink()
+    assert [other.wait(timeout=60) for other in others] == [0, 0]
+    assert len(calls(tmp_path)) == len(pieces_of(SMALL)) + 1  # only the vocabulary was begun twice
+    assert table(tmp_path) == table(finished)
+    done = json.loads((tmp_path / "pieces" / first.name / "done.json").read_text())
+    assert done["resumed"] and done["settings"]["program"] == "data_prep.build_vocab"
+
+
+def test_sigterm_ends_the_program_too(tmp_path):
+    (tmp_path / "pieces").mkdir()
+    (tmp_path / "pieces" / "slow").touch()
+    stopped = subprocess.Popen([sys.executable, "-c", HARNESS, str(tmp_path)], cwd=ROOT, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "pieces" / "calls.txt").exists():
+        time.sleep(0.02)
+    stopped.terminate()
+    stopped.wait(timeout=20)
+    [first] = [piece for piece in pieces_of() if piece.kind == "vocabulary"]
+    assert not stand_in_runner(tmp_path).is_running(first)
+
+
+def test_a_run_that_fails_is_named_and_the_others_are_run(tmp_path):
+    (tmp_path / "pieces").mkdir()
+    fails = tmp_path / "pieces" / "run_squad.fails"
+    fails.touch()
+    with pytest.raises(InputError, match=r"(?s)exit status 1.*the loss is not finite.*Finished runs stay"):
+        stand_in_runner(tmp_path).run(pieces_of(SMALL))
+    assert not [
+        piece for piece in pieces_of(SMALL) if piece.kind != "finetuning" and not stand_in_runner(tmp_path).done(piece)
+    ]
+    row = "row 'BERT_LARGE (Single)'"
+    assert f"Missing: {row}, column 'EM', seed 1; {row}, column 'EM', seed 2;" in table(tmp_path)
+    fails.unlink()
+    stand_in_runner(tmp_path).run(pieces_of(SMALL))
+    assert "Missing" not in table(tmp_path)
+
+
+def test_a_full_disk_is_named_before_a_run_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+    with pytest.raises(InputError, match=r"the disk of --work_dir is full: 0.00 GB are needed, but 0.00 GB are free"):
+        stand_in_runner(tmp_path).run(pieces_of()[:1])
+    assert not (tmp_path / "pieces" / "calls.txt").exists()
+
+
+def test_a_changed_experiment_is_named(tmp_path):
+    path, text = tmp_path / "x.toml", (schema.FOLDER / "table5.toml").read_text()
+    path.write_text(text)
+    record = str(tmp_path / "x.json")
+    runner.record_beginning(record, assembly(str(path)).cells, False)
+    path.write_text(text.replace('objective = "mlm"', 'objective = "mlm_nsp"'))
+    changed = assembly(str(path)).cells
+    with pytest.raises(
+        InputError, match=r"has changed .*'No NSP'.*pretraining.objective was 'mlm' and is now 'mlm_nsp'"
+    ):
+        runner.record_beginning(record, changed, False)
+    runner.record_beginning(record, changed, True)
+    path.write_text(text.replace('objective = "mlm"', 'objective = "mlm_nsp"') + '[[rows]]\nname = "another"\n')
+    runner.record_beginning(record, assembly(str(path)).cells, False)  # new rows change nothing of the others
+
+
+def record_scores(work_dir: pathlib.Path, scores: dict[str, list[float]]) -> Assembly:
+    """Writes scores as finished runs of Table 5's column QNLI."""
+    made = assembly()
+    made.cells = [cell for cell in made.cells if cell.in_file == "MNLI-m"]
+    for cell in made.cells:
+        of_row = scores[cell.row.name]
+        if cell.seed <= len(of_row):
+            done = {"seconds": 60.0, "resumed": False, "scores": {"eval_accuracy": of_row[cell.seed - 1]}}
+            files.write_json(str(work_dir / "pieces" / cell.piece.name / "done.json"), done)
+    return made
+
+
+def test_a_table_from_recorded_results(tmp_path):
+    scores = {"BERT_BASE": [0.9, 0.92], "No NSP": [0.8, 0.84], "LTR & No NSP": [0.7], "+ BiLSTM": []}
+    made = record_scores(tmp_path, {**scores, "without pre-training": [0.5, 0.5]})
+    claim = schema.Claim("NSP helps", "BERT_BASE", "No NSP", "MNLI-m")
+    other = schema.Claim("Direction", "No NSP", "LTR & No NSP", "MNLI-m")
+    wrong = schema.Claim("Nothing helps", "without pre-training", "BERT_BASE", "MNLI-m")
+    experiment = schema.load_experiment("table5", "smoke")
+    experiment = schema.dataclasses.replace(experiment, claims=[claim, other, wrong])
+    of_results = report.Table(experiment, made.cells, stand_in_runner(tmp_path))
+    text = of_results.write(str(tmp_path / "table5"), ["QNLI"])
+    assert (tmp_path / "table5.md").read_text() == text
+    lines = text.splitlines()
+    assert lines[2] == "|  | MNLI-m (authors) | paper |"
+    assert lines[4:7] == [
+        "| BERT_BASE | 91.0 ± 1.4 | 84.4 |",
+        "| No NSP | 82.0 ± 2.8 | 83.9 |",
+        "| LTR & No NSP | 70.0 | 82.1 |",
+    ]
+    # Differences of 10 and 8 over two seeds: t = 9, one degree of freedom.
+    assert (
+        "NSP helps: holds. In MNLI-m (authors), BERT_BASE is better than No NSP by 9.00 over 2 seeds (p = 0.035" in text
+    )
+    assert "Direction: not tested" in text
+    assert "Nothing helps: is not shown; it is the other way round." in text
+    assert "Not at this scale: QNLI." in text
+    assert "Missing: row 'LTR & No NSP', column 'MNLI-m (authors)', seed 2; row '+ BiLSTM'" in text
+    rows = list(csv.DictReader((tmp_path / "table5.csv").open()))
+    assert (rows[0]["row"], rows[0]["seed"], float(rows[0]["score"]), rows[0]["paper"]) == (
+        "BERT_BASE",
+        "1",
+        90.0,
+        "84.4",
+    )
+    assert rows[0]["run"] == made.cells[0].piece.name and rows[5]["score"] == ""
+    assert (tmp_path / "table5.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow  # minutes: Table 2 at the scale smoke, with the real programs
+def test_smoke_of_a_table_with_an_ensemble(tmp_path):
+    command = [sys.executable, "-m", "experiments", "table2", f"--work_dir={tmp_path}"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    rows = list(csv.DictReader((tmp_path / "tables" / "table2.smoke.csv").open()))
+    assert {row["row"] for row in rows} == {"BERT_BASE (Single)", "BERT_LARGE (Ensemble)", "without pre-training"}
+    for row in rows:
+        written = json.loads((tmp_path / "pieces" / row["run"] / "eval_results.json").read_text())
+        assert float(row["score"]) == written["exact_match" if row["column"] == "EM" else "f1"]

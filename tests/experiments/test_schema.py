@@ -1,0 +1,107 @@
+"""The files of tables and scales: what is shipped can be read, and what is wrong is named."""
+
+import pathlib
+
+import pytest
+
+from bert_tf.runtime.files import InputError
+from experiments import schema
+from experiments.assembly import Assembly
+from tests import programs
+from tests.conftest import ROOT
+
+MINIMAL = """
+title = "Table 9"
+columns.QNLI = { task = "QNLI", metric = "eval_accuracy" }
+rows = [{ name = "a", paper = { QNLI = 1 } }]
+"""
+
+
+def read(tmp_path: pathlib.Path, text: str, scale: str = "smoke"):
+    path = tmp_path / "table9.toml"
+    path.write_text(text)
+    return schema.load_experiment(str(path), scale)
+
+
+def assemblies():
+    """Every table at every scale that has data for it."""
+    for scale in schema.SCALES:
+        for name in schema.experiment_names():
+            try:
+                yield name, scale, Assembly(schema.load_experiment(name, scale), schema.load_scale(scale), "data")
+            except InputError as error:
+                assert scale == "smoke" and "has no data for" in str(error)
+
+
+def test_there_is_a_file_for_each_table_and_figure():
+    assert schema.experiment_names() == ["figure5", *(f"table{i}" for i in range(1, 9))]
+
+
+def test_every_flag_of_every_run_exists():
+    """One command for each program, with all flags that any table gives it at any scale, is parsed by the program."""
+    given: dict[str, dict[str, str]] = {}
+    for _, _, assembly in assemblies():
+        for cell in assembly.cells:
+            pieces = [cell.piece]
+            for piece in pieces:
+                pieces += piece.needs
+                module, *flags = piece.command("pieces")
+                given.setdefault(module, {}).update((flag.partition("=")[0], flag) for flag in flags)
+    assert given.keys() >= {"run_squad", "run_classifier", "run_pretraining", "data_prep.triviaqa_to_squad"}
+    for module, flags in given.items():
+        programs.run("-m", module, *flags.values(), environment={"PARSE_ONLY": "1"})
+
+
+def test_every_row_has_a_model_without_pretraining_beside_it():
+    for name, _, assembly in assemblies():
+        assert "without pre-training" in {cell.row.name for cell in assembly.cells}, name
+
+
+def test_the_scales_of_a_table_replace_keys(tmp_path):
+    text = MINIMAL + 'at.tiny = { seeds = [7], title = "small" }\n[columns.F1]\ntask = "MRPC"\nmetric = "f1"\n'
+    text += 'at.tiny.metric = "eval_accuracy"\n'
+    small, other = read(tmp_path, text, "tiny"), read(tmp_path, text)
+    assert (small.title, small.seeds, small.columns["F1"].metric) == ("small", [7], "eval_accuracy")
+    assert (other.title, other.seeds, other.columns["F1"].metric) == ("Table 9", [], "f1")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("seed = [1]", r"table9.toml: unknown key 'seed'; the keys are title, columns"),
+        ('seeds = "1"', r"table9.toml: seeds: a list is expected, but '1' was found"),
+        ("seeds = [true]", r"table9.toml: seeds\[0\]: a number is expected, but True"),
+        ("at.huge = {}", r"table9.toml: at: unknown key 'huge'; the scales are smoke, tiny, paper"),
+        ("[columns.F1]\ntask = 'QNLI'", r"table9.toml: columns: F1: the key 'metric' is missing"),
+        ("[columns.F1]\ntask = 'QNLI'\nmetric = 'f1'\ntaks = 1", r"table9.toml: columns: F1: unknown key 'taks'"),
+        ("[[claims]]\ntext='x'\nbetter='a'\nworse='b'\ncolumn='EM'", r"table9.toml: x: there is no column 'EM'"),
+        ("title = ", "table9.toml: not valid TOML"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_key(tmp_path, wrong, message):
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, MINIMAL + wrong)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{ name = "b", pretrainin = false }', r"table9.toml: rows\[0\]: unknown key 'pretrainin'"),
+        ('{ name = "b", paper = { EM = 1 } }', "table9.toml: b: there is no column 'EM'"),
+        ('{ name = "b" }, { name = "b" }', "two rows have the same name"),
+    ],
+)
+def test_a_wrong_row_is_named(tmp_path, row, message):
+    with pytest.raises(InputError, match=message):
+        read(tmp_path, MINIMAL.replace('{ name = "a", paper = { QNLI = 1 } }', row))
+
+
+def test_an_unknown_table_is_answered_with_those_there_are():
+    output = programs.run("-m", "experiments", "table99", expect=1)
+    assert "There is no experiment 'table99'. There are figure5, table1" in output
+
+
+def test_the_harness_is_small():
+    """It runs programs, so it has little to do."""
+    lines = [line for path in (ROOT / "experiments").glob("*.py") for line in path.read_text().splitlines()]
+    assert sum(bool(line.strip()) for line in lines) < 900
