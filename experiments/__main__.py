@@ -33,9 +33,7 @@ _REPORT = flags.DEFINE_bool(
     "report", False, "Write the table of what is finished, and say what is missing; run nothing."
 )
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Run an experiment that has changed since its runs began.")
-_DEVICE_FLAGS = flags.DEFINE_list(
-    "device_flags", [], "Flags for training that say where it runs, such as --distribution_strategy=mirrored."
-)
+_DEVICE_FLAGS = flags.DEFINE_list("device_flags", [], "Flags that say where training runs, such as --use_tpu.")
 
 
 def main(*names: str) -> None:

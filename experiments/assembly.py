@@ -61,12 +61,11 @@ class Assembly:
         self._missing: dict[str, str] = {}
         self.left_out: list[str] = []
         self.cells: list[Cell] = []
+        self._seeds = experiment.seeds or scale.seeds
         columns = self._columns(experiment.columns)
         for row in experiment.rows:
-            for in_file, heading, task in columns:
-                self._add_cells(
-                    row, in_file, heading, task, experiment.columns[in_file], experiment.seeds or scale.seeds
-                )
+            for in_file, (heading, task) in columns.items():
+                self.cells += self._cells(row, in_file, heading, experiment.columns[in_file], task)
         if not self.cells:
             raise InputError(f"{experiment.title}: this scale has no data for {', '.join(self.left_out)}.")
 
@@ -80,9 +79,9 @@ class Assembly:
             lines = [f"  {path}: {fetch}" for path, fetch in self._missing.items()]
             raise InputError("\n".join(["This scale needs data that are not there. Fetch and put here:", *lines]))
 
-    def _columns(self, columns: dict[str, Column]) -> list[tuple[str, str, str]]:
-        """Headings in the file, headings here, and tasks. A task takes the place of others only once."""
-        found, tasks = [], self._scale.tasks
+    def _columns(self, columns: dict[str, Column]) -> dict[str, tuple[str, str]]:
+        """Heading in the file -> heading here, and task. A task takes the place of others only once."""
+        found, tasks = {}, self._scale.tasks
         wanted = {column.task for column in columns.values()}
         for heading, column in columns.items():
             task = column.task if column.task in (*tasks, "pretraining") else self._scale.instead.get(column.task, "")
@@ -90,24 +89,22 @@ class Assembly:
                 self.left_out.append(heading)
                 continue
             wanted.add(task)
-            label = tasks[task].label if task in tasks else ""
-            label = label or (task if task != column.task else "")
-            found.append((heading, f"{heading} ({label})" if label else heading, task))
+            label = (tasks[task].label if task in tasks else "") or (task if task != column.task else "")
+            found[heading] = f"{heading} ({label})" if label else heading, task
         return found
 
-    def _add_cells(self, row: Row, in_file: str, heading: str, name: str, column: Column, seeds: Sequence[int]) -> None:
-        name = row.tasks.get(column.task, name)
-        runs: dict[int | None, Any] = {None: self._pretraining(row)}
-        if name != "pretraining":
-            task = self._scale.tasks.get(name)
-            if task is None:
-                self.left_out.append(f"{row.name}, {heading}")
-                return
-            runs = {seed: self._finetuning(row, column, task, seed) for seed in seeds}
-            if row.ensemble:
-                runs = {None: self._ensemble(list(runs.values()), task)}
+    def _cells(self, row: Row, in_file: str, heading: str, column: Column, name: str) -> list[Cell]:
+        task = self._scale.tasks.get(row.tasks.get(column.task, name))
+        if name == "pretraining":
+            runs: dict[int | None, Any] = {None: self._pretraining(row)}
+        elif task is None:
+            self.left_out.append(f"{row.name}, {heading}")
+            return []
+        else:
+            runs = {seed: self._finetuning(row, column, task, seed) for seed in self._seeds}
+            runs = {None: self._ensemble(list(runs.values()), task)} if row.ensemble else runs
         pieces = {seed: piece for seed, piece in runs.items() if isinstance(piece, Piece)}
-        self.cells += [Cell(row, in_file, heading, column, seed, piece) for seed, piece in pieces.items()]
+        return [Cell(row, in_file, heading, column, seed, piece) for seed, piece in pieces.items()]
 
     def _source(self, name: str, fetch: str) -> Source:
         if name not in self._sources:
@@ -116,22 +113,12 @@ class Assembly:
                 self._missing[source.path] = fetch
         return self._sources[name]
 
-    def _sources_or_made(self, names: Sequence[str], fetch: str) -> Any:
-        found = [self._made(name[5:]) if name.startswith("made:") else self._source(name, fetch) for name in names]
-        return found if len(found) > 1 else found[0]
-
-    def _made(self, name: str) -> Output:
-        made = self._scale.made[name]
-        flags: Flags = {flag: self._sources_or_made(paths, made.fetch) for flag, paths in made.files.items()}
-        flags |= {**made.flags, "output_file": Output(f"{name}.json")}
-        return Output(f"{name}.json", Piece("made", made.program, flags, made.examples, made.examples * 1e4))
-
     @functools.cached_property
     def _vocabulary(self) -> Source | Output:
         vocabulary, corpus = self._scale.vocabulary, self._scale.corpus
-        if vocabulary.file:
-            return self._source(vocabulary.file, vocabulary.fetch)
-        flags = {"input_file": [self._source(name, corpus.fetch) for name in corpus.files], **vocabulary.build}
+        if "file" in vocabulary:
+            return self._source(vocabulary["file"], vocabulary["fetch"])
+        flags = {"input_file": [self._source(name, corpus.fetch) for name in corpus.files], **vocabulary}
         flags["output_file"] = Output(_VOCAB)
         return Output(_VOCAB, Piece("vocabulary", "data_prep.build_vocab", flags, corpus.megabytes * 1e6, 1e6))
 
@@ -163,7 +150,8 @@ class Assembly:
         return Piece("pretraining", "run_pretraining", flags, work, kept * _checkpoint_bytes(model), model)
 
     def _finetuning(self, row: Row, column: Column, task: Task, seed: int) -> Piece:
-        flags: Flags = {name: self._sources_or_made(paths, task.fetch) for name, paths in task.files.items()}
+        flags: Flags = {flag: [self._source(name, task.fetch) for name in names] for flag, names in task.files.items()}
+        flags = {flag: sources if len(sources) > 1 else sources[0] for flag, sources in flags.items()}
         flags |= {"do_train": True, **task.flags, **row.finetuning, **column.finetuning, "random_seed": seed}
         pretrained, sizes, model = self._pretraining(row), {**self._scale.model, **row.model}, None
         if isinstance(pretrained, Piece):
@@ -171,11 +159,9 @@ class Assembly:
         elif pretrained is not None:
             flags["init_checkpoint"] = pretrained
         elif self._init_checkpoint:
-            names = (_CONFIG, "config.json")
-            config = next(
-                (name for name in names if os.path.exists(os.path.join(self._init_checkpoint, name))), _CONFIG
-            )
-            flags |= {"bert_config_file": self._of_checkpoint(config), "vocab_file": self._of_checkpoint(_VOCAB)}
+            is_released = os.path.exists(os.path.join(self._init_checkpoint, _CONFIG))
+            flags["vocab_file"] = self._of_checkpoint(_VOCAB)
+            flags["bert_config_file"] = self._of_checkpoint(_CONFIG if is_released else "config.json")
         else:
             flags |= {"vocab_file": self._vocabulary, "bert_config_file": Output(_CONFIG)}
             model = sizes
@@ -211,9 +197,7 @@ def bert_config(values: Flags, vocab_size: int = 30522) -> BertConfig:
     config = BertConfig.named(values.get("size", "base"), vocab_size)
     if "hidden_size" in changes:
         changes.setdefault("intermediate_size", 4 * changes["hidden_size"])
-    if unknown := changes.keys() - config.to_dict().keys():
-        raise InputError(f"model: unknown key {min(unknown)!r}; the keys are size, {', '.join(config.to_dict())}.")
-    return dataclasses.replace(config, **changes)
+    return BertConfig.from_dict({**config.to_dict(), **changes}, source="model")
 
 
 def _checkpoint_bytes(model: Flags) -> float:

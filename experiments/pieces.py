@@ -46,7 +46,7 @@ class Output:
 class Piece:
     """One command. Its flags are values, `Source`, `Output`, or lists of them."""
 
-    kind: str  # vocabulary, data, made, pretraining, finetuning or ensemble
+    kind: str  # vocabulary, data, pretraining, finetuning or ensemble
     module: str  # the program
     flags: Mapping[str, Any]
     work: float  # bytes of text, or operations of training

@@ -25,6 +25,7 @@ from experiments.assembly import Cell, bert_config
 from experiments.pieces import Output, Piece, in_order
 
 _POLL_SECONDS = 5.0
+_PYTHON = (sys.executable, "-m")
 
 
 class Runner:
@@ -36,9 +37,7 @@ class Runner:
       launcher: what starts a program; its module and its flags are put behind it.
     """
 
-    def __init__(
-        self, work_dir: str, device_flags: Sequence[str] = (), launcher: Sequence[str] = (sys.executable, "-m")
-    ) -> None:
+    def __init__(self, work_dir: str, device_flags: Sequence[str] = (), launcher: Sequence[str] = _PYTHON) -> None:
         self._pieces_dir = os.path.join(work_dir, "pieces")
         self._device_flags, self._launcher = list(device_flags), list(launcher)
 
@@ -107,9 +106,8 @@ class Runner:
         if piece.model is not None:
             vocab = piece.flags["vocab_file"]
             path = self.path(vocab.piece, vocab.name) if isinstance(vocab, Output) else vocab.path
-            files.write_json(
-                self.path(piece, "bert_config.json"), bert_config(piece.model, len(load_vocab(path))).to_dict()
-            )
+            config = bert_config(piece.model, len(load_vocab(path)))
+            files.write_json(self.path(piece, "bert_config.json"), config.to_dict())
         resumed = files.exists(log)
         say(f"{'Resuming' if resumed else 'Running'} {piece.name}: {command[0]} (see {log})")
         if status := _call([*self._launcher, *command], log, lock):
@@ -168,18 +166,12 @@ def _claim(path: str) -> Iterator[int | None]:
 
 def _call(command: list[str], log: str, lock: int) -> int:
     """Runs a program, which inherits the lock, and returns its exit status. SIGTERM and Ctrl-C end it too."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with open(log, "ab") as output:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[lock])
     try:
         return process.wait()
-    except BaseException:
+    except KeyboardInterrupt:
         process.terminate()
         process.wait()
         raise
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -26,21 +26,12 @@ class Corpus:
 
 
 @dataclasses.dataclass(frozen=True)
-class Vocabulary:
-    """A vocabulary that is there, or that is learned from the corpus."""
-
-    file: str = ""  # under --data_dir
-    fetch: str = ""
-    build: Flags = field(default_factory=dict)  # flags of build_vocab, without `file`
-
-
-@dataclasses.dataclass(frozen=True)
 class Task:
     """A data set, and the program that is fine-tuned on it."""
 
     program: str
     flags: Flags
-    files: dict[str, list[str]]  # flag -> paths under --data_dir; `made:NAME` is an entry of the scale's `made`
+    files: dict[str, list[str]]  # flag -> paths under --data_dir
     examples: int  # to train on, for the plan
     fetch: str
     label: str = ""  # the data set's name, if it is not the task's
@@ -55,14 +46,13 @@ class Scale:
     speed: dict[str, float]  # kind of piece -> units of its work in a second, until some are finished
     seeds: list[int]  # of fine-tuning
     corpus: Corpus
-    vocabulary: Vocabulary
+    vocabulary: Flags  # flags of build_vocab; or `file`, under --data_dir, and what to `fetch`
     model: Flags  # values of BertConfig, and `size`, the released size that they change
     data: Flags  # flags of create_pretraining_data
     pretraining: Flags  # flags of run_pretraining
     tasks: dict[str, Task]
     second_data: Flags = field(default_factory=dict)  # what differs in the second phase; without any there is one phase
     instead: dict[str, str] = field(default_factory=dict)  # task of a table -> task that takes its place here
-    made: dict[str, Task] = field(default_factory=dict)  # files that a program makes of others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,13 +119,7 @@ def load_experiment(name: str, scale: str) -> Experiment:
     path = pathlib.Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.exists():
         raise InputError(f"There is no experiment {name!r}. There are {', '.join(experiment_names())}.")
-    values = _at_scale(_read(path), scale, path.name)
-    if isinstance(values.get("rows"), list):
-        values["rows"] = [_at_scale(row, scale, f"{path.name}: rows[{i}]") for i, row in enumerate(values["rows"])]
-    if isinstance(values.get("columns"), dict):
-        columns = values["columns"].items()
-        values["columns"] = {key: _at_scale(column, scale, f"{path.name}: {key}") for key, column in columns}
-    experiment = _build(Experiment, values, path.name)
+    experiment = _build(Experiment, _at_scale(_read(path), scale, path.name), path.name)
     rows = [row for row in experiment.rows if not row.skip]
     names = [row.name for row in rows]
     for where, column in [(r.name, c) for r in rows for c in r.paper] + [(c.text, c.column) for c in experiment.claims]:
@@ -164,10 +148,16 @@ def _read(path: pathlib.Path) -> Flags:
 
 
 def _at_scale(values: Any, scale: str, where: str) -> Any:
-    changes = values.get("at", {}) if isinstance(values, dict) else {}
+    """Replaces the keys that an `at` names for the scale, at any depth."""
+    if isinstance(values, list):
+        return [_at_scale(value, scale, f"{where}[{i}]") for i, value in enumerate(values)]
+    if not isinstance(values, dict):
+        return values
+    changes = values.get("at", {})
     if unknown := changes.keys() - set(SCALES):
         raise InputError(f"{where}: at: unknown key {min(unknown)!r}; the scales are {', '.join(SCALES)}.")
-    return {key: value for key, value in values.items() if key != "at"} | changes.get(scale, {}) if changes else values
+    kept = {key: value for key, value in values.items() if key != "at"} | changes.get(scale, {})
+    return {key: _at_scale(value, scale, f"{where}: {key}") for key, value in kept.items()}
 
 
 def _build(kind: Any, values: Any, where: str) -> Any:

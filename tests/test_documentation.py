@@ -39,6 +39,8 @@ WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswit
 # What the documentation gives to Beam and other programs.
 OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_def", "input_exprs", "logdir", "name"}
 # Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
+# Those of the experiments, which are not installed.
+OTHER_PROGRAMS_FLAGS |= {"scale", "plan", "list", "report", "only", "device_flags"}
 OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python", "steps", "threads"}
 
 NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
@@ -172,7 +174,9 @@ def test_flags_in_the_text_exist(programs):
 
 def test_files_in_the_text_exist():
     for page in PAGES:
-        for path in re.findall(r"(?<![\w/.])((?:bert_tf|data_prep|tests|docs)/[\w/]+\.(?:py|md))", page.read_text()):
+        for path in re.findall(
+            r"(?<![\w/.])((?:bert_tf|data_prep|experiments|tests|docs)/[\w/]+\.(?:py|md))", page.read_text()
+        ):
             assert (pages.ROOT / path).exists() or path == "docs/flags.md", f"{pages.name_of(page)}: {path}"
 
 

@@ -37,6 +37,8 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
         ("--num_shards=64", ["--num_shards=4"]),
     ],
     "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
+    # A run takes minutes; tests/experiments has one.
+    "experiments": [("", ["--plan"])],
 }
 # Notebook -> the parameters at its top that make it small.
 _MODEL = "../../build/quickstart/pretrained"
@@ -56,7 +58,7 @@ NOTEBOOKS: dict[str, dict[str, object]] = {
     "squad": {"MODEL": _MODEL, "SQUAD": "../../squad", "TRAIN": 12, "TEST": 2, "EPOCHS": 2},
 }
 RELEASED = "uncased_L-12_H-768_A-12"
-_LINKS = ("bert_tf", "data_prep", "benchmarks", "extract_features.py")
+_LINKS = ("bert_tf", "data_prep", "benchmarks", "experiments", "extract_features.py")
 _LINKS += ("run_pretraining.py", "run_classifier.py", "run_squad.py")
 _CONFIG = {
     "vocab_size": 600,
