@@ -15,6 +15,7 @@ from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from experiments import report, runner, schema
 from experiments.assembly import Assembly
+from experiments.pieces import check_data
 
 _SCALE = flags.DEFINE_enum(
     "scale", "smoke", schema.SCALES, "smoke takes minutes, tiny hours; paper is the published one."
@@ -58,7 +59,7 @@ def main(*names: str) -> None:
         path = os.path.join(_WORK_DIR.value, "tables", f"{pathlib.Path(name).stem}.{_SCALE.value}")
         files.make_folder(os.path.dirname(path))
         if not _REPORT.value:
-            assembly.check_data()
+            check_data(pieces)
             runner.record_beginning(f"{path}.json", cells, _ALLOW_CHANGES.value)
             runs.run(pieces)
         print(report.Table(experiment, cells, runs).write(path, assembly.left_out))

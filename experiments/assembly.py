@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import glob
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -58,7 +57,6 @@ class Assembly:
         self._title, self._scale = experiment.title, scale
         self._data_dir, self._init_checkpoint = data_dir, init_checkpoint
         self._sources: dict[str, Source] = {}
-        self._missing: dict[str, str] = {}
         self.left_out: list[str] = []
         self.cells: list[Cell] = []
         self._seeds = experiment.seeds or scale.seeds
@@ -66,18 +64,10 @@ class Assembly:
         for row in experiment.rows:
             for in_file, (heading, task) in columns.items():
                 self.cells += self._cells(row, in_file, heading, experiment.columns[in_file], task)
+        if init_checkpoint and not os.path.isdir(init_checkpoint):
+            raise InputError(f"--init_checkpoint: there is no folder {init_checkpoint!r}, in which a model would be.")
         if not self.cells:
             raise InputError(f"{experiment.title}: this scale has no data for {', '.join(self.left_out)}.")
-
-    def check_data(self) -> None:
-        """Checks that all data are there.
-
-        Raises:
-          InputError: names each file that is missing, and what to fetch.
-        """
-        if self._missing:
-            lines = [f"  {path}: {fetch}" for path, fetch in self._missing.items()]
-            raise InputError("\n".join(["This scale needs data that are not there. Fetch and put here:", *lines]))
 
     def _columns(self, columns: dict[str, Column]) -> dict[str, tuple[str, str]]:
         """Heading in the file -> heading here, and task. A task takes the place of others only once."""
@@ -108,9 +98,7 @@ class Assembly:
 
     def _source(self, name: str, fetch: str) -> Source:
         if name not in self._sources:
-            source = self._sources[name] = Source(os.path.join(self._data_dir, name), name)
-            if not glob.glob(source.path):
-                self._missing[source.path] = fetch
+            self._sources[name] = Source(os.path.join(self._data_dir, name), name, fetch)
         return self._sources[name]
 
     @functools.cached_property

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
 
 _FINGERPRINT_BYTES = 1 << 24  # files are compared by their names, sizes and so many of their first bytes
 
@@ -20,6 +21,7 @@ class Source:
 
     path: str
     name: str
+    fetch: str = ""  # what to fetch if it is missing
 
     @functools.cached_property
     def identity(self) -> str:
@@ -69,14 +71,18 @@ class Piece:
     def needs(self) -> Iterator["Piece"]:
         """The pieces whose outputs this one reads."""
         for value in self.flags.values():
-            yield from (output.piece for output in _outputs(value) if output.piece)
+            yield from (part.piece for part in _parts(value) if isinstance(part, Output) and part.piece)
 
     def all_settings(self) -> dict[str, Any]:
         """The settings of this piece and of those it needs, `kind.flag` -> value."""
         found: dict[str, Any] = {}
         for piece in self.needs:
             found |= piece.all_settings()
-        own = {name: _each(value, _identity) for name, value in self.flags.items() if not _outputs(value)}
+        own = {
+            name: _each(value, _identity)
+            for name, value in self.flags.items()
+            if not isinstance(_parts(value)[0], Output)
+        }
         return found | {f"{self.kind}.{name}": value for name, value in {**own, **(self.model or {})}.items()}
 
     def command(self, pieces_dir: str) -> list[str]:
@@ -92,7 +98,7 @@ class Piece:
             if isinstance(value, bool):
                 arguments.append(f"--{name}" if value else f"--no{name}")
             else:
-                arguments.append(f"--{name}={','.join(map(shown, value if isinstance(value, list) else [value]))}")
+                arguments.append(f"--{name}={','.join(map(shown, _parts(value)))}")
         return arguments
 
 
@@ -105,6 +111,19 @@ def in_order(pieces: Sequence[Piece]) -> list[Piece]:
     return list(found.values())
 
 
+def check_data(pieces: Sequence[Piece]) -> None:
+    """Checks that what the user has to give is there.
+
+    Raises:
+      InputError: names each file that is missing, and what to fetch.
+    """
+    given = [part for piece in in_order(pieces) for value in piece.flags.values() for part in _parts(value)]
+    missing = {x.path: x.fetch for x in given if isinstance(x, Source) and not glob.glob(x.path)}
+    if missing:
+        lines = [f"  {path}: {fetch}" for path, fetch in missing.items()]
+        raise InputError("\n".join(["This scale needs data that are not there. Fetch and put here:", *lines]))
+
+
 def _each(value: Any, change: Any) -> Any:
     return [change(part) for part in value] if isinstance(value, list) else change(value)
 
@@ -115,5 +134,5 @@ def _identity(value: Any) -> Any:
     return value.identity if isinstance(value, Source) else value
 
 
-def _outputs(value: Any) -> list[Output]:
-    return [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, Output)]
+def _parts(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -68,7 +68,7 @@ class Runner:
         Raises:
           InputError: if pieces failed, after all others have been run; names each and the last lines of its program.
         """
-        left, failed = in_order(pieces), dict[str, str]()
+        left, failed, told = in_order(pieces), dict[str, str](), False
         while left:
             waiting = []
             for piece in left:
@@ -84,6 +84,9 @@ class Runner:
                         say(f"error: {error}")
                         failed[piece.name] = str(error)
             if len(waiting) == len(left):
+                if not told:
+                    told = True
+                    say("Waiting for runs of other processes.")
                 time.sleep(_POLL_SECONDS)
             left = waiting
         if failed:
