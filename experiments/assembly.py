@@ -70,15 +70,14 @@ class Assembly:
             raise InputError(f"{experiment.title}: this scale has no data for {', '.join(self.left_out)}.")
 
     def _columns(self, columns: dict[str, Column]) -> dict[str, tuple[str, str]]:
-        """Heading in the file -> heading here, and task. A task takes the place of others only once."""
+        """Heading in the file -> heading here, and task. A task takes the place of one other only."""
         found, tasks = {}, self._scale.tasks
-        wanted = {column.task for column in columns.values()}
+        replaced = {column.task: column.task for column in columns.values()}
         for heading, column in columns.items():
             task = column.task if column.task in (*tasks, "pretraining") else self._scale.instead.get(column.task, "")
-            if task != column.task and (not task or task in wanted):
+            if not task or replaced.setdefault(task, column.task) != column.task:
                 self.left_out.append(heading)
                 continue
-            wanted.add(task)
             label = (tasks[task].label if task in tasks else "") or (task if task != column.task else "")
             found[heading] = f"{heading} ({label})" if label else heading, task
         return found

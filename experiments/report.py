@@ -91,10 +91,10 @@ class Table:
             return f"{claim.text}: not tested, which takes two seeds of both rows with scores that differ."
         p = stats.ttest_1samp(differences, 0, alternative="greater").pvalue  # the paired test of two samples
         mean = statistics.fmean(differences)
-        verdict = "holds" if p < 0.05 else "is not shown" if mean > 0 else "is not shown; it is the other way round"
+        verdict, relation = "holds" if p < 0.05 else "is not shown", "better" if mean > 0 else "worse"
         return (
-            f"{claim.text}: {verdict}. In {found.heading}, {claim.better} is better than {claim.worse} by {mean:.2f} "
-            f"over {len(seeds)} seeds (p = {p:.3f}, one-sided paired t-test)."
+            f"{claim.text}: {verdict}. In {found.heading}, {claim.better} is {abs(mean):.2f} {relation} than "
+            f"{claim.worse}, over {len(seeds)} seeds (p = {p:.3f}, one-sided paired t-test)."
         )
 
     def _mean_and_spread(self, row: str, heading: str) -> tuple[float, float] | None:
@@ -149,7 +149,7 @@ class Table:
                     panel.errorbar(x, y, spread, fmt="o-" if line else "o", capsize=3, label=line or "measured")
                 paper = [(x, row.paper[in_file]) for x, row in zip(places, rows, strict=True) if in_file in row.paper]
                 if paper:
-                    panel.plot(*zip(*paper, strict=True), "D", fillstyle="none", label=f"{line} (paper)".strip())
+                    panel.plot(*zip(*paper, strict=True), "D", fillstyle="none", label=f"paper {line}".strip())
                 if not line:
                     panel.set_xticks(places, [row.name for row in rows], rotation=30, ha="right")
             panel.set(title=heading, xlabel="" if not line else "% of the steps of pre-training")
