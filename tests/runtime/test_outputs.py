@@ -30,7 +30,9 @@ def make_socket(path):
 
 
 @pytest.mark.parametrize(
-    ("make", "kind"), [(os.mkdir, "a folder"), (os.mkfifo, "a pipe"), (make_socket, "a socket")], ids=str
+    ("make", "kind"),
+    [(os.mkdir, "a folder"), (os.mkfifo, "a pipe"), (make_socket, "a socket")],
+    ids=["folder", "pipe", "socket"],
 )
 def test_what_is_no_regular_file_is_never_replaced(tmp_path, make, kind):
     make(tmp_path / "x")
