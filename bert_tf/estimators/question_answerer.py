@@ -106,6 +106,10 @@ class QuestionAnswerer(Estimator):
         task, predictions = self._answers(_table(*rows.with_labels(x, y, "x")))
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
+    def score(self, x: Any, y: Any = None) -> float:
+        """The F1 of `evaluate`, by which models are compared."""
+        return self.evaluate(x, y)["f1"]
+
     def _answers(self, table: Sequence[Mapping[str, Any]]) -> tuple[SquadTask, SquadPredictions]:
         self._check_usable()
         if not table:

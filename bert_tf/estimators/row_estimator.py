@@ -123,6 +123,14 @@ class RowEstimator(Estimator):
         outputs, features = self._outputs(task, examples, batch_size)
         return task.scores(outputs, features)
 
+    def score(self, x: Any, y: Any = None) -> float:
+        """The one of the scores of `evaluate` that models are chosen by, as scikit-learn's tools expect it.
+
+        It is the accuracy of classes and choices, the Pearson correlation of numbers, the F1 of labels and entities.
+        """
+        scores = self.evaluate(x, y)
+        return scores[self._trained.task.selection_metric]
+
     @abc.abstractmethod
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         """The rows that the task reads."""

@@ -59,7 +59,7 @@ def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_pa
     assert classifier.predict(TEXTS[:4]) == LABELS[:4]
     probabilities = classifier.predict_proba(TEXTS[:4])
     assert_close(probabilities.sum(axis=1), 1, 1e-5)
-    assert classifier.evaluate(TEXTS, LABELS)["accuracy"] == 1.0
+    assert classifier.evaluate(TEXTS, LABELS)["accuracy"] == classifier.score(TEXTS, LABELS) == 1.0
     assert [line["kind"] for line in classifier.history()].count("eval") == 2  # after 30 steps, and at the end
 
     classifier.save(str(tmp_path / "saved"))
@@ -286,7 +286,7 @@ def test_questions(pretrained, tmp_path):
         answerer.predict(questions)
     answerer.fit(questions, answers, **{name: value for name, value in LEARN.items() if name != "evaluate_every"})
     assert answerer.predict(questions[:4]) == ["fine", "poor", "fine", "poor"]
-    assert answerer.evaluate(questions, answers)["exact_match"] == 100.0
+    assert answerer.evaluate(questions, answers)["exact_match"] == answerer.score(questions, answers) == 100.0
     best = answerer.predict_n_best(questions[:2])
     assert [entries[0]["text"] for entries in best] == ["fine", "poor"]
     assert sum(entry["probability"] for entry in best[0]) == pytest.approx(1)
