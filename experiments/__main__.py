@@ -27,7 +27,7 @@ _INIT_CHECKPOINT = flags.DEFINE_string(
     "",
     "The folder of a finished model, instead of pre-training, for rows that change nothing of it.",
 )
-_ONLY = flags.DEFINE_list("only", [], "Only these columns or rows of the table.")
+_ONLY = flags.DEFINE_list("only", [], "Only these rows and these columns of the table.")
 _PLAN = flags.DEFINE_bool("plan", False, "Print what is finished, what is left, and its expected cost; run nothing.")
 _LIST = flags.DEFINE_bool("list", False, "Print each run, its state and its command; run nothing.")
 _REPORT = flags.DEFINE_bool(
@@ -49,9 +49,11 @@ def main(*names: str) -> None:
     for name in names:
         experiment = schema.load_experiment(name, _SCALE.value)
         assembly = Assembly(experiment, scale, data_dir or str(schema.FOLDER.parent), _INIT_CHECKPOINT.value)
-        cells = [cell for cell in assembly.cells if not only or only & {cell.row.name, cell.in_file, cell.heading}]
-        if not cells:
-            raise InputError(f"--only: {name} has no row and no column of this name.")
+        cells = assembly.cells
+        for named in ({cell.row.name for cell in cells} & only, {cell.in_file for cell in cells} & only):
+            cells = [cell for cell in cells if not named or named & {cell.row.name, cell.in_file}]
+        if unknown := only - {x for cell in cells for x in (cell.row.name, cell.in_file)}:
+            raise InputError(f"--only: {name} has no row and no column {min(unknown)!r} at this scale.")
         pieces = [cell.piece for cell in cells]
         if _PLAN.value or _LIST.value:
             print(report.plan(pieces, runs, scale) if _PLAN.value else report.listing(pieces, runs))

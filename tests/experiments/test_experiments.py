@@ -186,11 +186,14 @@ def test_the_command_prints_plan_and_list(tmp_path):
     shown = programs.run("-m", "experiments", "table5", "figure5", "--list", f"--work_dir={tmp_path}")
     assert shown.count("left      python -m run_pretraining --do_train") == 5
     assert "A device is two cores" in programs.run("-m", "experiments", "table5", "--plan", f"--work_dir={tmp_path}")
+    only = ["--only=SQuAD,No NSP", "--scale=tiny", f"--data_dir={ROOT}"]
+    shown = programs.run("-m", "experiments", "table5", "--list", *only, f"--work_dir={tmp_path}")
+    assert (shown.count("-m run_squad"), shown.count("-m run_classifier"), shown.count("-m run_pretr")) == (3, 0, 1)
     assert not list(tmp_path.iterdir())
     for arguments, message in (
         ([], "Name a table or a figure: figure5, table1"),
         (["table5", "--scale=tiny"], "--data_dir is needed. --scale=tiny trains on books"),
-        (["table5", "--only=Nothing"], "--only: table5 has no row and no column of this name"),
+        (["table5", "--only=Nothing"], "--only: table5 has no row and no column 'Nothing' at this scale"),
     ):
         assert message in programs.run("-m", "experiments", *arguments, f"--work_dir={tmp_path}", expect=1)
 
