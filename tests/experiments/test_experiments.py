@@ -105,9 +105,9 @@ def test_a_run_has_the_settings_of_scale_and_row():
 
 def test_a_checkpoint_in_the_middle_is_taken_where_it_is_saved(tmp_path):
     cells = {cell.row.name: cell.piece for cell in assembly("figure5").cells}
-    pretraining = next(cells["Masked LM, 40%"].needs)
-    assert f"--init_checkpoint=P/{pretraining.name}/model.ckpt-8" in cells["Masked LM, 40%"].command("P")
-    assert f"--init_checkpoint=P/{pretraining.name}/" in cells["Masked LM, 100%"].command("P")
+    pretraining = next(cells["Masked LM 40%"].needs)
+    assert f"--init_checkpoint=P/{pretraining.name}/model.ckpt-8" in cells["Masked LM 40%"].command("P")
+    assert f"--init_checkpoint=P/{pretraining.name}/" in cells["Masked LM 100%"].command("P")
     (tmp_path / "x.toml").write_text(
         'title = "X"\ncolumns.QNLI = { task = "QNLI", metric = "f1" }\nrows = [{ name = "a", checkpoint = 0.5 }]'
     )
