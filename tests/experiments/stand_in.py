@@ -26,7 +26,7 @@ def main() -> None:
     if module == "run_pretraining":
         (output / "metrics.jsonl").write_text(json.dumps({"kind": "eval", "step": 1, "perplexity": score}) + "\n")
     elif flags.get("output_dir"):
-        (output / "eval_results.json").write_text(json.dumps({"final_exact": score, "final_f1": score}))
+        (output / "eval_results.json").write_text(json.dumps({"exact": score, "f1": score}))
     else:
         output.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
 
