@@ -153,7 +153,8 @@ class Table:
                 if not line:
                     panel.set_xticks(places, [row.name for row in rows], rotation=30, ha="right")
             panel.set(title=heading, xlabel="" if not line else "% of the steps of pre-training")
-            panel.legend()
+            if panel.has_data():
+                panel.legend()
         figure.suptitle(self._experiment.title)
         picture = io.BytesIO()
         FigureCanvasAgg(figure).print_png(picture)

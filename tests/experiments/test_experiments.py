@@ -279,12 +279,12 @@ def test_a_changed_experiment_is_named(tmp_path):
     runner.record_beginning(record, assembly(str(path)).cells, False)  # new rows change nothing of the others
 
 
-def record_scores(work_dir: pathlib.Path, scores: dict[str, list[float]]) -> Assembly:
-    """Writes scores as finished runs of Table 5's column QNLI."""
-    made = assembly()
+def record_scores(work_dir: pathlib.Path, name: str, scores: dict[str, list[float]]) -> Assembly:
+    """Writes scores as finished runs of the column MNLI-m of a table."""
+    made = assembly(name)
     made.cells = [cell for cell in made.cells if cell.in_file == "MNLI-m"]
     for cell in made.cells:
-        of_row = scores[cell.row.name]
+        of_row = scores.get(cell.row.name, [])
         if cell.seed <= len(of_row):
             done = {"seconds": 60.0, "resumed": False, "scores": {"eval_accuracy": of_row[cell.seed - 1]}}
             files.write_json(str(work_dir / "pieces" / cell.piece.name / "done.json"), done)
@@ -293,7 +293,7 @@ def record_scores(work_dir: pathlib.Path, scores: dict[str, list[float]]) -> Ass
 
 def test_a_table_from_recorded_results(tmp_path):
     scores = {"BERT_BASE": [0.9, 0.92], "No NSP": [0.8, 0.84], "LTR & No NSP": [0.7], "+ BiLSTM": []}
-    made = record_scores(tmp_path, {**scores, "without pre-training": [0.5, 0.5]})
+    made = record_scores(tmp_path, "table5", {**scores, "without pre-training": [0.5, 0.5]})
     claim = schema.Claim("NSP helps", "BERT_BASE", "No NSP", "MNLI-m")
     other = schema.Claim("Direction", "No NSP", "LTR & No NSP", "MNLI-m")
     wrong = schema.Claim("Nothing helps", "without pre-training", "BERT_BASE", "MNLI-m")
@@ -328,6 +328,17 @@ def test_a_table_from_recorded_results(tmp_path):
     )
     assert rows[0]["run"] == made.cells[0].piece.name and rows[5]["score"] == ""
     assert (tmp_path / "table5.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scores", [{}, {"Masked LM 40%": [0.5, 0.6], "Masked LM 100%": [0.7, 0.8]}])
+def test_a_figure_of_lines_and_one_without_results(tmp_path, scores):
+    made = record_scores(tmp_path, "figure5", scores)
+    drawn = report.Table(schema.load_experiment("figure5", "smoke"), made.cells, stand_in_runner(tmp_path))
+    text = drawn.write(str(tmp_path / "figure5"), [])
+    assert ("| Masked LM 40% | 55.0 ± 7.1 |  |" in text) == bool(scores)
+    assert "Missing: row 'Left-to-Right 40%'" in text or not scores
+    assert (tmp_path / "figure5.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow  # minutes: Table 2 at the scale smoke, with the real programs
