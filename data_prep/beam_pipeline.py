@@ -23,7 +23,7 @@ def main(*beam_options: str) -> None:
     beam = extras.require("apache_beam", "This program")
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from data_prep.jobs import beam_stages
+    from data_prep.jobs import beam_documents, beam_stages
 
     config = preparation_flags.preparation_config()
     if config.shards.are_finished():
@@ -33,7 +33,7 @@ def main(*beam_options: str) -> None:
     pipeline | beam_stages.PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
-    preparation_flags.say_summary(beam_stages.counts_of(result))
+    preparation_flags.say_summary(beam_documents.counts_of(result))
 
 
 def cli() -> None:

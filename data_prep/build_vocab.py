@@ -11,6 +11,7 @@ from absl import flags
 
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
 from bert_tf.sequences.example_format import REJECTED_SUFFIX
@@ -20,7 +21,7 @@ from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_byte
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
 from data_prep.jobs.word_counts import BoundedCounter, CountStage
-from data_prep.jobs.workers import Workers, available_cores, claimed
+from data_prep.jobs.workers import Workers, claimed
 
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece per line.")

@@ -10,12 +10,12 @@ from absl import flags
 
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
 from bert_tf.tokenization import FullTokenizer
 from data_prep import preparation_flags
 from data_prep.examples.reference_order import write_reference_examples
 from data_prep.jobs.preparation import Resources, prepare
-from data_prep.jobs.workers import available_cores
 
 flags.adopt_module_key_flags(preparation_flags)
 _REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "Make the original program's examples in its order.")
@@ -27,15 +27,21 @@ _WORK_DIR = flags.DEFINE_string(
     None,
     "Folder that keeps unfinished work and tokenized text; by default a temporary one beside the output.",
 )
-_TASK_INDEX = flags.DEFINE_integer("task_index", 0, "Number of this machine, from 0 to --num_tasks - 1.")
-_NUM_TASKS = flags.DEFINE_integer("num_tasks", 1, "Number of machines that share the work and --work_dir.")
+_NUM_TASKS = flags.DEFINE_integer(
+    "num_tasks", 1, "About how many tasks share the work through --work_dir; they may come and go."
+)
+_TASK_INDEX = flags.DEFINE_integer("task_index", 0, "With --num_tasks: at which part of the work this task begins.")
+_TASK_TIMEOUT = flags.DEFINE_float(
+    "task_timeout", 60, "Seconds without a sign of life after which others do a task's work.", lower_bound=0.1
+)
 
 _DEFAULT_WORKER_MB = 400
 
 # The flags that the original program doesn't have.
 _NOT_IN_REFERENCE_ORDER = (
     *("objective", "masking", "draw_per_word", "word_segmenter", "input_format", "documents", "split_sentences"),
-    *("on_bad_line", "text_column", "num_workers", "memory_budget_mb", "work_dir", "task_index", "num_tasks"),
+    *("on_bad_line", "text_column", "num_workers", "memory_budget_mb", "work_dir"),
+    *("num_tasks", "task_index", "task_timeout"),
 )
 
 
@@ -66,7 +72,14 @@ def _resources(default_work_dir: str) -> Resources:
         raise InputError("--num_tasks needs --work_dir, a folder that all tasks share.")
     num_workers = _NUM_WORKERS.value or available_cores()
     memory_mb = _MEMORY_BUDGET_MB.value or _DEFAULT_WORKER_MB * num_workers
-    return Resources(work_dir, num_workers, memory_mb, _TASK_INDEX.value, _NUM_TASKS.value)
+    return Resources(
+        work_dir,
+        num_workers,
+        memory_mb,
+        task_index=_TASK_INDEX.value,
+        num_tasks=_NUM_TASKS.value,
+        task_timeout=_TASK_TIMEOUT.value,
+    )
 
 
 def _refuse_in_reference_order() -> None:

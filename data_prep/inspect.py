@@ -1,11 +1,14 @@
 """Shows the content of TFRecord files of pre-training examples: some examples as text, and statistics of all.
 
-    python -m data_prep.inspect FILE [--vocab_file=vocab.txt] [--num_examples=5]
+    python -m data_prep.inspect FILE [--vocab_file=vocab.txt] [--num_examples=5] [--html_file=set.html]
 
 FILE is a name, a glob, or several names separated by commas; more than one may be given. Files of the original program
 work too. Tokens to be predicted are in braces: {cat -> [MASK]}, {cat -> dog}, or {cat} if the token stays the same.
+--html_file draws the statistics on a page, with examples from everywhere in the set.
 """
 
+import heapq
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -28,6 +31,7 @@ from bert_tf.sequences.example_format import (
 )
 from bert_tf.sequences.masking import MaskingVocabulary
 from bert_tf.tokenization.vocabulary import CONTINUATION, UNK, load_vocab
+from data_prep.examples import set_page
 from data_prep.examples.set_statistics import SetStatistics
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ _VOCAB_FILE = flags.DEFINE_string(
     "vocab_file", None, "The vocabulary of the examples; the default is the vocab.txt beside FILE."
 )
 _NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "Number of examples to show; the statistics are of all.")
+_HTML_FILE = flags.DEFINE_string("html_file", None, "Also write a page with histograms and sampled examples here.")
 
 _BATCH = 1024
 _FILE = "FILE"
@@ -53,7 +58,9 @@ def main(*patterns: str) -> None:
         raise InputError(
             f"FILE is {' '.join(patterns)}, but sidecars hold no examples. Name the files that they describe."
         )
-    show(paths, _VOCAB_FILE.value or vocab_file_beside(paths[0]), _NUM_EXAMPLES.value)
+    if _HTML_FILE.value:
+        files.check_output_file(_HTML_FILE.value, "--html_file")
+    show(paths, _VOCAB_FILE.value or vocab_file_beside(paths[0]), _NUM_EXAMPLES.value, _HTML_FILE.value)
 
 
 def vocab_file_beside(path: str) -> str:
@@ -68,13 +75,14 @@ def vocab_file_beside(path: str) -> str:
     return beside
 
 
-def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
-    """Prints examples, then statistics.
+def show(paths: Sequence[str], vocab_file: str, num_examples: int, html_file: str | None = None) -> None:
+    """Prints examples, then statistics, and draws them.
 
     Args:
       paths: TFRecord files.
       vocab_file: the vocabulary of the examples.
-      num_examples: number of examples to print.
+      num_examples: number of examples to print, and of examples on the page.
+      html_file: the page to write; None for none.
 
     Raises:
       InputError: if a file can't be read, differs from its sidecar, or was made with another vocabulary.
@@ -82,6 +90,8 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
     vocab = load_vocab(files.require_file(vocab_file, "--vocab_file"))
     pieces = {index: piece for piece, index in vocab.items()}
     statistics = SetStatistics(MaskingVocabulary.of(vocab), vocab.get(UNK))
+    sample = _Sample(num_examples)
+    records = []
     left = num_examples
     for path in paths:
         _check_sidecar(path, vocab_file)
@@ -93,7 +103,53 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
                 left -= 1
             number += len(batch["input_ids"])
             statistics.add(batch)
+            sample.add(batch, path, number)
+        records.append((path, f"{number} examples"))
+    if html_file:
+        tables = {
+            "Statistics": [(row["statistics"], row["value"]) for row in statistics.rows()],
+            "Files": records,
+            "Made with": _settings(paths[0]),
+        }
+        text = set_page.page(os.path.basename(paths[0]), tables, statistics.figures(), sample.examples(), pieces)
+        with files.replacing(html_file) as writer:
+            writer.write(text)
     print(f"{len(paths)} file{'s' * (len(paths) > 1)}:\n{reporting.table(statistics.rows())}")
+
+
+class _Sample:
+    """Examples from everywhere in a set, the same ones each time.
+
+    Args:
+      count: their number.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._rng = np.random.default_rng(0)
+        self._chosen: list[tuple[float, set_page.SampledExample]] = []
+
+    def add(self, batch: Batch, path: str, end: int) -> None:
+        """Adds a batch that ends behind the example number `end` of a file."""
+        draws = self._rng.random(len(batch["input_ids"]))
+        for row in np.argsort(draws)[: self._count]:
+            number = end - len(draws) + int(row) + 1
+            example = {name: values[row] for name, values in batch.items()}
+            sampled = set_page.SampledExample(f"{os.path.basename(path)}, example {number}", example)
+            self._chosen.append((draws[row], sampled))
+        self._chosen = heapq.nsmallest(self._count, self._chosen, key=lambda chosen: chosen[0])
+
+    def examples(self) -> list[set_page.SampledExample]:
+        """Returns the examples."""
+        return [sampled for _, sampled in self._chosen]
+
+
+def _settings(path: str) -> list[tuple[str, object]]:
+    """Returns the settings of a file's sidecar, as rows."""
+    sidecar = Sidecar.read(path)
+    if sidecar is None:
+        return []
+    return [(n, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for n, v in sidecar.settings.items()]
 
 
 def read_batches(path: str, vocab_size: int) -> Iterator[Batch]:

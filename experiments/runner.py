@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tokenization.vocabulary import load_vocab
@@ -48,7 +48,7 @@ class Runner:
     def done(self, piece: Piece) -> dict[str, Any] | None:
         """`settings`, `seconds`, `resumed` and `scores` of a piece; None if it isn't finished."""
         path = self.path(piece, "done.json")
-        return files.read_json(path, "--work_dir") if files.exists(path) else None
+        return json_files.read(path, "--work_dir") if files.exists(path) else None
 
     def is_running(self, piece: Piece) -> bool:
         """Whether a process runs the piece now."""
@@ -127,7 +127,7 @@ class Runner:
         found: dict[str, float] = {}
         for suffix, prefix in (("", ""), ("_test", "test_")):
             path = self.path(piece, f"eval_results{suffix}.json")
-            scores = files.read_json(path, "--work_dir") if files.exists(path) else {}
+            scores = json_files.read(path, "--work_dir") if files.exists(path) else {}
             found |= {prefix + name: value for name, value in scores.items() if isinstance(value, (int, float))}
         return found
 
@@ -138,7 +138,7 @@ def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> N
     Raises:
       InputError: if they have changed, and `allow_changes` is not set; names the cell, the setting and both values.
     """
-    before = files.read_json(path, "--work_dir") if files.exists(path) else {}
+    before = json_files.read(path, "--work_dir") if files.exists(path) else {}
     now = json.loads(json.dumps({cell.name: cell.piece.all_settings() for cell in cells}))
     for name in [] if allow_changes else sorted(before.keys() & now.keys()):
         for key in sorted(before[name].keys() | now[name].keys()):

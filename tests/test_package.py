@@ -47,7 +47,8 @@ from bert_tf.tasks.squad import evaluation
 from data_prep.corpus import lines, parquet
 
 commands = importlib.metadata.distribution("bert-tf").entry_points
-elsewhere = {command.module for command in commands} | {"data_prep.preparation_flags", "data_prep.jobs.beam_stages"}
+elsewhere = {command.module for command in commands} | {"data_prep.preparation_flags"}
+elsewhere |= {"data_prep.jobs.beam_stages", "data_prep.jobs.beam_documents"}
 for package in (bert_tf, data_prep):
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if found.name not in elsewhere:

@@ -48,7 +48,7 @@ def map_chunks(
     """
     if num_workers < 0:
         raise InputError(f"--num_workers is {num_workers}, but 0 (one per core) or more is expected.")
-    workers = min(num_workers or len(os.sched_getaffinity(0)), math.ceil(len(items) / smallest_chunk))
+    workers = min(num_workers or available_cores(), math.ceil(len(items) / smallest_chunk))
     if workers <= 1:
         return [function(items)]
     size = max(smallest_chunk, math.ceil(len(items) / (workers * _CHUNKS_PER_WORKER)))
@@ -83,3 +83,44 @@ def _set_inherited(function: Callable[[Sequence[Any]], Any], items: Sequence[Any
 def _run_chunk(bounds: tuple[int, int]) -> Any:
     function, items = _inherited
     return function(items[slice(*bounds)])
+
+
+def available_cores() -> int:
+    """Returns the number of cores that this process may use.
+
+    It is limited by the process's affinity, and by the quota of its control group, which containers have: a container
+    with a quota of two cores on a machine of 64 has two.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([cores, *(math.ceil(quota) for quota in _cpu_quotas())]))
+
+
+def _cpu_quotas(root: str = "/") -> list[float]:
+    """Returns the quotas of this process's control group and of those above it, in cores, for versions 1 and 2."""
+    quotas = []
+    for line in _lines(os.path.join(root, "proc/self/cgroup")):
+        _, controllers, group = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = os.path.join(root, "sys/fs/cgroup", controllers and "cpu")
+        # Inside a container, the path may be that of the host, and the files those of the top.
+        parts = group.strip("/").split("/")
+        for folder in (os.path.join(top, *parts[:count]) for count in range(len(parts) + 1)):
+            if controllers:
+                words = [
+                    *_lines(os.path.join(folder, "cpu.cfs_quota_us")),
+                    *_lines(os.path.join(folder, "cpu.cfs_period_us")),
+                ]
+            else:
+                words = [word for line in _lines(os.path.join(folder, "cpu.max")) for word in line.split()]
+            if len(words) == 2 and words[0].isdecimal():  # neither "max" nor -1
+                quotas.append(int(words[0]) / int(words[1]))
+    return quotas
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path) as reader:
+            return reader.read().splitlines()
+    except OSError:
+        return []

@@ -1,7 +1,10 @@
 """From text files to tokens on the disk.
 
-    files               the files of a corpus, their division into pieces, and their lines
-    reader              documents and sentences; lines that are not plain text
+    lines               the lines of text files, which may be compressed
+    parquet             the rows of Parquet files
+    files               the files of a corpus, and their division into pieces
+    bad_lines           lines that are not plain text
+    reader              documents and sentences
     token_store         the tokenized corpus on the disk
     word_segmentation   words of a user's segmenter, for whole-word masking
     wordpiece_learner   from word counts to a vocabulary

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_tf.sequences.masking import MaskingVocabulary
+from data_prep.examples.set_page import Histogram, Shares
 
 
 class SetStatistics:
@@ -21,6 +22,7 @@ class SetStatistics:
         self._unk_id = unk_id
         self._sums: collections.Counter[str] = collections.Counter()
         self._lengths: collections.Counter[int] = collections.Counter()
+        self._lengths_a: collections.Counter[int] = collections.Counter()
         self._predictions: collections.Counter[int] = collections.Counter()
         self._is_masked = False
 
@@ -28,6 +30,7 @@ class SetStatistics:
         """Adds a batch of examples: features [B, length] or [B]."""
         is_token = batch["input_mask"] > 0
         self._lengths.update(is_token.sum(axis=1).tolist())
+        self._lengths_a.update((is_token & (batch["segment_ids"] == 0)).sum(axis=1).tolist())
         ids = batch["input_ids"]
         is_text = is_token & self._vocabulary.is_text(ids)
         self._sums.update(
@@ -51,6 +54,21 @@ class SetStatistics:
         labels = batch["masked_lm_ids"][is_prediction]
         is_mask, is_same = found == self._vocabulary.mask_id, found == labels
         self._sums.update({"mask": int(is_mask.sum()), "same": int((is_same & ~is_mask).sum())})
+
+    def figures(self) -> list[Histogram | Shares]:
+        """Returns what is drawn of the statistics."""
+        sums, random_next = self._sums, self._sums["random next"]
+        next_sentences = {"B follows A": self._lengths.total() - random_next, "B is from another document": random_next}
+        figures = [
+            Shares("Next sentences", next_sentences),
+            Histogram("Tokens of an example", self._lengths),
+            Histogram("Tokens of [CLS], A and [SEP]", self._lengths_a),
+        ]
+        if self._is_masked:
+            other = _total(self._predictions) - sums["mask"] - sums["same"]
+            kinds = {"replaced by [MASK]": sums["mask"], "left as it is": sums["same"], "another piece": other}
+            figures += [Histogram("Predictions of an example", self._predictions), Shares("Predictions", kinds)]
+        return figures
 
     def rows(self) -> list[dict[str, object]]:
         """Returns the statistics as rows of a table."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.reporting import progress_bar
 from bert_tf.sequences.example_format import REJECTED_SUFFIX, Feature, Sidecar, names
 
 _COPY_BYTES = 1 << 20
@@ -65,9 +64,14 @@ class ShardSet:
     settings: Mapping[str, Any]
 
     @property
+    def base_path(self) -> str:
+        """The path of the set without the number of a shard."""
+        return re.sub(r"-\d{5}-of-\d{5}$", "", self.paths[0])
+
+    @property
     def rejected_path(self) -> str:
         """The file that names the lines of text that were not used as they are."""
-        return re.sub(r"-\d{5}-of-\d{5}$", "", self.paths[0]) + REJECTED_SUFFIX
+        return self.base_path + REJECTED_SUFFIX
 
     def sidecar(self, shard: int, file_size: int, counts: Mapping[str, int]) -> Sidecar:
         """Returns the description of a shard.
@@ -189,9 +193,9 @@ class PartialShard:
         end = self.size + size
         if files.exists(bucket):
             with open(self.path, "r+b" if self.size else "wb") as writer, open(bucket, "rb") as reader:
+                # Another task that appends the same bucket at the same time writes the same bytes to the same place.
                 writer.seek(self.size)
                 shutil.copyfileobj(reader, writer, _COPY_BYTES)
-                writer.truncate()
             files.remove(bucket)
         elif not files.exists(self.path) or files.size(self.path) < end:
             raise InputError(
@@ -202,12 +206,12 @@ class PartialShard:
 
 
 class ShardAssembler:
-    """Assembles the shards of one task.
+    """Assembles shards.
 
     Args:
       folder: the folder in which they grow.
       shards: all shards.
-      own: the numbers of this task's shards.
+      own: the numbers of the shards to assemble.
       buckets: paths of the buckets of all shards, in order; all shards have equally many.
     """
 
@@ -231,14 +235,12 @@ class ShardAssembler:
             self._partial[shard].add(number, counts["file_size"])
 
     def finish(self, written: Sequence[Mapping[str, Any]]) -> None:
-        """Takes the other tasks' buckets too, and stages the shards."""
-        with progress_bar(len(self._partial), "shards", unit="shard") as bar:
-            for shard, partial in self._partial.items():
-                for bucket in self._buckets_of(shard):
-                    self.add(bucket, written[bucket])
-                counts = add_up(written[bucket] for bucket in self._buckets_of(shard))
-                self._shards.stage(shard, partial.path, counts)
-                bar.update()
+        """Takes all buckets, with the counts of each, and stages the shards."""
+        for shard, partial in self._partial.items():
+            for bucket in self._buckets_of(shard):
+                self.add(bucket, written[bucket])
+            counts = add_up(written[bucket] for bucket in self._buckets_of(shard))
+            self._shards.stage(shard, partial.path, counts)
 
 
 def add_up(written: Iterable[Mapping[str, Any]]) -> collections.Counter[str]:

@@ -4,6 +4,8 @@ The work folder holds the token store in a folder named after the fingerprint of
 vocabulary, casing), so a preparation with other settings can use it again. The results of the later stages are in a
 folder named after the fingerprint of all settings. After a crash, the next run continues with what is there. The shards
 are moved to their paths when all of them are complete.
+
+Several tasks run the same function; see `claims`. Any of them can finish any job, and the last step.
 """
 
 import collections
@@ -16,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
@@ -25,8 +28,18 @@ from data_prep.corpus.token_store import Part, TokenStore
 from data_prep.examples.instances import EXAMPLE, SegmentRules
 from data_prep.examples.records import ExampleOptions
 from data_prep.examples.shards import ShardAssembler, ShardSet, add_up, fingerprint
-from data_prep.jobs.stages import PlanStage, SortedRun, TokenizerOptions, TokenizeStage, WriteStage, cut_into_buckets
-from data_prep.jobs.workers import Stage, Workers, claimed, wait_for_jobs
+from data_prep.jobs.claims import ALONE, Claims, SharedClaims, SharedWork
+from data_prep.jobs.stages import (
+    AssembleStage,
+    PlanStage,
+    PublishStage,
+    SortedRun,
+    TokenizerOptions,
+    TokenizeStage,
+    WriteStage,
+    cut_into_buckets,
+)
+from data_prep.jobs.workers import Stage, Workers, claimed
 
 # The number of buckets depends on the examples only, so a run can be continued with other resources.
 _BUCKETS, _BUCKET_EXAMPLES = 256, (8192, 1 << 18)
@@ -65,8 +78,9 @@ class Resources:
       work_dir: a local folder, or one that all tasks share, for intermediate results.
       num_workers: number of processes of this task.
       memory_budget_mb: memory of all these processes together.
-      task_index: number of this task.
-      num_tasks: number of tasks, each on a machine of its own.
+      task_index: the part of the work, of `num_tasks`, at which this task begins.
+      num_tasks: about how many tasks share the work; with 1, this one works alone.
+      task_timeout: seconds without a sign of life after which other tasks do the work of this one.
 
     Raises:
       InputError: if a number is out of range, or there is too little memory.
@@ -77,6 +91,7 @@ class Resources:
     memory_budget_mb: int
     task_index: int = 0
     num_tasks: int = 1
+    task_timeout: float = 60.0
 
     def __post_init__(self) -> None:
         if self.num_workers < 1:
@@ -98,10 +113,6 @@ class Resources:
         to_spare = (self.memory_budget_mb / self.num_workers - _PROCESS_MB) * 1e6
         return int(np.clip(to_spare // _SORTED_EXAMPLE_BYTES, *_RUN_EXAMPLES))
 
-    def own(self, count: int) -> range:
-        """Returns the numbers of this task's jobs, out of `count`."""
-        return range(self.task_index, count, self.num_tasks)
-
 
 def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
     """Makes the shards.
@@ -112,18 +123,69 @@ def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
     Raises:
       InputError: if the text can't be used, a worker ran out of memory, or another process does the same work.
     """
-    num_shards = len(config.shards.paths)
     splits = cut_into_splits(config.inputs, config.corpus.documents)
     contents = [[piece.content for piece in split] for split in splits]
     tokens_name = fingerprint(contents, config.corpus, config.tokenizer.rules, config.shards.vocab_sha256)
-    examples_name = fingerprint(tokens_name, config.rules, config.examples, num_shards)
+    examples_name = fingerprint(tokens_name, config.rules, config.examples, len(config.shards.paths))
     folder = os.path.join(resources.work_dir, f"examples-{examples_name}")
-    advice = "; and if several machines are to share the work, give each its own --task_index"
-    claim = claimed(folder, f"task-{resources.task_index}", "--work_dir", advice)
-    with claim, Workers(resources.num_workers) as workers:
-        run = functools.partial(_run, resources, workers)
-        tokens_folder = os.path.join(resources.work_dir, f"tokens-{tokens_name}")
-        tokenize = TokenizeStage(tokens_folder, splits, config.corpus, config.tokenizer)
+    tokens_folder = os.path.join(resources.work_dir, f"tokens-{tokens_name}")
+    tokenize = TokenizeStage(tokens_folder, splits, config.corpus, config.tokenizer)
+    is_shared = resources.num_tasks > 1
+    advice = "; and if several machines are to share the work, give each --num_tasks"
+    with claimed(folder, "work", "--work_dir", advice, is_shared):
+        if not is_shared:
+            counts = _make(config, resources, tokenize, folder, ALONE)
+        else:
+            counts = _make_with_others(config, resources, tokenize, folder)
+        shutil.rmtree(folder, ignore_errors=is_shared)
+    return counts
+
+
+def _make_with_others(
+    config: PreparationConfig, resources: Resources, tokenize: TokenizeStage, folder: str
+) -> dict[str, Any]:
+    finished_file = f"{folder}.finished.json"
+    if files.exists(finished_file) and not config.shards.are_finished():
+        files.remove(finished_file)  # that of an earlier set, which was removed
+    shared = SharedWork(
+        name=os.path.basename(config.shards.base_path),
+        settings=_settings(config),
+        inputs=[file.path for file in config.inputs],
+        work_folder=folder,
+        tasks_folder=os.path.join(resources.work_dir, "tasks"),
+        finished_file=finished_file,
+    )
+    begin = resources.task_index / resources.num_tasks
+    with SharedClaims(shared, resources.task_timeout, begin) as claims:
+        try:
+            counts = _make(config, resources, tokenize, folder, claims)
+            files.write_json(finished_file, counts)
+        except Exception:
+            # Whoever finishes first removes the folder.
+            if not files.exists(finished_file):
+                raise
+            counts = json_files.read(finished_file, "--work_dir")
+    return counts
+
+
+def _settings(config: PreparationConfig) -> dict[str, Any]:
+    """Returns everything that decides the output, for comparison with other tasks."""
+    return {
+        **config.shards.settings,
+        "vocab_sha256": config.shards.vocab_sha256,
+        "num_shards": len(config.shards.paths),
+        "features": [dataclasses.asdict(feature) for feature in config.shards.features],
+        "inputs": [file.content for file in config.inputs],
+    }
+
+
+def _make(
+    config: PreparationConfig, resources: Resources, tokenize: TokenizeStage, folder: str, claims: Claims
+) -> dict[str, Any]:
+    """Runs the stages; returns the counts of `prepare`."""
+    num_shards = len(config.shards.paths)
+    with Workers(resources.num_workers) as workers:
+        run = functools.partial(_run, workers, claims, resources.num_tasks)
         tokenized = run(tokenize, "tokens", corpus_bytes(config.inputs), "B")
         store = _token_store(tokenize, tokenized)
 
@@ -141,39 +203,46 @@ def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
         buckets_folder = os.path.join(folder, "buckets")
         write = WriteStage(buckets_folder, store, runs, buckets, options=config.examples, vocab=config.tokenizer.vocab)
         paths = [write.path(job) for job in range(len(buckets))]
-        assembler = ShardAssembler(folder, config.shards, resources.own(num_shards), paths)
+        assembler = ShardAssembler(folder, config.shards, () if claims.is_shared else range(num_shards), paths)
         written = run(write, "examples", examples, "example", assembler.add)
-        bad_lines = tokenize.write_rejected(config.shards.staged(config.shards.rejected_path), tokenized)
-        assembler.finish(written)
-        config.shards.publish()
         store.close()
-        if resources.num_tasks == 1:
-            shutil.rmtree(folder)
-        return _summary(tokenized, planned, written) | {"bad_lines": bad_lines}
+
+        assemble = AssembleStage(os.path.join(folder, "shards"), config.shards, folder, paths, written)
+        run(assemble, "shards", num_shards, "shard")
+        counts = _summary(tokenized, planned, written)
+        publish = PublishStage(os.path.join(folder, "publish"), config.shards, tokenize, counts, tokenized)
+        (published,) = run(publish, "publish", 1, "set")
+        return published
 
 
 def _run(
-    resources: Resources,
     workers: Workers,
+    claims: Claims,
+    num_tasks: int,
     stage: Stage,
     label: str,
     total: int,
     unit: str,
     take: Callable[[int, dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs this task's jobs of a stage, waits for the other tasks, and returns the counts of all jobs.
+    """Runs a stage, together with the other tasks, and returns the counts of all jobs.
 
-    `take` gets each of this task's jobs and its counts as soon as it is finished.
+    `take` gets each job and its counts as soon as it is finished.
     """
-    jobs = resources.own(len(stage.names))
+    results: dict[int, dict[str, Any]] = {}
     seen: collections.Counter[str] = collections.Counter()
-    with progress_bar(round(total * len(jobs) / len(stage.names)), label, unit=unit) as bar:
-        for job, counts in workers.run(stage, bar.update, jobs):
+
+    def report(count: int) -> None:
+        say(f"{label}: waiting for other tasks ({count} jobs).")
+
+    with progress_bar(round(total / num_tasks), label, unit=unit) as bar:
+        for job, counts in workers.run(stage, bar.update, claims, report):
             if take:
                 take(job, counts)
+            results[job] = counts
             seen.update({name: counts[name] for name in ("documents", "records") if name in counts})
             bar.set_postfix(seen, refresh=False)
-    return wait_for_jobs(stage, lambda missing: say(f"{label}: waiting for other tasks ({len(missing)} jobs)."))
+    return [results[job] for job in range(len(stage.names))]
 
 
 def _token_store(stage: TokenizeStage, counts: Sequence[Mapping[str, Any]]) -> TokenStore:

@@ -1,11 +1,13 @@
-"""The stages of streaming data preparation: tokenize, plan, write.
+"""The stages of streaming data preparation: tokenize, plan, write, assemble, publish.
 
 1. `TokenizeStage`: each split of the corpus becomes a part of the token store.
 2. `PlanStage`: the documents of each part become planned examples: a random key, and the places of the tokens in the
    store. The examples of a part are sorted by key and written as sorted runs.
 3. `WriteStage`: the output consists of all examples, sorted by key. It is divided into shards, and these into buckets.
    For each bucket, the examples are collected from all runs, their tokens are read and masked, and the records are
-   written. Finished buckets are joined at the same time (see `examples.shards`).
+   written. Finished buckets are joined at the same time by a task that works alone (see `examples.shards`).
+4. `AssembleStage`: the other buckets are joined to shards.
+5. `PublishStage`: the shards move to their paths, all together.
 
 Keys are hashes, so the order of the examples is random over the whole corpus and all shards.
 """
@@ -28,6 +30,7 @@ from data_prep.corpus.token_store import PartWriter, TokenStore
 from data_prep.corpus.word_segmentation import SegmentedTokenizer
 from data_prep.examples.instances import EXAMPLE, PlannedExamples, SegmentRules, plan_examples
 from data_prep.examples.records import ExampleMaker, ExampleOptions, count_examples
+from data_prep.examples.shards import ShardAssembler, ShardSet
 from data_prep.jobs.corpus_stage import CorpusStage
 from data_prep.jobs.workers import Advance, Stage
 
@@ -211,6 +214,64 @@ def cut_into_buckets(examples: int, num_shards: int, bucket_examples: int) -> li
     """
     count = num_shards * max(1, round(examples / num_shards / bucket_examples))
     return list(itertools.pairwise((i << 64) // count for i in range(count + 1)))
+
+
+@dataclasses.dataclass(frozen=True)
+class AssembleStage(Stage):
+    """Joins the buckets to shards, which are staged (see `ShardSet`); what was joined before is not joined again.
+
+    Attributes:
+      folder: the folder of the results.
+      shards: the output.
+      growing: the folder in which shards grow.
+      buckets: paths of the buckets.
+      written: the results of all jobs of `WriteStage`.
+    """
+
+    folder: str
+    shards: ShardSet
+    growing: str
+    buckets: Sequence[str]
+    written: Sequence[Mapping[str, Any]]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the jobs, one per shard."""
+        return [f"shard-{i:05d}" for i in range(len(self.shards.paths))]
+
+    def run(self, job: int, advance: Advance) -> dict[str, Any]:
+        """Assembles a shard."""
+        ShardAssembler(self.growing, self.shards, [job], self.buckets).finish(self.written)
+        advance(1)
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishStage(Stage):
+    """Names the bad lines, and moves the shards to their paths, in one job.
+
+    Attributes:
+      folder: the folder of the result.
+      shards: the output, which is staged.
+      tokenize: the stage that read the text.
+      counts: the counts of the whole preparation.
+      tokenized: the results of all jobs of `tokenize`.
+    """
+
+    folder: str
+    shards: ShardSet
+    tokenize: TokenizeStage
+    counts: Mapping[str, Any]
+    tokenized: Sequence[Mapping[str, Any]]
+
+    names = ("publish",)
+
+    def run(self, job: int, advance: Advance) -> dict[str, Any]:
+        """Publishes the set; returns the counts, and messages about bad lines."""
+        bad_lines = self.tokenize.write_rejected(self.shards.staged(self.shards.rejected_path), self.tokenized)
+        self.shards.publish()
+        advance(1)
+        return {**self.counts, "bad_lines": bad_lines}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,21 +9,25 @@ import abc
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import multiprocessing
 import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import Any, NoReturn
 
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
+from data_prep.jobs.claims import ALONE, Claims
 
 _POLL_SECONDS = 0.5
+_REPORT_SECONDS = 60
 _JOBS_AHEAD = 4
 # The modules that worker processes need are imported once, before the first one starts. None of them may define flags:
 # a worker also imports the main module of its program, and its flags could have the same names.
@@ -53,11 +57,6 @@ class Stage(abc.ABC):
     def path(self, job: int, suffix: str = "") -> str:
         """Returns the path of a job's result."""
         return os.path.join(self.folder, self.names[job] + suffix)
-
-
-def available_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def result_file(stage: Stage, job: int) -> str:
@@ -98,69 +97,173 @@ class Workers:
         return concurrent.futures.ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
 
     def run(
-        self, stage: Stage, advance: Advance, jobs: Sequence[int] | None = None
+        self, stage: Stage, advance: Advance, claims: Claims = ALONE, report: Callable[[int], None] = lambda _: None
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Runs the unfinished jobs of a stage.
+        """Runs the unfinished jobs of a stage, except those that other tasks run, and waits for these.
 
         Args:
           stage: the stage.
-          advance: is told the progress, for the progress bar.
-          jobs: the numbers of the jobs; None for all.
+          advance: is told the progress of this task, for the progress bar.
+          claims: this task's claims.
+          report: is told the number of jobs that other tasks run, about once per minute if there is nothing else to do.
 
         Yields:
-          Numbers and counts of jobs as they finish; jobs that were finished before come first.
+          Numbers and counts of all jobs as they finish; jobs that were finished before come first.
 
         Raises:
           InputError: if a job raises it, or if a worker was killed, most likely because memory ran out.
         """
         files.make_folder(stage.folder)
-        waiting = []
-        for job in range(len(stage.names)) if jobs is None else jobs:
-            path = result_file(stage, job)
-            if files.exists(path):
-                yield job, json_files.read(path, "--work_dir")
+        there = set(files.list_folder(stage.folder))
+        waiting = {}
+        for job in range(len(stage.names)):
+            if os.path.basename(result_file(stage, job)) in there:
+                yield job, json_files.read(result_file(stage, job), "--work_dir")
             else:
-                waiting.append(job)
-        if min(self._num_workers, len(waiting)) > 1:
-            yield from self._run_in_processes(stage, waiting, advance)
-            return
-        try:
-            for job in waiting:
-                yield job, _run_job(stage, job, advance)
-        finally:
-            stage.close()
+                waiting[job] = 0.0  # the time before which another task's job is not looked at again
+        begin = int(claims.begin * len(waiting))
+        waiting = dict([*itertools.islice(waiting.items(), begin, None), *itertools.islice(waiting.items(), begin)])
+        runner = _Processes(self, stage, advance) if min(self._num_workers, len(waiting)) > 1 else _Here(stage, advance)
+        with contextlib.closing(runner):
+            yield from _run_all(stage, waiting, runner, claims, report)
 
-    def _run_in_processes(
-        self, stage: Stage, jobs: list[int], advance: Advance
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
-        self._stages += 1
-        pickled = pickle.dumps(stage)
-        running: dict[concurrent.futures.Future, int] = {}
+
+def _run_all(
+    stage: Stage, waiting: dict[int, float], runner: "_Here | _Processes", claims: Claims, report: Callable[[int], None]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    running: dict[concurrent.futures.Future, int] = {}
+    last_report = time.monotonic()
+    while waiting or running:
+        claims.check()
+        for job in _to_look_at(waiting):
+            if len(running) >= runner.capacity(claims):
+                break
+            if claims.is_shared and files.exists(result_file(stage, job)):
+                del waiting[job]
+                yield job, json_files.read(result_file(stage, job), "--work_dir")
+            elif claims.take(_claim_file(stage, job)):
+                del waiting[job]
+                running[runner.submit(job)] = job
+            else:
+                waiting[job] = time.monotonic() + _POLL_SECONDS
+        if not running:
+            if waiting and time.monotonic() - last_report > _REPORT_SECONDS:
+                report(len(waiting))
+                last_report = time.monotonic()
+            time.sleep(_POLL_SECONDS if waiting else 0)
+        for future in runner.wait(running):
+            job = running.pop(future)
+            if future.exception() and not claims.is_mine(_claim_file(stage, job)):
+                waiting[job] = 0.0  # this task seemed to be gone, and another one has taken the job
+                continue
+            counts = future.result()
+            claims.release(_claim_file(stage, job))
+            yield job, counts
+
+
+def _to_look_at(waiting: Mapping[int, float]) -> list[int]:
+    now = time.monotonic()
+    return [job for job, earliest in waiting.items() if earliest <= now]
+
+
+def _claim_file(stage: Stage, job: int) -> str:
+    return stage.path(job, ".claim")
+
+
+class _Here:
+    """Runs jobs in this process.
+
+    Args:
+      stage: their stage.
+      advance: is told the progress.
+    """
+
+    def __init__(self, stage: Stage, advance: Advance) -> None:
+        self._stage = stage
+        self._advance = advance
+
+    def capacity(self, claims: Claims) -> int:
+        """Returns the number of jobs to submit before one is finished."""
+        self._check = claims.check
+        return 1
+
+    def submit(self, job: int) -> concurrent.futures.Future:
+        """Runs a job."""
+        future = concurrent.futures.Future()
         try:
-            pool = self._pool
-            progress = self._progress.get_obj()  # without the lock, which a killed worker may still hold
-            shown = progress.value
-            while jobs or running:
-                while jobs and len(running) < self._num_workers * _JOBS_AHEAD:
-                    job = jobs.pop(0)
-                    try:
-                        running[pool.submit(_work, self._stages, pickled, job)] = job
-                    except OSError as error:  # the pool broke while it started another worker
-                        raise BrokenProcessPool from error
-                done, _ = concurrent.futures.wait(running, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
-                now = progress.value
-                advance(now - shown)
-                shown = now
-                for future in done:
-                    yield running.pop(future), future.result()
-        except BrokenProcessPool:
-            # A worker that started just when the pool ended the others still waits for jobs, and the pool for it.
-            for process in set(multiprocessing.active_children()) - self._processes_before:
-                process.terminate()
-            raise InputError(
-                "--num_workers: a worker process was killed, most likely because memory ran out. Lower --num_workers "
-                "or --memory_budget_mb and run the same command again; finished work is kept."
-            ) from None
+            future.set_result(_run_job(self._stage, job, self._tell))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def _tell(self, amount: int) -> None:
+        self._advance(amount)
+        self._check()
+
+    def wait(self, running: Iterable[concurrent.futures.Future]) -> list[concurrent.futures.Future]:
+        """Returns finished jobs."""
+        return list(running)
+
+    def close(self) -> None:
+        """Closes the files of the stage."""
+        self._stage.close()
+
+
+class _Processes:
+    """Runs jobs in worker processes.
+
+    Args:
+      workers: the processes.
+      stage: the jobs' stage. The processes read it from a file when they begin with it.
+      advance: is told the progress.
+    """
+
+    def __init__(self, workers: Workers, stage: Stage, advance: Advance) -> None:
+        workers._stages += 1
+        self._workers = workers
+        self._number = workers._stages
+        self._advance = advance
+        self._file = tempfile.NamedTemporaryFile(prefix="stage-")  # noqa: SIM115 (open as long as the stage runs)
+        pickle.dump(stage, self._file)
+        self._file.flush()
+        self._pool = workers._pool
+        self._progress = workers._progress.get_obj()  # without the lock, which a killed worker may still hold
+        self._shown = self._progress.value
+
+    def capacity(self, claims: Claims) -> int:
+        """Returns the number of jobs to submit before one is finished; a shared job waits where a worker is free."""
+        return self._workers._num_workers + 1 if claims.is_shared else self._workers._num_workers * _JOBS_AHEAD
+
+    def submit(self, job: int) -> concurrent.futures.Future:
+        """Runs a job."""
+        try:
+            return self._pool.submit(_work, self._number, self._file.name, job)
+        except (OSError, BrokenProcessPool) as error:  # the pool broke, maybe while it started another worker
+            self._broke(error)
+
+    def wait(self, running: Mapping[concurrent.futures.Future, int]) -> list[concurrent.futures.Future]:
+        """Waits for a moment, and returns finished jobs."""
+        done, _ = concurrent.futures.wait(running, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
+        now = self._progress.value
+        self._advance(now - self._shown)
+        self._shown = now
+        for future in done:
+            if isinstance(future.exception(), BrokenProcessPool):
+                self._broke(future.exception())
+        return list(done)
+
+    def _broke(self, error: BaseException) -> NoReturn:
+        # A worker that started just when the pool ended the others still waits for jobs, and the pool for it.
+        for process in set(multiprocessing.active_children()) - self._workers._processes_before:
+            process.terminate()
+        raise InputError(
+            "--num_workers: a worker process was killed, most likely because memory ran out. Lower --num_workers "
+            "or --memory_budget_mb and run the same command again; finished work is kept."
+        ) from error
+
+    def close(self) -> None:
+        """Removes the file of the stage."""
+        self._file.close()
 
 
 def _run_job(stage: Stage, job: int, advance: Advance) -> dict[str, Any]:
@@ -198,36 +301,18 @@ def _end_with_owner() -> None:
     os._exit(1)
 
 
-def _work(stage_number: int, pickled_stage: bytes, job: int) -> dict[str, Any]:
+def _work(stage_number: int, stage_file: str, job: int) -> dict[str, Any]:
     global _stage, _stage_number
     if stage_number != _stage_number:
         if _stage_number:
             _stage.close()
-        _stage, _stage_number = pickle.loads(pickled_stage), stage_number
+        with open(stage_file, "rb") as reader:
+            _stage, _stage_number = pickle.load(reader), stage_number
     return _run_job(_stage, job, _advance)
 
 
-def wait_for_jobs(stage: Stage, report: Callable[[list[str]], None]) -> list[dict[str, Any]]:
-    """Waits until all jobs of a stage are done by this or another machine.
-
-    Args:
-      stage: the stage, in a folder that all machines share.
-      report: is told the unfinished jobs about once per minute.
-
-    Returns:
-      The counts of the jobs.
-    """
-    last_report = time.monotonic()
-    while missing := [n for job, n in enumerate(stage.names) if not files.exists(result_file(stage, job))]:
-        if time.monotonic() - last_report > 60:
-            report(missing)
-            last_report = time.monotonic()
-        time.sleep(_POLL_SECONDS)
-    return [json_files.read(result_file(stage, job), "--work_dir") for job in range(len(stage.names))]
-
-
 @contextlib.contextmanager
-def claimed(folder: str, work: str, flag_name: str, advice: str = "") -> Iterator[None]:
+def claimed(folder: str, work: str, flag_name: str, advice: str = "", is_shared: bool = False) -> Iterator[None]:
     """Creates a folder and claims some work in it until the block or this process ends.
 
     The operating system releases the claim of a killed process. On a file system without locks, nothing is claimed.
@@ -237,6 +322,7 @@ def claimed(folder: str, work: str, flag_name: str, advice: str = "") -> Iterato
       work: the name of the work; several kinds may share the folder.
       flag_name: the flag that sets the folder, for the message.
       advice: another way out for the user, for the message.
+      is_shared: whether other processes that claim it so may do the same work.
 
     Raises:
       InputError: if another process has claimed this work.
@@ -247,7 +333,7 @@ def claimed(folder: str, work: str, flag_name: str, advice: str = "") -> Iterato
             import fcntl
 
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(
                     f"{flag_name}: another process does the same work in {folder} at this moment. Wait until it ends, "

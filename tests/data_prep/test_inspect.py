@@ -1,8 +1,13 @@
+import collections
+import re
+from html.parser import HTMLParser
+
 import numpy as np
 import pytest
 
 from bert_tf.runtime.files import InputError
 from data_prep import inspect
+from data_prep.examples import set_page
 from tests.data_prep.corpora import PIECES, features, make, records, write_corpus, write_vocab
 
 
@@ -53,6 +58,78 @@ def test_statistics_are_those_of_the_set(folder, capsys):
     assert sum(shares) == pytest.approx(100, abs=0.05) and abs(shares[0] - 80) < 5
     lengths = [sum(features(record)["input_mask"]) for path in paths for record in records(path)]
     assert found["tokens an example"] == [str(min(lengths)), "to", "24,", "mean", f"{sum(lengths) / len(lengths):.2f}"]
+
+
+def test_a_page_shows_the_set(folder, tmp_path):
+    paths, counts = make(folder, folder / "text.txt", output="page", num_shards=2, dupe_factor=5)
+    page = tmp_path / "page.html"
+    inspect.show(paths, str(folder / "vocab.txt"), 7, str(page))
+    text = page.read_text()
+    tree = Page(text)
+    assert tree.open == [] and tree.tags["article"] == 7
+    assert not {"script", "link", "img", "iframe"} & set(tree.tags) and "://" not in text and "url(" not in text
+    assert 'name="viewport" content="width=device-width' in text
+    lengths = [sum(features(record)["input_mask"]) for path in paths for record in records(path)]
+    bars = dict(map(int, title.split(": ")) for title in tree.titles[1:] if int(title.split(": ")[0]) > 4)
+    assert bars[max(lengths)] >= lengths.count(max(lengths)) > 1
+    random_next = counts["random_next"]
+    assert f"{random_next} ({random_next / counts['records']:.2%})" in text
+    marked = re.findall(r'<mark class="(\w+)">([^<]*)</mark>', text[text.index("<article>") :])
+    assert {kind for kind, _ in marked} <= {"mask", "same", "other"} and len(marked) > 7
+    assert all(("→" in word) == (kind == "other") for kind, word in marked)
+    inspect.show(paths, str(folder / "vocab.txt"), 7, str(page))
+    assert page.read_text() == text
+
+
+class Page(HTMLParser):
+    """Counts the tags of a page, and finds those that are not closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.titles = [], collections.Counter(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "title":
+            self.titles.append(data)
+
+
+def test_examples_on_the_page_are_marked(folder):
+    ids = [PIECES.index(p) for p in ("[CLS]", "ba", "[MASK]", "[SEP]", "##fu", "##co", "ga", "[SEP]", "[PAD]")]
+    example = {
+        "input_ids": np.array(ids),
+        "input_mask": np.array([1] * 8 + [0]),
+        "segment_ids": np.array([0] * 4 + [1] * 4 + [0]),
+        "masked_lm_positions": np.array([2, 5, 6, 0]),
+        "masked_lm_ids": np.array([PIECES.index("di"), PIECES.index("##la"), PIECES.index("ga"), 0]),
+        "masked_lm_weights": np.array([1, 1, 1, 0]),
+        "next_sentence_labels": np.array([1]),
+    }
+    shown = set_page.page("<a>", {}, [], [set_page.SampledExample("x&y", example)], dict(enumerate(PIECES)))
+    assert "<h1>&lt;a&gt;</h1>" in shown
+    assert (
+        "<b>x&amp;y: 8 tokens, 3 to be predicted; B is from another document</b></p>"
+        '<p>A: [CLS] ba <mark class="mask">di</mark> [SEP]</p>'
+        '<p>B:fu<mark class="other">la → ##co</mark> <mark class="same">ga</mark> [SEP]</p>'
+    ) in shown
+
+
+@pytest.mark.parametrize(
+    ("counts", "bars"),
+    [({5: 2}, ["5: 2"]), ({1: 1, 3: 4}, ["1: 1", "2: 0", "3: 4"]), ({0: 1, 128: 6}, ["0 to 2: 1", "126 to 128: 6"])],
+)
+def test_histograms_count_every_number(counts, bars):
+    shown = re.findall("<title>([^<]*)</title>", set_page.page("", {}, [set_page.Histogram("", counts)], [], {}))[1:]
+    assert [shown[0], shown[-1]] == [bars[0], bars[-1]] and len(shown) <= 64
+    assert sum(int(bar.rpartition(" ")[2]) for bar in shown) == sum(counts.values())
 
 
 def test_unmasked_sets_are_shown_too(folder, capsys):

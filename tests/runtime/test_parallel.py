@@ -35,3 +35,30 @@ def test_a_killed_process_is_reported():
 def test_negative_numbers_of_workers_are_refused():
     with pytest.raises(InputError, match="--num_workers is -1"):
         parallel.map_chunks(len, range(3), -1)
+
+
+def test_cpu_quotas_of_containers_are_respected(tmp_path):
+    def quotas(cgroup, **files):
+        root = tmp_path / str(len(list(tmp_path.iterdir())))
+        for name, text in {"proc/self/cgroup": cgroup, **files}.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return parallel._cpu_quotas(str(root))
+
+    assert quotas("0::/\n") == []
+    assert quotas(
+        "0::/a/b\n", **{"sys/fs/cgroup/a/cpu.max": "150000 100000\n", "sys/fs/cgroup/a/b/cpu.max": "max 1\n"}
+    ) == [1.5]
+    # In a container, the path is often that of the host.
+    assert quotas("0::/docker/x\n", **{"sys/fs/cgroup/cpu.max": "200000 100000\n"}) == [2.0]
+    version_1 = {"sys/fs/cgroup/cpu/a/cpu.cfs_quota_us": "50000\n", "sys/fs/cgroup/cpu/a/cpu.cfs_period_us": "100000\n"}
+    unlimited = {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"}
+    assert quotas("5:memory:/a\n4:cpu,cpuacct:/a\n", **version_1, **unlimited) == [0.5]
+
+
+@pytest.mark.parametrize(("quotas", "expected"), [([], 4), ([1.5, 3.0], 2), ([0.1], 1), ([64.0], 4)])
+def test_there_are_as_many_processes_as_cores_may_be_used(monkeypatch, quotas, expected):
+    monkeypatch.setattr(parallel, "_cpu_quotas", lambda: quotas)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
+    assert parallel.available_cores() == expected

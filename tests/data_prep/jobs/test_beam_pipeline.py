@@ -9,7 +9,7 @@ from tests.data_prep.corpora import make, preparation_config, write_corpus, writ
 
 beam = pytest.importorskip("apache_beam", reason="apache-beam is not installed (pip install -r requirements-beam.txt)")
 
-from data_prep.jobs import beam_stages  # noqa: E402 (needs Beam)
+from data_prep.jobs import beam_documents, beam_stages  # noqa: E402 (needs Beam)
 
 
 def run(config):
@@ -17,7 +17,7 @@ def run(config):
     pipeline | beam_stages.PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
-    return beam_stages.counts_of(result)
+    return beam_documents.counts_of(result)
 
 
 def contents(paths):
