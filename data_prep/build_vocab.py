@@ -10,6 +10,7 @@ import shutil
 from absl import flags
 
 from bert_tf.runtime import files, program
+from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
@@ -21,7 +22,7 @@ from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_byte
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
 from data_prep.jobs.word_counts import BoundedCounter, CountStage
-from data_prep.jobs.workers import Workers, claimed
+from data_prep.jobs.workers import Workers
 
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece per line.")
@@ -73,7 +74,7 @@ def _count_words() -> BoundedCounter:
     stage = CountStage(
         folder, cut_into_splits(inputs, "record"), corpus, _DO_LOWER_CASE.value, capacity=_MAX_WORDS.value
     )
-    with claimed(work_dir, "vocabulary", "--output_file"):
+    with claimed(work_dir, "--output_file", "vocabulary", doing="does the same work", advice=""):
         shutil.rmtree(folder, ignore_errors=True)  # after a crash, it may hold counts of another text
         with (
             progress_bar(corpus_bytes(inputs), "words", unit="B") as bar,

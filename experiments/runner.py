@@ -5,8 +5,6 @@ WORK_DIR/pieces/NAME/   what the program writes, and log.txt (what it prints), l
 WORK_DIR/tables/        the tables, and NAME.SCALE.json: the settings with which each cell was begun
 """
 
-import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -14,10 +12,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from bert_tf.runtime import files, json_files
+from bert_tf.runtime import claims, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tokenization.vocabulary import load_vocab
@@ -54,7 +52,7 @@ class Runner:
         """Whether a process runs the piece now."""
         if not files.exists(self.path(piece)):
             return False
-        with _claim(self.path(piece, "lock")) as lock:
+        with claims.locked(self.path(piece, "lock")) as lock:
             return lock is None
 
     def command(self, piece: Piece) -> list[str]:
@@ -95,9 +93,10 @@ class Runner:
     def _claim_and_run(self, piece: Piece) -> bool:
         """Runs a piece; false if another process runs it."""
         files.make_folder(self.path(piece))
-        with _claim(self.path(piece, "lock")) as lock:
+        with claims.locked(self.path(piece, "lock")) as lock:
+            # A program inherits the lock: one that outlives its harness keeps the claim.
             if lock is not None and not self.done(piece):
-                self._run_claimed(piece, lock)
+                self._run_claimed(piece, lock.fileno())
             return lock is not None
 
     def _run_claimed(self, piece: Piece, lock: int) -> None:
@@ -149,22 +148,6 @@ def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> N
                     "Change it back, or give --allow_changes to run what is new; finished runs stay."
                 )
     files.write_json(path, before | now)
-
-
-@contextlib.contextmanager
-def _claim(path: str) -> Iterator[int | None]:
-    """Locks a file, and gives its descriptor; None if another process has locked it.
-
-    The system unlocks it when the last process that has it open is gone. So a kill leaves no claim behind, and a
-    program that outlives its harness keeps the claim.
-    """
-    with open(path, "a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-            return
-        yield lock.fileno()
 
 
 def _call(command: list[str], log: str, lock: int) -> int:

@@ -33,7 +33,10 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 # each.
 USED_BY_DATA_PREPARATION = [
     *("config", "tokenization"),
-    *(f"runtime.{name}" for name in ("errors", "files", "json_files", "extras", "program", "parallel", "reporting")),
+    *(
+        f"runtime.{name}"
+        for name in ("errors", "claims", "files", "json_files", "extras", "program", "parallel", "reporting")
+    ),
     *(
         f"tokenization.{name}"
         for name in ("characters", "memo", "tokenizer_config", "tokenizers", "traced_text", "vocabulary")

@@ -5,7 +5,7 @@ Only `distribution` and `workers` always import TensorFlow; `files` imports it w
 - `errors`: `InputError`, and the line in which errors of the operating system end.
 - `outputs`: what an output may be; names of unfinished outputs, and the removal of those that were left.
 - `files`: reads and writes local and remote files.
-- `claims`: keeps a second process out of the folder of a run.
+- `claims`: keeps a second process from doing the same work in a folder.
 - `program`: starts and ends a program: flags, messages, exit codes, signals.
 - `reporting`: progress bars, tables and results.
 - `parallel`: runs a function on many items in several processes.

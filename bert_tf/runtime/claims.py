@@ -1,53 +1,86 @@
-"""Claims a folder for a process, so that no other one writes into it at the same time."""
+"""Claims files and folders for a process, so that no other one does the same work at the same time.
+
+The operating system releases the claim of a killed process. Remote folders, and file systems without locks, are not
+claimed.
+"""
 
 import contextlib
 import os
 import socket
 import sys
 from collections.abc import Iterator
+from typing import IO
 
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 
-_FILE = "run.lock"
+
+@contextlib.contextmanager
+def locked(path: str, is_shared: bool = False) -> Iterator[IO[str] | None]:
+    """Locks a file until the block, this process and those that inherit the file have ended.
+
+    Args:
+      path: the file, which is made if it isn't there.
+      is_shared: whether other processes may lock it in the same way.
+
+    Yields:
+      The open file; None if another process has locked it.
+    """
+    with open(files.target_of(path), "a+", encoding="utf-8") as lock:  # without emptying what the owner has written
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(lock, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield None
+                return
+            except OSError:  # a file system without locks
+                pass
+        yield lock
 
 
 @contextlib.contextmanager
-def claimed(folder: str, flag_name: str) -> Iterator[None]:
-    """Makes a folder, and claims it until the block or this process ends.
+def claimed(
+    folder: str,
+    flag_name: str,
+    work: str = "run",
+    *,
+    doing: str = "is training",
+    advice: str = "; or use another folder",
+    is_shared: bool = False,
+) -> Iterator[None]:
+    """Makes a folder, and claims some work in it until the block or this process ends.
 
-    The operating system releases the claim of a killed process, so that the next one takes it over. Remote folders, and
-    file systems without locks, are not claimed. Only one worker of several may call this.
+    Only one worker of several may call this.
 
     Args:
       folder: the folder.
       flag_name: the flag that gave it, for the message.
+      work: the name of the work; several kinds may share the folder.
+      doing: what the other process does, for the message.
+      advice: what else the user can do, for the message.
+      is_shared: whether other processes that claim it so may do the same work.
 
     Raises:
       InputError: if another process has claimed it; names its host and its number.
     """
     files.make_folder(folder)
-    if files.is_remote(folder) or sys.platform == "win32":
+    if files.is_remote(folder):
         yield
         return
-    import fcntl
-
-    path = files.target_of(os.path.join(folder, _FILE))
-    with open(path, "a+") as lock:  # without emptying what the owner has written
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
+    path = os.path.join(folder, f"{work}.lock")
+    with locked(path, is_shared) as lock:
+        if lock is None:
+            with open(path, encoding="utf-8") as reader:
+                owner = reader.read().strip() or "another process"
             raise InputError(
-                f"{flag_name}: {lock.read().strip() or 'another process'} is training in {folder} at this moment. Wait "
-                "until it ends, or end it; or use another folder."
-            ) from None
-        except OSError:  # a file system without locks
-            yield
-            return
+                f"{flag_name}: {owner} {doing} in {folder} at this moment. Wait until it ends, or end it{advice}."
+            )
         lock.truncate(0)
-        lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        lock.flush()
+        if not is_shared:
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            lock.flush()
         try:
             yield
         finally:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.runtime import files, json_files
+from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
@@ -39,7 +40,7 @@ from data_prep.jobs.stages import (
     WriteStage,
     cut_into_buckets,
 )
-from data_prep.jobs.workers import Stage, Workers, claimed
+from data_prep.jobs.workers import Stage, Workers
 
 # The number of buckets depends on the examples only, so a run can be continued with other resources.
 _BUCKETS, _BUCKET_EXAMPLES = 256, (8192, 1 << 18)
@@ -132,7 +133,7 @@ def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
     tokenize = TokenizeStage(tokens_folder, splits, config.corpus, config.tokenizer)
     is_shared = resources.num_tasks > 1
     advice = "; and if several machines are to share the work, give each --num_tasks"
-    with claimed(folder, "work", "--work_dir", advice, is_shared):
+    with claimed(folder, "--work_dir", "work", doing="does the same work", advice=advice, is_shared=is_shared):
         if not is_shared:
             counts = _make(config, resources, tokenize, folder, ALONE)
         else:

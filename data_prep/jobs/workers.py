@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -309,36 +308,3 @@ def _work(stage_number: int, stage_file: str, job: int) -> dict[str, Any]:
         with open(stage_file, "rb") as reader:
             _stage, _stage_number = pickle.load(reader), stage_number
     return _run_job(_stage, job, _advance)
-
-
-@contextlib.contextmanager
-def claimed(folder: str, work: str, flag_name: str, advice: str = "", is_shared: bool = False) -> Iterator[None]:
-    """Creates a folder and claims some work in it until the block or this process ends.
-
-    The operating system releases the claim of a killed process. On a file system without locks, nothing is claimed.
-
-    Args:
-      folder: the folder of the work.
-      work: the name of the work; several kinds may share the folder.
-      flag_name: the flag that sets the folder, for the message.
-      advice: another way out for the user, for the message.
-      is_shared: whether other processes that claim it so may do the same work.
-
-    Raises:
-      InputError: if another process has claimed this work.
-    """
-    files.make_folder(folder)
-    with open(os.path.join(folder, f"{work}.lock"), "wb") as lock:
-        if sys.platform != "win32":
-            import fcntl
-
-            try:
-                fcntl.flock(lock, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"{flag_name}: another process does the same work in {folder} at this moment. Wait until it ends, "
-                    f"or end it{advice}."
-                ) from None
-            except OSError:  # a file system without locks
-                pass
-        yield

@@ -3,6 +3,7 @@ import random
 
 import pytest
 
+from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, check_vocab_file
@@ -11,7 +12,7 @@ from data_prep.corpus.files import cut_into_splits, find_input_files
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
 from data_prep.jobs.word_counts import BoundedCounter, CountStage
-from data_prep.jobs.workers import Workers, claimed
+from data_prep.jobs.workers import Workers
 from tests import programs
 from tests.data_prep.corpora import write_corpus
 
@@ -96,9 +97,9 @@ def test_values_that_can_not_be_used_are_named_before_words_are_counted(tmp_path
 
 def test_one_process_at_a_time_counts_for_a_vocabulary(tmp_path):
     flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path / 'vocab.txt'}"]
-    with claimed(str(tmp_path / "vocab.txt.work"), "vocabulary", "--output_file"):
+    with claimed(str(tmp_path / "vocab.txt.work"), "--output_file", "vocabulary"):
         output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
-        assert "error: --output_file: another process does the same work in" in output
+        assert "does the same work in" in output
     programs.run("-m", "data_prep.build_vocab", *flags, "--num_workers=1")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text.txt", "vocab.txt"]
 

@@ -218,7 +218,7 @@ def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
         prepare(config, resources)
 
     monkeypatch.setattr(stages.WriteStage, "run", begin_again)
-    with pytest.raises(InputError, match=r"another process does the same work in .*work/examples-.* --num_tasks"):
+    with pytest.raises(InputError, match=r"process .* does the same work in .*work/examples-.* --num_tasks"):
         prepare(config, resources)
     monkeypatch.undo()
     prepare(config, resources)
