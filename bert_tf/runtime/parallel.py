@@ -4,7 +4,7 @@ import concurrent.futures
 import math
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
@@ -95,27 +95,40 @@ def available_cores() -> int:
     return max(1, min([cores, *(math.ceil(quota) for quota in _cpu_quotas())]))
 
 
+def available_memory() -> int:
+    """Returns the number of bytes of memory that this process may use: those of the machine or of its control group."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [
+        int(line)
+        for folder, is_version_1 in _control_groups("memory")
+        for line in _lines(os.path.join(folder, "memory.limit_in_bytes" if is_version_1 else "memory.max"))
+        if line.isdecimal()
+    ]
+    return min([machine, *limits])
+
+
 def _cpu_quotas(root: str = "/") -> list[float]:
-    """Returns the quotas of this process's control group and of those above it, in cores, for versions 1 and 2."""
+    """Returns the quotas of this process's control groups in cores."""
     quotas = []
+    for folder, is_version_1 in _control_groups("cpu", root):
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_version_1 else ("cpu.max",)
+        words = [word for name in names for line in _lines(os.path.join(folder, name)) for word in line.split()]
+        if len(words) == 2 and words[0].isdecimal():  # neither "max" nor -1
+            quotas.append(int(words[0]) / int(words[1]))
+    return quotas
+
+
+def _control_groups(controller: str, root: str = "/") -> Iterator[tuple[str, bool]]:
+    """Yields the folders of this process's control group and of those above it, and whether they are of version 1."""
     for line in _lines(os.path.join(root, "proc/self/cgroup")):
         _, controllers, group = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        top = os.path.join(root, "sys/fs/cgroup", controllers and "cpu")
         # Inside a container, the path may be that of the host, and the files those of the top.
         parts = group.strip("/").split("/")
-        for folder in (os.path.join(top, *parts[:count]) for count in range(len(parts) + 1)):
-            if controllers:
-                words = [
-                    *_lines(os.path.join(folder, "cpu.cfs_quota_us")),
-                    *_lines(os.path.join(folder, "cpu.cfs_period_us")),
-                ]
-            else:
-                words = [word for line in _lines(os.path.join(folder, "cpu.max")) for word in line.split()]
-            if len(words) == 2 and words[0].isdecimal():  # neither "max" nor -1
-                quotas.append(int(words[0]) / int(words[1]))
-    return quotas
+        for count in range(len(parts) + 1):
+            folder = os.path.join(root, "sys/fs/cgroup", controllers and controller, *parts[:count])
+            yield folder, bool(controllers)
 
 
 def _lines(path: str) -> list[str]:

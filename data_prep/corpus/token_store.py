@@ -25,12 +25,15 @@ from typing import BinaryIO
 import numpy as np
 
 from bert_tf.runtime import files
+from bert_tf.runtime.parallel import available_memory
 
 # With a word segmenter, tokens have 32 bits, and the top bit marks a token that continues a word.
 CONTINUES_WORD = np.uint32(1 << 31)
 
 _OFFSET_BYTES = 8
 _FLUSH_BYTES = 1 << 20
+# The number of spans that are announced to the system before they are read.
+_ANNOUNCED_SPANS = 1024
 
 
 class PartWriter:
@@ -248,13 +251,31 @@ class TokenStore:
         return np.frombuffer(data, np.int64).reshape(-1, width + 1) + self._first_token[parts][:, None]
 
     def read_tokens(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns the tokens of spans [n], one after the other; `starts` are numbers in the store."""
-        parts = self._part_of(self._first_token, starts)
+        """Returns the tokens of spans [n], one after the other; `starts` are numbers in the store.
+
+        The spans are read in the order in which they lie on the disk. Where the store is larger than the memory, the
+        system is told of the next spans while some are read, so that the disk works on many of them at once.
+        """
+        order = np.argsort(starts, kind="stable")
+        parts = self._part_of(self._first_token, starts[order])
         size = self._id_dtype.itemsize
-        at = (starts - self._first_token[parts]) * size
+        at = (starts[order] - self._first_token[parts]) * size
         descriptors, pread = self._descriptors, os.pread
-        requests = zip(parts.tolist(), (lengths * size).tolist(), at.tolist(), strict=True)
-        return np.frombuffer(b"".join([pread(descriptors[p], n, o) for p, n, o in requests]), self._id_dtype)
+        opened = [descriptors[part] for part in parts.tolist()]
+        requests = list(zip(opened, (lengths[order] * size).tolist(), at.tolist(), strict=True))
+        found: list[bytes] = []
+        for first in range(0, len(requests), _ANNOUNCED_SPANS):
+            if self._is_larger_than_memory:
+                for file, count, place in requests[first + _ANNOUNCED_SPANS : first + 2 * _ANNOUNCED_SPANS]:
+                    os.posix_fadvise(file, place, count, os.POSIX_FADV_WILLNEED)
+            found += [pread(file, n, place) for file, n, place in requests[first : first + _ANNOUNCED_SPANS]]
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return np.frombuffer(b"".join(map(found.__getitem__, places.tolist())), self._id_dtype)
+
+    @functools.cached_property
+    def _is_larger_than_memory(self) -> bool:
+        return hasattr(os, "posix_fadvise") and self.tokens * self._id_dtype.itemsize > available_memory() / 2
 
     @staticmethod
     def _part_of(firsts: np.ndarray, numbers: np.ndarray) -> np.ndarray:

@@ -71,7 +71,7 @@ class ExampleMaker:
     Args:
       options: the content of the records.
       vocab: piece -> id.
-      store: the tokens; None if they are passed to `make_from_tokens`.
+      store: the tokens; None if `read_tokens` is not called.
     """
 
     def __init__(self, options: ExampleOptions, vocab: Mapping[str, int], store: TokenStore | None = None) -> None:
@@ -81,19 +81,20 @@ class ExampleMaker:
         limit = max(len(self._vocabulary.continues_word), options.max_seq_length)
         self._encoder = RecordEncoder(options.features, limit)
 
-    def make(self, keys: np.ndarray, examples: np.ndarray) -> dict[str, np.ndarray]:
+    def read_tokens(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the tokens of examples [B] of type `instances.EXAMPLE`, and the number of tokens [B] of each."""
+        starts = np.stack([examples["start_a"], examples["start_b"]], axis=1).ravel()
+        lengths = np.stack([examples["length_a"], examples["length_b"]], axis=1).ravel().astype(np.int64)
+        return self._store.read_tokens(starts, lengths), lengths.reshape(-1, 2).sum(axis=1)
+
+    def make_from_tokens(self, keys: np.ndarray, examples: np.ndarray, tokens: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the features of examples as arrays [B, length].
 
         Args:
           keys: [B] from which masks are drawn.
           examples: [B] of type `instances.EXAMPLE`.
+          tokens: A and B of the first example, then of the second, and so on.
         """
-        starts = np.stack([examples["start_a"], examples["start_b"]], axis=1).ravel()
-        lengths = np.stack([examples["length_a"], examples["length_b"]], axis=1).ravel().astype(np.int64)
-        return self.make_from_tokens(keys, examples, self._store.read_tokens(starts, lengths))
-
-    def make_from_tokens(self, keys: np.ndarray, examples: np.ndarray, tokens: np.ndarray) -> dict[str, np.ndarray]:
-        """Does what `make` does with given tokens: A and B of the first example, then of the second, and so on."""
         options, vocabulary = self._options, self._vocabulary
         continues_word = None
         if options.is_segmented:

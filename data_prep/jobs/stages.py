@@ -36,6 +36,8 @@ from data_prep.jobs.workers import Advance, Stage
 
 # Number of examples that are made together.
 _BATCH = 1024
+# Number of examples whose tokens are read together.
+_READ_TOGETHER = 1 << 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +95,7 @@ class TokenizeStage(CorpusStage):
     corpus: CorpusOptions
     tokenizer: TokenizerOptions
 
-    @property
+    @functools.cached_property
     def names(self) -> list[str]:
         """The names of the parts."""
         return [f"part-{i:05d}" for i in range(len(self.splits))]
@@ -137,7 +139,7 @@ class PlanStage(Stage):
     rules: SegmentRules
     run_examples: int
 
-    @property
+    @functools.cached_property
     def names(self) -> list[str]:
         """The names of the jobs, one per part."""
         return [f"plan-{i:05d}" for i in range(len(self.store.parts))]
@@ -201,6 +203,11 @@ class SortedRun:
             return np.array(keys[start:end]), np.fromfile(reader, EXAMPLE, end - start)
 
 
+def _cut(rows: np.ndarray, count: int) -> list[np.ndarray]:
+    """Returns `rows` in pieces of at most `count`, none of them empty."""
+    return [rows[first : first + count] for first in range(0, len(rows), count)]
+
+
 def shard_of(key: int, num_shards: int) -> int:
     """Returns the number of the shard that contains an example; agrees with `cut_into_buckets`."""
     return ((key + 1) * num_shards - 1) >> 64
@@ -234,7 +241,7 @@ class AssembleStage(Stage):
     buckets: Sequence[str]
     written: Sequence[Mapping[str, Any]]
 
-    @property
+    @functools.cached_property
     def names(self) -> list[str]:
         """The names of the jobs, one per shard."""
         return [f"shard-{i:05d}" for i in range(len(self.shards.paths))]
@@ -294,7 +301,7 @@ class WriteStage(Stage):
     options: ExampleOptions
     vocab: Mapping[str, int]
 
-    @property
+    @functools.cached_property
     def names(self) -> list[str]:
         """The names of the buckets."""
         return [f"bucket-{i:06d}" for i in range(len(self.buckets))]
@@ -307,9 +314,12 @@ class WriteStage(Stage):
         order = np.argsort(keys, kind="stable")
         counts: collections.Counter[str] = collections.Counter()
         with files.replacing(self.path(job), "wb") as writer:
-            for rows in np.split(order, range(_BATCH, len(order), _BATCH)):
-                if len(rows):
-                    values = self._maker.make(keys[rows], examples[rows])
+            for some in _cut(order, _READ_TOGETHER):
+                tokens, lengths = self._maker.read_tokens(examples[some])
+                ends = np.cumsum(lengths)
+                for rows in _cut(np.arange(len(some)), _BATCH):
+                    own = tokens[ends[rows[0]] - lengths[rows[0]] : ends[rows[-1]]]
+                    values = self._maker.make_from_tokens(keys[some[rows]], examples[some[rows]], own)
                     writer.writelines(self._maker.encode(values))
                     counts.update(count_examples(values))
                     advance(len(rows))

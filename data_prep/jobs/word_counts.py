@@ -68,7 +68,7 @@ class CountStage(CorpusStage):
     do_lower_case: bool
     capacity: int
 
-    @property
+    @functools.cached_property
     def names(self) -> list[str]:
         """The names of the jobs, one per split."""
         return [f"words-{i:05d}" for i in range(len(self.splits))]

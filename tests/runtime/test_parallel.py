@@ -62,3 +62,16 @@ def test_there_are_as_many_processes_as_cores_may_be_used(monkeypatch, quotas, e
     monkeypatch.setattr(parallel, "_cpu_quotas", lambda: quotas)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
     assert parallel.available_cores() == expected
+
+
+def test_memory_is_that_of_the_smallest_group_around_the_process(monkeypatch, tmp_path):
+    for name, text in {"1/memory.max": "max\n", "2/memory.max": "5000\n", "3/memory.limit_in_bytes": "4000\n"}.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(text)
+    machine = parallel.available_memory()
+    assert 1 << 20 < machine <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    groups = [(str(tmp_path / name), name == "3") for name in "123"]
+    monkeypatch.setattr(parallel, "_control_groups", lambda _: groups[:2])
+    assert parallel.available_memory() == 5000
+    monkeypatch.setattr(parallel, "_control_groups", lambda _: groups)
+    assert parallel.available_memory() == 4000

@@ -99,7 +99,7 @@ def test_distributions_are_the_releases(corpus):
             masked = [e.input_ids[p] for p in e.positions]
             replacements[0] += [masked.count(vocabulary.mask_id), len(masked)]
         keys, examples = plan(store, random_seed=seed)
-        values = maker.make(keys, examples)
+        values = maker.make_from_tokens(keys, examples, maker.read_tokens(examples)[0])
         number = values["masked_lm_weights"].sum(axis=1)
         positions = values["masked_lm_positions"]
         columns = [examples["length_a"], examples["length_b"], examples["is_random_next"], number]

@@ -12,6 +12,7 @@ from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
+from data_prep.corpus import token_store
 from data_prep.examples import instances
 from data_prep.jobs import preparation as preparing
 from data_prep.jobs import stages, workers
@@ -60,6 +61,18 @@ def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small
     assert contents(other) != divided[0]
     one, _ = make(tmp_path, text, output="one.tfrecord")
     assert contents(one) == [b"".join(divided[0])]
+
+
+def test_a_store_larger_than_the_memory_gives_the_same_output(text, tmp_path, small_pieces, monkeypatch):
+    expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
+    announced = []
+    monkeypatch.setattr(token_store, "available_memory", lambda: 100)
+    monkeypatch.setattr(token_store, "_ANNOUNCED_SPANS", 3)
+    monkeypatch.setattr(os, "posix_fadvise", lambda *span: announced.append(span))
+    monkeypatch.setattr(stages, "_READ_TOGETHER", 7)
+    monkeypatch.setattr(stages, "_BATCH", 5)
+    assert contents(make(tmp_path, text, num_shards=3, work_dir="work-small")[0]) == expected
+    assert len(announced) > 300 and all(count > 0 for _, _, count, _ in announced)
 
 
 def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
