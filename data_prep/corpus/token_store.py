@@ -253,25 +253,30 @@ class TokenStore:
     def read_tokens(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns the tokens of spans [n], one after the other; `starts` are numbers in the store.
 
-        The spans are read in the order in which they lie on the disk. Where the store is larger than the memory, the
-        system is told of the next spans while some are read, so that the disk works on many of them at once.
+        Where the store is larger than the memory, spans are read in the order in which they lie on the disk, and the
+        system is told of the next ones while some are read, so that the disk works on many of them at once.
         """
+        if not self._is_larger_than_memory:
+            return np.frombuffer(b"".join(self._read_spans(starts, lengths)), self._id_dtype)
         order = np.argsort(starts, kind="stable")
-        parts = self._part_of(self._first_token, starts[order])
-        size = self._id_dtype.itemsize
-        at = (starts[order] - self._first_token[parts]) * size
-        descriptors, pread = self._descriptors, os.pread
-        opened = [descriptors[part] for part in parts.tolist()]
-        requests = list(zip(opened, (lengths[order] * size).tolist(), at.tolist(), strict=True))
-        found: list[bytes] = []
-        for first in range(0, len(requests), _ANNOUNCED_SPANS):
-            if self._is_larger_than_memory:
-                for file, count, place in requests[first + _ANNOUNCED_SPANS : first + 2 * _ANNOUNCED_SPANS]:
-                    os.posix_fadvise(file, place, count, os.POSIX_FADV_WILLNEED)
-            found += [pread(file, n, place) for file, n, place in requests[first : first + _ANNOUNCED_SPANS]]
+        found = self._read_spans(starts[order], lengths[order])
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
         return np.frombuffer(b"".join(map(found.__getitem__, places.tolist())), self._id_dtype)
+
+    def _read_spans(self, starts: np.ndarray, lengths: np.ndarray) -> list[bytes]:
+        parts = self._part_of(self._first_token, starts)
+        size = self._id_dtype.itemsize
+        at = (starts - self._first_token[parts]) * size
+        descriptors, pread = self._descriptors, os.pread
+        requests = list(zip(parts.tolist(), (lengths * size).tolist(), at.tolist(), strict=True))
+        found: list[bytes] = []
+        for first in range(0, len(requests), _ANNOUNCED_SPANS):
+            if self._is_larger_than_memory:
+                for part, count, place in requests[first + _ANNOUNCED_SPANS : first + 2 * _ANNOUNCED_SPANS]:
+                    os.posix_fadvise(descriptors[part], place, count, os.POSIX_FADV_WILLNEED)
+            found += [pread(descriptors[p], n, o) for p, n, o in requests[first : first + _ANNOUNCED_SPANS]]
+        return found
 
     @functools.cached_property
     def _is_larger_than_memory(self) -> bool:
