@@ -83,7 +83,7 @@ class Table:
         """A sentence with the mean difference, and the p-value of a one-sided paired t-test over the seeds."""
         found = next((cell for cell in self._cells if cell.in_file == claim.column), None)
         if found is None:
-            return f"{claim.text}: not tested, because this scale has no {claim.column}."
+            return f"{claim.text}: not tested, because the column {claim.column} is not here."
         better, worse = (self._scores.get((row, found.heading), {}) for row in (claim.better, claim.worse))
         seeds = sorted(seed for seed in better.keys() & worse.keys() if seed is not None)
         differences = [(better[seed] - worse[seed]) * (-1 if found.column.lower_is_better else 1) for seed in seeds]
