@@ -37,7 +37,17 @@ WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswit
 
 
 # What the documentation gives to Beam and other programs.
-OTHER_PROGRAMS_FLAGS = {"runner", "flink_master", "dir", "tag_set", "signature_def", "input_exprs", "logdir", "name"}
+OTHER_PROGRAMS_FLAGS = {
+    "help",
+    "runner",
+    "flink_master",
+    "dir",
+    "tag_set",
+    "signature_def",
+    "input_exprs",
+    "logdir",
+    "name",
+}
 # Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
 # Those of the experiments, which are not installed.
 OTHER_PROGRAMS_FLAGS |= {"scale", "plan", "list", "report", "only", "device_flags"}
