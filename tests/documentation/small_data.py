@@ -37,6 +37,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
         ("--num_shards=64", ["--num_shards=4"]),
     ],
     "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
+    "tests.torture": [("", ["--minutes=0", "--only=kills,damage,disk,workers"])],
     # A run takes minutes; tests/experiments has one.
     "experiments": [("", ["--plan"])],
 }
@@ -58,7 +59,7 @@ NOTEBOOKS: dict[str, dict[str, object]] = {
     "squad": {"MODEL": _MODEL, "SQUAD": "../../squad", "TRAIN": 12, "TEST": 2, "EPOCHS": 2},
 }
 RELEASED = "uncased_L-12_H-768_A-12"
-_LINKS = ("bert_tf", "data_prep", "benchmarks", "experiments", "extract_features.py")
+_LINKS = ("bert_tf", "data_prep", "benchmarks", "experiments", "tests", "extract_features.py")
 _LINKS += ("run_pretraining.py", "run_classifier.py", "run_squad.py")
 _CONFIG = {
     "vocab_size": 600,

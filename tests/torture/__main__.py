@@ -61,13 +61,14 @@ def main() -> int:
     options = parser.parse_args()
     parts = options.only.split(",")
     end = time.monotonic() + 60 * options.minutes
-    tried, failed = collections.Counter(), 0
+    tried, count, failed = collections.Counter(), 0, 0
     number = options.trial or 0
     last = number if options.trial is not None else options.trials - 1
     while number <= last and (number == (options.trial or 0) or time.monotonic() < end):
         for part in parts:
             counts, problem = run(part, options.seed, number)
             tried += counts
+            count += 1
             if problem:
                 failed += 1
                 print(
@@ -75,9 +76,9 @@ def main() -> int:
                 )
         number += 1
     shutil.rmtree(serve.model_folder(os.getpid()), ignore_errors=True)
-    for what, count in sorted(tried.items()):
-        print(f"{count:>9,} {what}")
-    print(f"{number * len(parts):>9,} trials of {options.only}: {failed} not held.")
+    for what, number in sorted(tried.items()):
+        print(f"{number:>9,} {what}")
+    print(f"{count:>9,} trials of {options.only}: {failed} not held.")
     return 1 if failed else 0
 
 

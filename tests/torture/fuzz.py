@@ -36,7 +36,7 @@ _TEXTS = st.text(_CHARACTERS, max_size=12) | st.sampled_from([trap for trap in T
 _SMALL = st.integers(0, 40)
 
 
-class _Tools(NamedTuple):
+class Tools(NamedTuple):
     folder: str
     tokenizer: FullTokenizer
     graph: GraphTokenizer
@@ -44,7 +44,7 @@ class _Tools(NamedTuple):
     counts: Counter
 
 
-def tokenization(tools: _Tools, texts: list[str]) -> None:
+def tokenization(tools: Tools, texts: list[str]) -> None:
     """Python's tokenizer and the graph's give the same pieces and spans, of damaged UTF-8 too."""
     raw = [text.encode() for text in texts]
     raw += [data[: tools.rng.randrange(len(data))] + b"\xff" * tools.rng.randrange(2) for data in raw if data]
@@ -57,7 +57,7 @@ def tokenization(tools: _Tools, texts: list[str]) -> None:
     tools.counts["strings"] += len(raw) + len(joined)
 
 
-def table(tools: _Tools, rows: list[tuple[str, str]]) -> None:
+def table(tools: Tools, rows: list[tuple[str, str]]) -> None:
     """What is written as JSON lines or CSV is read again, and TSV without the white space that it can't have."""
     rows = [(text.replace("\r", ""), other.replace("\r", "")) for text, other in rows]
     for suffix in (".jsonl", ".csv", ".tsv"):
@@ -70,7 +70,7 @@ def table(tools: _Tools, rows: list[tuple[str, str]]) -> None:
     tools.counts["tables"] += 3
 
 
-def json_text(tools: _Tools, texts: list[str]) -> None:
+def json_text(tools: Tools, texts: list[str]) -> None:
     """Any text is parsed, or refused with a message; what is parsed can be written again."""
     for text in texts:
         for candidate in (text, json.dumps({text: [text, None, -1.5]}), f'{{"a": {text}}}'):
@@ -82,7 +82,7 @@ def json_text(tools: _Tools, texts: list[str]) -> None:
     tools.counts["strings"] += 3 * len(texts)
 
 
-def packed(tools: _Tools, lengths: list[tuple[int, int, int]]) -> None:
+def packed(tools: Tools, lengths: list[tuple[int, int, int]]) -> None:
     """Two segments fit into a sequence, keep their beginnings, and lose no more than they must."""
     for length_a, length_b, room in lengths:
         limit = room + 4
@@ -93,7 +93,7 @@ def packed(tools: _Tools, lengths: list[tuple[int, int, int]]) -> None:
     tools.counts["sequences"] += len(lengths)
 
 
-def windows(tools: _Tools, texts: list[str]) -> None:
+def windows(tools: Tools, texts: list[str]) -> None:
     """The windows of a context hold each of its pieces, and an answer by offsets is a part of the context."""
     config = squad.SquadConfig(16, 4, 5, answer_text="offsets", n_best_size=3)
     contexts = [f"a {text} b" for text in texts]
@@ -107,7 +107,7 @@ def windows(tools: _Tools, texts: list[str]) -> None:
     tools.counts["answers"] += len(texts)
 
 
-def masks(tools: _Tools, rows: list[list[int]]) -> None:
+def masks(tools: Tools, rows: list[list[int]]) -> None:
     """Predictions are text, sorted, and no more than allowed; all else stays as it was, in the graph too."""
     ids = np.zeros([len(rows), 24], int)
     for row, values in zip(ids, rows, strict=True):
@@ -128,7 +128,7 @@ def masks(tools: _Tools, rows: list[list[int]]) -> None:
     tools.counts["masked sequences"] += 2 * len(rows)
 
 
-_PROPERTIES = {
+PROPERTIES = {
     tokenization: st.lists(_TEXTS, min_size=1, max_size=40),
     table: st.lists(st.tuples(_TEXTS, _TEXTS), min_size=1, max_size=9),
     json_text: st.lists(_TEXTS | st.text('{}[]:,"\\ \t\n0123456789eE+-.truefalsnuINy', max_size=30), max_size=40),
@@ -147,19 +147,21 @@ def trial(folder: str, rng: random.Random, number: int, counts: Counter) -> None
     tokenizer = FullTokenizer(vocab_file, do_lower_case=rng.random() < 0.5)
     graph = GraphTokenizer.of(tokenizer, ())
     assert graph.tokenize(tf.constant(["ab"])).shape[0] == 1
-    tools = _Tools(folder, tokenizer, graph, rng, counts)
-    for examine, strategy in _PROPERTIES.items():
-        settings = hypothesis.settings(
-            max_examples=_EXAMPLES.get(examine, 25),
-            database=None,
-            deadline=None,
-            suppress_health_check=list(hypothesis.HealthCheck),
-        )
-        hypothesis.seed(rng.randrange(1 << 30))(settings(hypothesis.given(strategy)(_check(examine, tools))))()
+    tools = Tools(folder, tokenizer, graph, rng, counts)
+    for function in PROPERTIES:
+        examine(function, tools, rng.randrange(1 << 30))
 
 
-def _check(examine: Callable, tools: _Tools) -> Callable:
+def examine(function: Callable, tools: Tools, seed: int) -> None:
+    """Lets hypothesis look for examples that do not have a property."""
+
     def check(examples):
-        examine(tools, examples)
+        function(tools, examples)
 
-    return check
+    settings = hypothesis.settings(
+        max_examples=_EXAMPLES.get(function, 25),
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    hypothesis.seed(seed)(settings(hypothesis.given(PROPERTIES[function])(check)))()

@@ -134,7 +134,7 @@ def damaged(folder: str, rng: random.Random, number: int, counts: Counter) -> No
     make(path)
     original = repr(read(path))
     targets = sorted(p for p in path.rglob("*") if p.is_file())
-    for _ in range(40):
+    for _ in range(120):
         target = rng.choice(targets)
         before = target.read_bytes()
         target.write_bytes(damage.changed(before, rng))
