@@ -53,7 +53,9 @@ _XNLI_LANGUAGE = flags.DEFINE_string("xnli_language", "zh", "The language of XNL
 _TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Your own data: the column of the text.")
 _TEXT_B_COLUMN = flags.DEFINE_string("text_b_column", "", "Your own data: the column of a second text.")
 _LABEL_COLUMN = flags.DEFINE_string("label_column", "label", "Your own data: the column of the label.")
-_ID_COLUMN = flags.DEFINE_string("id_column", "", "Your own data: the column of a unique id; by default line numbers.")
+_ID_COLUMN = flags.DEFINE_string(
+    "id_column", "", 'Your own data: the column of a unique id; by default "id", or else line numbers.'
+)
 _PROBLEM = flags.DEFINE_enum("problem", "classification", PROBLEMS, "Your own data: the type of the labels.")
 _LABELS = flags.DEFINE_list("labels", None, "The classes or entity types; by default those of the training file.")
 _LABEL_SEPARATOR = flags.DEFINE_string("label_separator", ",", "Your own data: the separator of several labels.")

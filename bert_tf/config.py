@@ -284,6 +284,18 @@ class BertConfig:
                 "positions (max_position_embeddings). Use a shorter length."
             )
 
+    def check_segments(self, are_pairs: bool) -> None:
+        """Checks that the model has an embedding for the second text of a pair.
+
+        Raises:
+          InputError: if there are pairs, and `type_vocab_size` is 1.
+        """
+        if are_pairs and self.type_vocab_size < 2:
+            raise InputError(
+                "the examples are pairs of texts, but the model has an embedding for one segment only (type_vocab_size "
+                "is 1). Use a model with two, as all released ones, or examples of one text."
+            )
+
     def check_vocabulary(self, size: int, vocab_file: str) -> None:
         """Checks that the model has an embedding for every entry of a vocabulary.
 

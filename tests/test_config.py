@@ -4,7 +4,7 @@ import pytest
 
 from bert_tf.config import RELEASED_SIZES, BertConfig
 from bert_tf.runtime.files import InputError
-from tests.conftest import golden_path
+from tests.conftest import golden_path, tiny_config
 
 RELEASED = {
     "attention_probs_dropout_prob": 0.1,
@@ -110,3 +110,10 @@ def test_too_long_sequences_and_too_large_vocabularies_are_refused():
     config.check_vocabulary(10, "vocab.txt")
     with pytest.raises(InputError, match="11 entries"):
         config.check_vocabulary(11, "vocab.txt")
+
+
+def test_pairs_need_two_segments():
+    tiny_config(type_vocab_size=1).check_segments(are_pairs=False)
+    tiny_config().check_segments(are_pairs=True)
+    with pytest.raises(InputError, match=r"pairs of texts, but the model has .* one segment only"):
+        tiny_config(type_vocab_size=1).check_segments(are_pairs=True)

@@ -259,3 +259,8 @@ def test_bad_settings_and_repeated_variables_are_refused():
     with pytest.raises(ValueError, match="same"):
         AdamWeightDecay(OptimizerConfig(1e-3, 1), [variable, variable])
     assert dataclasses.asdict(OptimizerConfig(1e-3, 1))["clip_norm"] == 1.0
+
+
+def test_a_warm_up_longer_than_the_training_is_noticed():
+    assert OptimizerConfig(learning_rate=1.0, num_train_steps=20, num_warmup_steps=20).never_warm
+    assert not OptimizerConfig(learning_rate=1.0, num_train_steps=20, num_warmup_steps=2).never_warm

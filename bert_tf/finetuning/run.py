@@ -178,6 +178,7 @@ class FinetuningRun:
                 self._data[split] = examples, self._lazy_features(examples) if lazy else self.featurize(examples)
 
     def _lazy_features(self, examples: Sequence[Any]) -> LazyFeatures:
+        self.featurize(examples[:100])  # checks some at once
         task, tokenizer, max_seq_length = self.task, self.tokenizer, self.max_seq_length
         return LazyFeatures(examples, lambda rows: task.featurize(rows, tokenizer, max_seq_length), max_seq_length)
 
@@ -193,7 +194,9 @@ class FinetuningRun:
 
     def featurize(self, examples: Sequence[Any]) -> FeatureSet:
         """Returns the features of some rows."""
-        return self.task.featurize(examples, self.tokenizer, self.max_seq_length, self.num_workers)
+        features = self.task.featurize(examples, self.tokenizer, self.max_seq_length, self.num_workers)
+        self.config.check_segments(bool((features.first_lengths < features.lengths).any()))
+        return features
 
     def buckets(self, features: FeatureSet | LazyFeatures, traced: bool = False) -> list[int]:
         """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`."""

@@ -95,6 +95,11 @@ class OptimizerConfig:
         for name in ("weight_decay_rate", "lr_decay_power"):
             _check(name, getattr(self, name), 0 <= getattr(self, name) < math.inf, "a number of at least 0")
 
+    @property
+    def never_warm(self) -> bool:
+        """Whether the warm-up lasts longer than the training, so that the learning rate never reaches its peak."""
+        return self.num_warmup_steps >= self.num_train_steps > 0
+
 
 def _check(name: str, value: object, is_good: bool, expected: str) -> None:
     if not is_good:

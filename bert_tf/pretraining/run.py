@@ -170,6 +170,12 @@ class PretrainingRun:
     def train(self, evaluation: PeriodicEvaluation | None = None) -> dict[str, float]:
         """Trains to the last step. Resumes from the run's newest checkpoint if there is one; see `loop.train`."""
         config = self.training_config
+        if config.optimizer.never_warm:
+            say(
+                f"Warning: --num_warmup_steps is {config.optimizer.num_warmup_steps}, but the run has only "
+                f"{config.num_train_steps} steps, so the learning rate never reaches --learning_rate. A tenth of the "
+                "steps or less is usual."
+            )
         for phase in self.phases:
             examples = phase.examples
             say(

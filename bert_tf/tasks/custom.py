@@ -135,7 +135,7 @@ class CustomTask(SentenceTask):
         ids = tables.UniqueIds()
 
         def convert(row: Row) -> InputExample:
-            row_id = ids.check(_text(row, columns.id, "id"), row) if columns.id else str(row.line)
+            row_id = ids.check(_text(row, columns.id, "id"), row) if columns.id else _own_id(row)
             text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
             example = InputExample(
                 row_id,
@@ -281,6 +281,12 @@ class CustomTask(SentenceTask):
             labels = [label for label, is_predicted in zip(self.labels, prediction, strict=True) if is_predicted]
             return self.columns.label_separator.join(labels)
         return self.labels[prediction]
+
+
+def _own_id(row: tables.Row) -> str:
+    """What a column "id" says, though nothing asks for it, or else the number of the line."""
+    found = row["id"] if "id" in row.columns else None
+    return found if isinstance(found, str) and found else str(row.line)
 
 
 def _as_tuple(label: str | tuple[str, ...]) -> tuple[str, ...]:

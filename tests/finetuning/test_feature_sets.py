@@ -1,9 +1,13 @@
+import types
+
 import numpy as np
 import pytest
 
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
+from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime.files import InputError
+from tests.conftest import tiny_config
 
 
 def features_of(lengths, choices=1):
@@ -137,3 +141,16 @@ def test_evaluation_sees_everything_once_in_full_batches():
         seen += numbers.tolist()
     assert sorted(seen) == list(range(7))
     assert features.longest[seen].tolist() == sorted(features.longest)
+
+
+def test_pairs_are_refused_for_a_model_with_one_segment():
+    pair = FeatureSet.from_sequences([([1, 2, 3], [0, 1, 1])])
+    run = types.SimpleNamespace(
+        task=types.SimpleNamespace(featurize=lambda *_: pair),
+        config=tiny_config(type_vocab_size=1),
+        tokenizer=None,
+        max_seq_length=8,
+        num_workers=1,
+    )
+    with pytest.raises(InputError, match="one segment only"):
+        FinetuningRun.featurize(run, [])

@@ -171,3 +171,9 @@ def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
     assert (tmp_path / "test_results.tsv").read_text() == "x\ty\n0.75\t0.25\n0.3\t0.7\n"
     task.write_predictions(str(tmp_path), "test", examples, outputs, None, release_format=True)
     assert (tmp_path / "test_results.tsv").read_text() == "0.75\t0.25\n0.3\t0.7\n"
+
+
+def test_a_column_of_ids_is_kept_though_nothing_asks_for_it(write):
+    test = "text,id\na,k1\nb,\n"
+    task = task_of(write, "text,label\na,x\nb,y\n", name="train.csv", others={"test": test})
+    assert [example.guid for example in task.examples("test")] == ["k1", "3"]
