@@ -50,7 +50,18 @@ OTHER_PROGRAMS_FLAGS = {
 }
 # Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
 # Those of the experiments, which are not installed.
-OTHER_PROGRAMS_FLAGS |= {"scale", "plan", "list", "report", "only", "device_flags", "minutes", "trial", "trials"}
+OTHER_PROGRAMS_FLAGS |= {
+    "scale",
+    "plan",
+    "list",
+    "report",
+    "only",
+    "device_flags",
+    "minutes",
+    "trial",
+    "trials",
+    "help",
+}
 OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python", "steps", "threads"}
 
 NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
