@@ -49,19 +49,9 @@ OTHER_PROGRAMS_FLAGS = {
     "name",
 }
 # Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
-# Those of the experiments, which are not installed.
-OTHER_PROGRAMS_FLAGS |= {
-    "scale",
-    "plan",
-    "list",
-    "report",
-    "only",
-    "device_flags",
-    "minutes",
-    "trial",
-    "trials",
-    "help",
-}
+# Those of the experiments and of the torture chamber, which are not installed.
+OTHER_PROGRAMS_FLAGS |= {"scale", "plan", "list", "report", "only", "device_flags"}
+OTHER_PROGRAMS_FLAGS |= {"minutes", "trial", "trials", "seed", "help"}
 OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python", "steps", "threads"}
 
 NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
