@@ -7,7 +7,31 @@ import tensorflow as tf
 
 from bert_tf.finetuning.feature_sets import BatchSampler
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
+from bert_tf.runtime import distribution
 from bert_tf.training.contract import TrainingData
+from bert_tf.training.settings import TrainingConfig
+
+# Steps x tokens of a step x hidden size from which a graph for each length pays: both the time that its tracing takes
+# and the time that a step saves grow with the number of blocks.
+WORK_FOR_A_GRAPH_PER_SHAPE = 5e8
+
+
+def has_graph_per_shape(
+    config: TrainingConfig, length: int, hidden_size: int, strategy: tf.distribute.Strategy
+) -> bool:
+    """Whether training is long enough, on a device that profits, for a graph for each length; see `TrainingData`.
+
+    It depends on settings and devices alone, so a resumed run computes what the interrupted one did.
+
+    Args:
+      config: the settings of training.
+      length: of the longest sequences.
+      hidden_size: of the encoder.
+      strategy: the strategy.
+    """
+    work = config.num_train_steps * config.train_batch_size * length * hidden_size
+    with strategy.scope():
+        return work >= WORK_FOR_A_GRAPH_PER_SHAPE and not config.jit_compile and distribution.compiles_parts()
 
 
 def training_data(sampler: BatchSampler, num_train_steps: int, has_graph_per_shape: bool = False) -> TrainingData:

@@ -29,9 +29,6 @@ from bert_tf.training.settings import DTYPES, TrainingConfig
 
 # A larger training set is tokenized during its first epoch, if its examples are independent.
 MAX_TOKENIZED_BEFORE_TRAINING = 20_000
-# Steps x tokens of a step x hidden size from which a graph for each length pays: both the time that its tracing takes
-# and the time that a step saves grow with the number of blocks.
-WORK_FOR_A_GRAPH_PER_SHAPE = 5e8
 
 
 class FinetuningRun:
@@ -208,15 +205,9 @@ class FinetuningRun:
 
     @property
     def has_graph_per_shape(self) -> bool:
-        """Whether training has a graph for each length; see `TrainingData`.
-
-        It depends on settings and devices alone, so a resumed run computes what the interrupted one did.
-        """
-        config = self.training_config
-        work = config.num_train_steps * config.train_batch_size * self.max_seq_length * self.config.hidden_size
-        with self.strategy.scope():
-            can_compile = distribution.compiles_parts() and not config.jit_compile
-        return can_compile and (self.pad_to_max_seq_length or work >= WORK_FOR_A_GRAPH_PER_SHAPE)
+        """Whether training has a graph for each length; see `TrainingData`."""
+        longest, width = self.max_seq_length, self.config.hidden_size
+        return input_pipeline.has_graph_per_shape(self.training_config, longest, width, self.strategy)
 
     @property
     def tokenizer_settings(self) -> dict[str, Any]:

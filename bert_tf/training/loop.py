@@ -179,7 +179,7 @@ class Trainer:
         self.steps_since_stop_check = 0
         # The code below uses no Python control flow on tensors, so AutoGraph would only cost time.
         compiled = functools.partial(tf.function, autograph=False)
-        step = compiled(self._step_in_parts, jit_compile=True) if config.jit_compile else self._step_in_parts
+        step = compiled(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
 
         @compiled
         def one_step(batches: tf.data.Iterator, parts: int) -> tf.Tensor | None:
@@ -264,11 +264,7 @@ class Trainer:
         self.steps_since_stop_check = (self.steps_since_stop_check + 1) % _STEPS_PER_STOP_CHECK
         return self.steps_since_stop_check == 0 and self.stop_requests.numpy() > 0
 
-    def replica_step(self, batch: Batch) -> None:
-        """Runs a step of the first phase on one replica, with its part of the batch."""
-        self._step_in_parts(batch, self.config.gradient_accumulation_steps)
-
-    def _step_in_parts(self, batch: Batch, parts: int) -> None:
+    def replica_step(self, batch: Batch, parts: int) -> None:
         """Runs one step on one replica, with its part of the batch in `parts` micro-batches."""
         replica = tf.distribute.get_replica_context()
         totals = own_totals = self.model.totals(batch)

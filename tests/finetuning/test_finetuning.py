@@ -11,7 +11,7 @@ from bert_tf import checkpoints, convert_checkpoint, export
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.finetuning import feature_sets, workflow
+from bert_tf.finetuning import feature_sets, input_pipeline, workflow
 from bert_tf.finetuning import run as finetuning_run
 from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.models import NO_TAG, ClassifierModel, TokenModel
@@ -302,7 +302,7 @@ def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, 
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # the forms of dropout draw other elements
     losses = {}
     for work in (float("inf"), 0):
-        monkeypatch.setattr(finetuning_run, "WORK_FOR_A_GRAPH_PER_SHAPE", work)
+        monkeypatch.setattr(input_pipeline, "WORK_FOR_A_GRAPH_PER_SHAPE", work)
         run = run_of(tmp_path / str(work), write)
         run.config = dataclasses.replace(run.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         workflow.carry_out(run, WorkflowConfig(True, False, False, [Hyperparameters(8, 1e-3, 1, 1)]))

@@ -63,7 +63,8 @@ def compiled_step(make, length, accumulation=1, **settings):
         options = {"dtype": DTYPES[config.dtype], "use_one_hot_embeddings": True}
         model, batch = make(length, options | {"recompute_gradients": config.recompute_gradients})
         trainer = Trainer(model, config, tf.distribute.get_strategy())
-    step = tf.function(trainer.replica_step, jit_compile=True, autograph=False)
+    parts = trainer.config.gradient_accumulation_steps
+    step = tf.function(lambda batch: trainer.replica_step(batch, parts), jit_compile=True, autograph=False)
     return step.experimental_get_compiler_ir({name: tf.constant(x) for name, x in batch.items()})(stage="hlo")
 
 
