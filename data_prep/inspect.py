@@ -59,7 +59,7 @@ def main(*patterns: str) -> None:
             f"FILE is {' '.join(patterns)}, but sidecars hold no examples. Name the files that they describe."
         )
     if _HTML_FILE.value:
-        files.check_output_file(_HTML_FILE.value, "--html_file")
+        files.check_output_files([_HTML_FILE.value], "--html_file", {"FILE": paths})
     show(paths, _VOCAB_FILE.value or vocab_file_beside(paths[0]), _NUM_EXAMPLES.value, _HTML_FILE.value)
 
 
