@@ -1,4 +1,5 @@
 import json
+import tempfile
 
 import numpy as np
 import pytest
@@ -101,8 +102,9 @@ def test_the_checkpoint_that_the_run_evaluates_is_loaded(tmp_path):
 
     def assert_loads(folder, encoder):
         assert_close(bert_tf.load(str(folder)).encoder(ids).pooled_output, encoder(ids).pooled_output, 0)
-        convert_checkpoint.convert(str(folder), str(tmp_path / "converted" / folder.name), "hf")
-        converted = bert_tf.load(str(tmp_path / "converted" / folder.name))
+        converted = tempfile.mkdtemp(dir=tmp_path)
+        convert_checkpoint.convert(str(folder), converted, "hf")
+        converted = bert_tf.load(converted)
         assert_close(converted.encoder(ids).pooled_output, encoder(ids).pooled_output, 1e-6)
 
     newest = save_run(tmp_path / "run", 9)
