@@ -19,10 +19,11 @@ quickstart: $(INSTALLED)
 test: $(WITH_TESTS)
 	$(TEST)
 
-# Compares models and tokenizers with Hugging Face's. PyTorch is large, and a build of it for CPUs is enough.
+# Compares models and tokenizers with Hugging Face's. PyTorch is large, and a build of it for CPUs is enough. Builds for
+# GPUs bring a compiler that ends the process if it is loaded after TensorFlow, so the first module to import is PyTorch's.
 test-transformers: $(WITH_TESTS)
 	$(INSTALL) "torch>=2.4" "transformers>=5"
-	$(BIN)/python -m pytest tests/checkpoints/test_transformers.py
+	$(BIN)/python -m pytest -p transformers.activations tests/checkpoints/test_transformers.py
 
 coverage: $(WITH_TESTS)
 	mkdir -p build/coverage
