@@ -48,11 +48,11 @@ OTHER_PROGRAMS_FLAGS = {
     "logdir",
     "name",
 }
-# Flags of benchmarks, which `test_programs_and_flags_of_other_blocks_exist` parses.
-# Those of the experiments and of the torture chamber, which are not installed.
-OTHER_PROGRAMS_FLAGS |= {"scale", "plan", "list", "report", "only", "device_flags"}
-OTHER_PROGRAMS_FLAGS |= {"minutes", "trial", "trials", "seed", "help"}
-OTHER_PROGRAMS_FLAGS |= {"parts", "rounds", "dtypes", "without_products", "compare_python", "steps", "threads"}
+# Flags of the programs that aren't installed, as their sources define them.
+for folder in ("benchmarks", "experiments", "tests/torture"):
+    for source in (pages.ROOT / folder).glob("*.py"):
+        defined = re.findall(r'(?:DEFINE_\w+\(|add_argument\(\s*"--)\s*"?(\w+)"', source.read_text(encoding="utf-8"))
+        OTHER_PROGRAMS_FLAGS.update(defined)
 
 NOTEBOOKS = sorted((pages.ROOT / "examples" / "notebooks").glob("*.ipynb"))
 # Their cells start programs that the documentation's blocks start too; they take 25 s of processor time.
