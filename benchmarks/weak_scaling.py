@@ -21,6 +21,7 @@ from benchmarks.local_cluster import worker_configs
 CONTENDERS = {"one process": 1, "two single processes": 2, "two workers": 2}
 
 _DTYPE = flags.DEFINE_string("dtype", "float32", "The type of matrix products.")
+_SUM_DTYPE = flags.DEFINE_string("gradient_sum_dtype", "float32", "The type of the sums of the workers' gradients.")
 _SIZE = flags.DEFINE_string("model_size", "small", "The released size of the model.")
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Examples in a step of each process.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 64, "Length of the sequences.")
@@ -30,7 +31,7 @@ _CORE = flags.DEFINE_integer("core", None, "Train in this process, on this core;
 
 
 def train():
-    """Trains on the core of this process, and prints the median of the seconds of a step."""
+    """Trains on the core of this process; prints the medians of a step's seconds, and of its seconds of the core."""
     os.sched_setaffinity(0, [_CORE.value])
     import tensorflow as tf
 
@@ -47,7 +48,9 @@ def train():
     strategy = distribution.build_strategy(DistributionConfig(kind))
     config = BertConfig.named(_SIZE.value)
     batch_size = _BATCH_SIZE.value * strategy.num_replicas_in_sync
-    settings = TrainingConfig("unused", OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=_DTYPE.value)
+    optimizer = OptimizerConfig(1e-4, 10000, 100)
+    types = {"dtype": _DTYPE.value, "gradient_sum_dtype": _SUM_DTYPE.value}
+    settings = TrainingConfig("unused", optimizer, batch_size, **types)
     with strategy.scope():
         trainer = Trainer(PretrainingModel(config, dtype=DTYPES[_DTYPE.value]), settings, strategy)
     batch = make_batch(config, _BATCH_SIZE.value, _LENGTH.value)
@@ -56,11 +59,11 @@ def train():
     )
     seconds = []
     for _ in range(_STEPS.value + 2):
-        start = time.perf_counter()
+        start = time.perf_counter(), time.process_time()
         sum(trainer.steps(batches, 1))
         trainer.take_means()
-        seconds.append(time.perf_counter() - start)
-    print(json.dumps(statistics.median(seconds[2:])), flush=True)
+        seconds.append((time.perf_counter() - start[0], time.process_time() - start[1]))
+    print(json.dumps([statistics.median(column) for column in zip(*seconds[2:], strict=True)]), flush=True)
 
 
 def start(name):
@@ -85,14 +88,21 @@ def main(_):
     from bert_tf.runtime import reporting
 
     speeds = {name: [] for name in CONTENDERS}
+    processor = {name: [] for name in CONTENDERS}
     for _ in range(_ROUNDS.value):
-        for name, values in speeds.items():
+        for name in CONTENDERS:
             seconds = [json.loads(process.communicate()[0].splitlines()[-1]) for process in start(name)]
-            values.append(sum(_BATCH_SIZE.value / each for each in seconds))
-    medians = {name: statistics.median(values) for name, values in speeds.items()}
+            speeds[name].append(sum(_BATCH_SIZE.value / each for each, _ in seconds))
+            processor[name].append(statistics.mean(each for _, each in seconds))
+    one = statistics.median(speeds["one process"])
     rows = [
-        {"contender": name, "sequences/s": speed, "of twice one": speed / (2 * medians["one process"])}
-        for name, speed in medians.items()
+        {
+            "contender": name,
+            "sequences/s": statistics.median(speeds[name]),
+            "of twice one": statistics.median(speeds[name]) / (2 * one),
+            "processor seconds a step": statistics.median(processor[name]),
+        }
+        for name in CONTENDERS
     ]
     print(reporting.table(rows))
 

@@ -6,7 +6,7 @@ from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.optimization.settings import CLIPPINGS, OPTIMIZERS, OptimizerConfig
 from bert_tf.program_flags import values
 from bert_tf.runtime.devices import STRATEGIES, DistributionConfig
-from bert_tf.training.settings import DTYPES, TrainingConfig
+from bert_tf.training.settings import DTYPES, GRADIENT_SUM_DTYPES, TrainingConfig
 
 flags.disclaim_key_flags()
 
@@ -84,6 +84,12 @@ class TrainingFlags:
             "save_checkpoints_steps": integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints."),
             "iterations_per_loop": integer("iterations_per_loop", 1000, "Most steps that a TPU runs in one call."),
             "dtype": flags.DEFINE_enum("dtype", "float32", list(DTYPES), "The type of matrix products."),
+            "gradient_sum_dtype": flags.DEFINE_enum(
+                "gradient_sum_dtype",
+                "float32",
+                list(GRADIENT_SUM_DTYPES),
+                "The type in which replicas add up their gradients.",
+            ),
             "jit_compile": boolean("jit_compile", False, "Compile the training step with XLA."),
             "gradient_accumulation_steps": integer(
                 "gradient_accumulation_steps", 1, "Number of parts into which a batch is split."

@@ -1,7 +1,7 @@
 """Devices, replicas and workers. Only this module knows which `tf.distribute` strategy is in use."""
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,26 @@ def is_tpu(strategy: tf.distribute.Strategy) -> bool:
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     """Whether other processes take part in each training step."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def sum_over_replicas(values: Any, gradients: Sequence[tf.Tensor], dtype: str) -> tuple[Any, list[tf.Tensor]]:
+    """Adds up what each replica has computed. Call it in a replica.
+
+    Args:
+      values: float32 tensors in any structure.
+      gradients: float32 tensors.
+      dtype: the type in which gradients are sent and added, if there are several replicas.
+
+    Returns:
+      The sums, in float32.
+    """
+    replica = tf.distribute.get_replica_context()
+    add_up = functools.partial(replica.all_reduce, tf.distribute.ReduceOp.SUM)
+    if dtype == "float32" or replica.num_replicas_in_sync == 1:
+        return add_up((values, gradients))
+    # One sum has one type.
+    sums = add_up([tf.cast(gradient, dtype) for gradient in gradients])
+    return add_up(values), [tf.cast(gradient, tf.float32) for gradient in sums]
 
 
 def wait_for_workers(strategy: tf.distribute.Strategy) -> None:

@@ -278,7 +278,7 @@ class Trainer:
         seed = tf.random.experimental.stateless_fold_in([self.config.seed, 0], step)
         seed = fold_in(seed, replica.replica_id_in_sync_group)
 
-        clips_own = self.config.optimizer.clip_gradients == "per_replica"
+        clips_own, sum_dtype = self.config.optimizer.clip_gradients == "per_replica", self.config.gradient_sum_dtype
         loss, metrics, gradients = self._accumulated_gradients(batch, own_totals if clips_own else totals, seed, parts)
         if self.loss_scale.enabled:
             gradients = [gradient / self.loss_scale.scale for gradient in gradients]
@@ -287,9 +287,9 @@ class Trainer:
             gradients = [g * (clip_norm / tf.maximum(norm, clip_norm)) for g in gradients]
             # Loss and norm become means over the replicas; the gradients are added up, as in the release.
             means = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
-            (loss, norm), gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (means, gradients))
+            (loss, norm), gradients = distribution.sum_over_replicas(means, gradients, sum_dtype)
         else:
-            loss, gradients = replica.all_reduce(tf.distribute.ReduceOp.SUM, (loss, gradients))
+            loss, gradients = distribution.sum_over_replicas(loss, gradients, sum_dtype)
             norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
         # A step that is not finite changes no weights. It counts as bad, unless a smaller loss scale can help.

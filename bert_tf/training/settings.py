@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+GRADIENT_SUM_DTYPES = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,8 @@ class TrainingConfig:
       log_steps: number of steps between two lines of metrics.
       seed: the seed of initial values, data order and dropout.
       dtype: the type of matrix products: "float32", "bfloat16" or "float16".
+      gradient_sum_dtype: the type in which the gradients of several replicas are added up: "float32", or "bfloat16" to
+        send half of the bytes. Each gradient is then rounded before the sum, and the sum is rounded.
       jit_compile: whether the step is compiled with XLA.
       gradient_accumulation_steps: number of micro-batches per replica and step.
       recompute_gradients: see `BertEncoder`.
@@ -67,6 +70,7 @@ class TrainingConfig:
     log_steps: int = 100
     seed: int = 12345
     dtype: str = "float32"
+    gradient_sum_dtype: str = "float32"
     jit_compile: bool = False
     gradient_accumulation_steps: int = 1
     recompute_gradients: bool = False
@@ -91,6 +95,11 @@ class TrainingConfig:
                 raise InputError(f"--{name} is {getattr(self, name)}, but at least {minimum} is expected.")
         if self.dtype not in DTYPES:
             raise InputError(f"--dtype is {self.dtype!r}, but one of {', '.join(DTYPES)} is expected.")
+        if self.gradient_sum_dtype not in GRADIENT_SUM_DTYPES:
+            raise InputError(
+                f"--gradient_sum_dtype is {self.gradient_sum_dtype!r}, but one of {', '.join(GRADIENT_SUM_DTYPES)} is "
+                "expected."
+            )
         if self.profile_steps and not 0 <= self.profile_steps[0] < self.profile_steps[1]:
             first, last = self.profile_steps
             raise InputError(f"--profile_steps is {first}:{last}, but the second number must be larger than the first.")
@@ -126,8 +135,10 @@ class TrainingConfig:
     def resume_settings(self, strategy: "tf.distribute.Strategy") -> dict[str, object]:
         """The settings that influence the weights, for example through dropout. A resumed run must have the same."""
         clips_own = self.optimizer.clip_gradients == "per_replica"
+        rounds_sums = self.gradient_sum_dtype != "float32"
         return {
-            **({"replicas": strategy.num_replicas_in_sync} if clips_own else {}),
+            **({"replicas": strategy.num_replicas_in_sync} if clips_own or rounds_sums else {}),
+            **({"gradient_sum_dtype": self.gradient_sum_dtype} if rounds_sums else {}),
             **dataclasses.asdict(self.optimizer),
             "train_batch_size": self.train_batch_size,
             "seed": self.seed,
