@@ -75,6 +75,11 @@ _FEATURE_LAYERS = flags.DEFINE_string(
 _FEATURE_COMBINATION = flags.DEFINE_enum(
     "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are combined."
 )
+_FEATURES_DIR = flags.DEFINE_string(
+    "features_dir",
+    "",
+    "A folder that keeps the features of --feature_layers for other runs of the same model and text.",
+)
 _BILSTM = program_flags.BiLstmFlags()
 _MAX_STEPS = program_flags.define_max_steps()
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
@@ -224,6 +229,8 @@ def make_workflow_config() -> "WorkflowConfig":
 def make_feature_based(config: BertConfig) -> "FeatureBased | None":
     """Returns the settings of feature-based tagging; None to fine-tune."""
     if not _FEATURE_LAYERS.value:
+        if _FEATURES_DIR.value:
+            raise InputError("--features_dir keeps the features of --feature_layers, which is not given.")
         return None
     if _REINIT_LAYERS.value:
         raise InputError("--reinit_layers is for fine-tuning, but --feature_layers freezes the model.")
@@ -235,7 +242,7 @@ def make_feature_based(config: BertConfig) -> "FeatureBased | None":
     from bert_tf.tasks.tagging.by_features import FeatureBased
 
     encoder = FrozenEncoder(config, _MODEL.init_checkpoint, _FEATURE_LAYERS.value, "--feature_layers")
-    return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM.units)
+    return FeatureBased(encoder, _FEATURE_COMBINATION.value, _BILSTM.units, _FEATURES_DIR.value)
 
 
 def make_data_config(task_name: str, in_glue_root: bool) -> "DataConfig":

@@ -5,6 +5,7 @@ The formats of input and output are those of the release's extract_features.py.
 
 import dataclasses
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,6 +115,15 @@ class FrozenEncoder:
           [B, T, F, H] the hidden states of the F layers, float32.
         """
         return self._compute(batch)["activations"]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """A hash of the encoder's config and weights."""
+        source = checkpoints.open_checkpoint(self.init_checkpoint)
+        digest = hashlib.sha256(self.config.to_json_string().encode())
+        for name in sorted(name for name in source.shapes if name.startswith("bert/")):
+            digest.update(name.encode() + np.ascontiguousarray(source.read(name)).tobytes())
+        return digest.hexdigest()
 
     @functools.cached_property
     def _compute(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:

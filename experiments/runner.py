@@ -2,6 +2,7 @@
 
 WORK_DIR/pieces/NAME/   what the program writes, and log.txt (what it prints), lock (is locked while it runs), and
                         done.json (settings, seconds, scores): the piece is finished if it is there
+WORK_DIR/features/      features of frozen models, which many runs read
 WORK_DIR/tables/        the tables, and NAME.SCALE.json: the settings with which each cell was begun
 """
 
@@ -58,7 +59,9 @@ class Runner:
     def command(self, piece: Piece) -> list[str]:
         """The module of a piece and its arguments."""
         trains = piece.kind in ("pretraining", "finetuning")
-        return piece.command(self._pieces_dir) + (self._device_flags if trains else [])
+        features = os.path.join(os.path.dirname(self._pieces_dir), "features")
+        more = [f"--features_dir={features}"] if "feature_layers" in piece.flags else []
+        return piece.command(self._pieces_dir) + more + (self._device_flags if trains else [])
 
     def run(self, pieces: Sequence[Piece]) -> None:
         """Runs pieces and those they need; what other processes run is waited for.

@@ -6,7 +6,7 @@ SIGINT and SIGTERM are passed on, SIGTSTP stops the program as SIGSTOP does, whi
 is killed, the program is killed too. So whole shell scripts can be run as they are written.
 
 With SMALLER_FLAGS=1 in the environment, the flags of `small_data.SMALLER` are added behind those that were written, and
-the kernels for CPUs aren't compiled, which takes longer than all the rest of a small run.
+neither are the kernels for CPUs compiled nor the graphs optimised, which takes longer than all the rest of a small run.
 With PARSE_ONLY=1, a program parses its flags and ends.
 """
 
@@ -166,9 +166,12 @@ def _run_program(program: str, *arguments: str) -> None:
     is_module = arguments[0] == "-m"
     target, *rest = arguments[1:] if is_module else arguments
     if os.environ.get("SMALLER_FLAGS"):
+        import tensorflow as tf
+
         from bert_tf.model import cpu_kernels
 
         cpu_kernels.apply_to = lambda x: False
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
         rest += small_data.smaller_flags(target.removesuffix(".py"), rest)
     if os.environ.get("PARSE_ONLY"):
         _let_programs_end_when_flags_are_parsed()

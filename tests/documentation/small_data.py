@@ -26,6 +26,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
         ("--sweep", ["--sweep_batch_sizes=8", "--sweep_learning_rates=1e-3", "--sweep_epochs=1"]),
         ("--num_restarts", ["--num_restarts=2"]),
         ("--feature_layers", ["--feature_layers=-1"]),
+        ("--bilstm_layers", ["--bilstm_layers=1"]),
         ("--reinit_layers", ["--reinit_layers=1"]),
     ],
     "run_squad": [("", ["--num_train_epochs=1", "--train_batch_size=4", "--num_workers=1"])],

@@ -1,6 +1,8 @@
 """Feature-based tagging: a frozen encoder computes the features of every word once, and a BiLSTM is trained on them."""
 
 import dataclasses
+import hashlib
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +13,9 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.models import NO_TAG
-from bert_tf.runtime import reporting
+from bert_tf.runtime import files, outputs, reporting
+from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.task import TaggingFeatures, TaggingTask
@@ -29,11 +33,24 @@ class FeatureBased:
       encoder: the frozen encoder, with the layers that are read.
       combination: how the layers are combined; see `bert_tf.tasks.names.COMBINATIONS`.
       units: the number of units in each direction of the BiLSTM.
+      features_dir: a folder that keeps the features for other runs with the same model, layers and text; empty for a
+        temporary file.
+
+    Raises:
+      InputError: if the folder is remote.
     """
 
     encoder: FrozenEncoder
     combination: str = "concat"
     units: int = BiLstmConfig.units
+    features_dir: str = ""
+
+    def __post_init__(self) -> None:
+        if outputs.is_remote(self.features_dir):
+            raise InputError(
+                f"--features_dir is {self.features_dir!r}, but a folder of this machine is expected: features are "
+                "mapped into memory."
+            )
 
 
 class FeatureTaggingTask(TaggingTask):
@@ -100,23 +117,38 @@ class FeatureTaggingTask(TaggingTask):
     def _activations(self, windows: TaggingFeatures) -> np.ndarray:
         """Returns the encoder's activations of each word: [words, F, H].
 
-        They are stored in a temporary file, because those of a large training set take more memory than the model: of
-        CoNLL-2003's training set 2.5 GB for four layers of BERT_BASE. The file is gone when the array is.
+        They are in a file, because those of a large training set take more memory than the model: of CoNLL-2003's
+        training set 2.5 GB for four layers of BERT_BASE. A temporary file is gone when the array is.
         """
-        encoder = self.feature_based.encoder
+        encoder, folder = self.feature_based.encoder, self.feature_based.features_dir
         shape = (len(windows.word_windows), len(encoder.layers), encoder.config.hidden_size)
-        with tempfile.TemporaryFile(prefix="bert_tf-activations-") as file:
-            activations = np.memmap(file, np.float32, mode="w+", shape=shape)
+        if not folder:
+            with tempfile.TemporaryFile(prefix="bert_tf-activations-") as file:
+                activations = np.memmap(file, np.float32, mode="w+", shape=shape)
+            self._compute(windows, activations)
+            return activations
+        digest = hashlib.sha256(repr((encoder.fingerprint, encoder.layers)).encode())
+        for array in (windows.input_ids, windows.lengths, windows.word_windows, windows.word_positions):
+            digest.update(np.ascontiguousarray(array))
+        path = os.path.join(folder, f"activations-{digest.hexdigest()[:24]}.npy")
+        if files.exists(path):
+            say(f"Features are read from {path}.")
+        else:
+            with files.replacing(path, "wb") as writer:
+                self._compute(windows, np.lib.format.open_memmap(writer.name, "w+", np.float32, shape))
+        return np.load(path, mmap_mode="r")
+
+    def _compute(self, windows: TaggingFeatures, activations: np.ndarray) -> None:
+        """Fills `activations` [words, F, H]."""
         buckets = feature_sets.bucket_lengths(windows.max_length, compiled=False)
         with reporting.progress_bar(len(windows), "compute features", unit="window") as bar:
             for numbers, batch in feature_sets.batches_by_length(windows, _BATCH_SIZE, buckets):
-                states = encoder.activations(batch)
+                states = self.feature_based.encoder.activations(batch)
                 # Words are sorted by their windows.
                 firsts, ends = (np.searchsorted(windows.word_windows, numbers, side) for side in ("left", "right"))
                 for row, (first, end) in enumerate(zip(firsts, ends, strict=True)):
                     activations[first:end] = states[row, windows.word_positions[first:end]]
                 bar.update(len(numbers))
-        return activations
 
     def build_model(self, config: BertConfig, **options) -> FeatureTagger:
         """Returns the tagger without the encoder; the options are not used, because they apply to the encoder."""

@@ -33,13 +33,13 @@ def pretrained(tmp_path_factory):
     return encoder, path
 
 
-def run_of(write, folder, pretrained, layers="-1,embeddings", units=5):
+def run_of(write, folder, pretrained, layers="-1,embeddings", units=5, features_dir=""):
     encoder, checkpoint = pretrained
     paths = {
         split: write(f"{split}.txt", SENTENCES * count) for split, count in (("train", 4), ("dev", 1), ("test", 1))
     }
     frozen = FrozenEncoder(encoder.config, checkpoint, layers, "--feature_layers")
-    task = FeatureTaggingTask(paths, FeatureBased(frozen, units=units))
+    task = FeatureTaggingTask(paths, FeatureBased(frozen, units=units, features_dir=features_dir))
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     settings = TrainingConfig(str(folder), OptimizerConfig(1e-3, 1, 0), 4)
     return FinetuningRun(task, encoder.config, tokenizer, 12, settings, distribution_config=DistributionConfig())
@@ -59,6 +59,26 @@ def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_pa
     assert_close(batch["activations"][0, :3, 1], output.embedding_output.numpy()[0, firsts], 1e-5)
     assert not batch["activations"][0, 3].any()
     assert [run.task.tags[i] for i in batch["tag_ids"][0, :3]] == ["O", "B-PER", "O"]
+
+
+def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, monkeypatch):
+    folder = tmp_path / "features"
+    expected = run_of(write, tmp_path / "out", pretrained).features("dev").batch(np.arange(2), 4)
+    run_of(write, tmp_path / "out", pretrained, features_dir=str(folder)).features("dev")
+    other_layers = run_of(write, tmp_path / "out", pretrained, layers="-1", features_dir=str(folder)).features("dev")
+    assert other_layers.batch(np.arange(2), 4)["activations"].shape == (2, 4, 1, 12)
+    assert len(list(folder.iterdir())) == 2
+    monkeypatch.setattr(FrozenEncoder, "activations", None)  # is not called
+    features = run_of(write, tmp_path / "out", pretrained, features_dir=str(folder)).features("dev")
+    assert_close(features.batch(np.arange(2), 4)["activations"], expected["activations"], 0)
+    changed = pretrained[0], str(tmp_path / "changed.ckpt")
+    weights = checkpoints.named_variables(pretrained[0].weights)
+    saver.write_checkpoint(changed[1], {name: variable + 1 for name, variable in weights.items()})
+    with pytest.raises(TypeError):  # other weights
+        run_of(write, tmp_path / "out", changed, features_dir=str(folder)).features("dev")
+    assert len(list(folder.iterdir())) == 2
+    with pytest.raises(InputError, match="--features_dir is 'gs://bucket', but a folder of this machine is expected"):
+        run_of(write, tmp_path / "out", pretrained, features_dir="gs://bucket")
 
 
 def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretrained):
