@@ -6,6 +6,7 @@
     bad_lines           lines that are not plain text
     reader              documents and sentences
     token_store         the tokenized corpus on the disk
+    sorted_runs         sorts more records than fit into the memory
     word_segmentation   words of a user's segmenter, for whole-word masking
     wordpiece_learner   from word counts to a vocabulary
 

@@ -30,11 +30,11 @@ from data_prep.examples.instances import EXAMPLE, SegmentRules
 from data_prep.examples.records import ExampleOptions
 from data_prep.examples.shards import ShardAssembler, ShardSet, add_up, fingerprint
 from data_prep.jobs.claims import ALONE, Claims, SharedClaims, SharedWork
+from data_prep.jobs.merge_stage import merge_runs
 from data_prep.jobs.stages import (
     AssembleStage,
     PlanStage,
     PublishStage,
-    SortedRun,
     TokenizerOptions,
     TokenizeStage,
     WriteStage,
@@ -192,13 +192,10 @@ def _make(
 
         plan = PlanStage(os.path.join(folder, "plan"), store, config.rules, resources.run_examples)
         planned = run(plan, "plan", store.sentences, "sentence")
-        runs = [
-            SortedRun(plan.run_file(job, number), examples)
-            for job, counts in enumerate(planned)
-            for number, examples in enumerate(counts["runs"])
-        ]
+        merged = os.path.join(folder, "merged")
+        runs = merge_runs(run, plan.runs(planned), merged, EXAMPLE, resources.run_examples)
 
-        examples = sum(run.examples for run in runs)
+        examples = sum(run.records for run in runs)
         bucket_examples = int(np.clip(examples // _BUCKETS, *_BUCKET_EXAMPLES))
         buckets = cut_into_buckets(examples, num_shards, bucket_examples)
         buckets_folder = os.path.join(folder, "buckets")

@@ -2,7 +2,7 @@
 
 1. `TokenizeStage`: each split of the corpus becomes a part of the token store.
 2. `PlanStage`: the documents of each part become planned examples: a random key, and the places of the tokens in the
-   store. The examples of a part are sorted by key and written as sorted runs.
+   store. The examples of a part are sorted by key and written as sorted runs, which are merged if they are many.
 3. `WriteStage`: the output consists of all examples, sorted by key. It is divided into shards, and these into buckets.
    For each bucket, the examples are collected from all runs, their tokens are read and masked, and the records are
    written. Finished buckets are joined at the same time by a task that works alone (see `examples.shards`).
@@ -15,8 +15,7 @@ Keys are hashes, so the order of the examples is random over the whole corpus an
 import collections
 import dataclasses
 import functools
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,10 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import load_vocab
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.reader import CorpusOptions
+from data_prep.corpus.sorted_runs import RunWriter, SortedRun, cut_keys, gather, runs_of
 from data_prep.corpus.token_store import PartWriter, TokenStore
 from data_prep.corpus.word_segmentation import SegmentedTokenizer
-from data_prep.examples.instances import EXAMPLE, PlannedExamples, SegmentRules, plan_examples
+from data_prep.examples.instances import EXAMPLE, SegmentRules, plan_examples
 from data_prep.examples.records import ExampleMaker, ExampleOptions, count_examples
 from data_prep.examples.shards import ShardAssembler, ShardSet
 from data_prep.jobs.corpus_stage import CorpusStage
@@ -147,65 +147,21 @@ class PlanStage(Stage):
     def run(self, job: int, advance: Advance) -> dict[str, Any]:
         """Plans the examples of a part."""
         long_sentences = 0
-        runs: list[int] = []
-        waiting: list[PlannedExamples] = []
+        writer = RunWriter(self.path(job), EXAMPLE, self.run_examples)
         for planned in plan_examples(self.store, job, self.rules):
             long_sentences += planned.long_sentences
-            if len(planned.keys):
-                waiting.append(planned)
-            if sum(len(p.keys) for p in waiting) >= self.run_examples:
-                runs.append(self._write_run(job, len(runs), waiting))
+            writer.add(planned.keys, planned.examples)
             advance(planned.sentences)
-        if waiting:
-            runs.append(self._write_run(job, len(runs), waiting))
-        return {"runs": runs, "long_sentences": long_sentences}
+        writer.finish()
+        return {"runs": writer.runs, "long_sentences": long_sentences}
 
-    def _write_run(self, job: int, number: int, waiting: list[PlannedExamples]) -> int:
-        keys = np.concatenate([planned.keys for planned in waiting])
-        examples = np.concatenate([planned.examples for planned in waiting])
-        waiting.clear()
-        order = np.argsort(keys, kind="stable")
-        with files.replacing(self.run_file(job, number), "wb") as writer:
-            writer.write(keys[order].tobytes())
-            writer.write(examples[order].tobytes())
-        return len(keys)
-
-    def run_file(self, job: int, number: int) -> str:
-        """Returns the path of a run: its keys in ascending order, followed by its examples."""
-        return self.path(job, f"-run-{number:03d}")
+    def runs(self, planned: Sequence[Mapping[str, Any]]) -> list[SortedRun]:
+        """Returns the runs; `planned` are the results of all jobs."""
+        return [run for job, counts in enumerate(planned) for run in runs_of(self.path(job), counts["runs"])]
 
     def close(self) -> None:
         """Closes the store."""
         self.store.close()
-
-
-@dataclasses.dataclass(frozen=True)
-class SortedRun:
-    """A file of examples that are sorted by key.
-
-    Attributes:
-      path: its file.
-      examples: its number of examples.
-    """
-
-    path: str
-    examples: int
-
-    def between(self, first_key: int, end_key: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the keys in [first_key, end_key) and their examples."""
-        keys = np.memmap(self.path, np.uint64, "r", shape=(self.examples,))
-        start, end = (
-            self.examples if key >= 1 << 64 else int(np.searchsorted(keys, np.uint64(key)))
-            for key in (first_key, end_key)
-        )
-        with open(self.path, "rb") as reader:
-            reader.seek(self.examples * keys.itemsize + start * EXAMPLE.itemsize)
-            return np.array(keys[start:end]), np.fromfile(reader, EXAMPLE, end - start)
-
-
-def _cut(rows: np.ndarray, count: int) -> list[np.ndarray]:
-    """Returns `rows` in pieces of at most `count`, none of them empty."""
-    return [rows[first : first + count] for first in range(0, len(rows), count)]
 
 
 def shard_of(key: int, num_shards: int) -> int:
@@ -220,7 +176,7 @@ def cut_into_buckets(examples: int, num_shards: int, bucket_examples: int) -> li
       For each bucket its first key, and the key behind its last one.
     """
     count = num_shards * max(1, round(examples / num_shards / bucket_examples))
-    return list(itertools.pairwise((i << 64) // count for i in range(count + 1)))
+    return list(cut_keys(count))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,23 +264,25 @@ class WriteStage(Stage):
 
     def run(self, job: int, advance: Advance) -> dict[str, Any]:
         """Writes a bucket."""
-        found = [run.between(*self.buckets[job]) for run in self.runs]
-        keys, examples = (np.concatenate(column) for column in zip(*found, strict=True))
-        # Equal keys, which practically never occur, keep the order of the corpus.
-        order = np.argsort(keys, kind="stable")
+        keys, examples = gather(self.runs, *self.buckets[job], EXAMPLE)
         counts: collections.Counter[str] = collections.Counter()
         with files.replacing(self.path(job), "wb") as writer:
-            for some in _cut(order, _READ_TOGETHER):
-                tokens, lengths = self._maker.read_tokens(examples[some])
-                ends = np.cumsum(lengths)
-                for rows in _cut(np.arange(len(some)), _BATCH):
-                    own = tokens[ends[rows[0]] - lengths[rows[0]] : ends[rows[-1]]]
-                    values = self._maker.make_from_tokens(keys[some[rows]], examples[some[rows]], own)
+            for first in range(0, len(keys), _READ_TOGETHER):
+                some = slice(first, first + _READ_TOGETHER)
+                for values in self._make(keys[some], examples[some]):
                     writer.writelines(self._maker.encode(values))
                     counts.update(count_examples(values))
-                    advance(len(rows))
+                    advance(len(values["input_ids"]))
             size = writer.tell()
         return {"file_size": size, **counts}
+
+    def _make(self, keys: np.ndarray, examples: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        tokens, lengths = self._maker.read_tokens(examples)
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        for first in range(0, len(keys), _BATCH):
+            end = min(first + _BATCH, len(keys))
+            rows = slice(first, end)
+            yield self._maker.make_from_tokens(keys[rows], examples[rows], tokens[ends[first] : ends[end]])
 
     @functools.cached_property
     def _maker(self) -> ExampleMaker:

@@ -12,10 +12,10 @@ from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
-from data_prep.corpus import token_store
+from data_prep.corpus import sorted_runs, token_store
 from data_prep.examples import instances
+from data_prep.jobs import merge_stage, stages, workers
 from data_prep.jobs import preparation as preparing
-from data_prep.jobs import stages, workers
 from data_prep.jobs.preparation import Resources, prepare
 from tests import programs
 from tests.data_prep.corpora import PIECES, features, make, preparation_config, records, write_corpus, write_vocab
@@ -73,6 +73,43 @@ def test_a_store_larger_than_the_memory_gives_the_same_output(text, tmp_path, sm
     monkeypatch.setattr(stages, "_BATCH", 5)
     assert contents(make(tmp_path, text, num_shards=3, work_dir="work-small")[0]) == expected
     assert len(announced) > 300 and all(count > 0 for _, _, count, _ in announced)
+
+
+def test_many_runs_are_merged_so_that_few_are_opened(text, tmp_path, small_pieces, monkeypatch):
+    between = sorted_runs.SortedRun.between
+    opened = collections.defaultdict(list)
+
+    def count(run, *keys):
+        opened[pathlib.Path(run.path).parent.name].append(run.path)
+        return between(run, *keys)
+
+    monkeypatch.setattr(sorted_runs.SortedRun, "between", count)
+    expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
+    runs = len(set(opened["plan"]))
+    buckets = len(opened["plan"]) / runs
+    monkeypatch.setattr(sorted_runs, "MOST_RUNS", 3)
+    monkeypatch.setattr(stages.WriteStage, "run", interrupt_once(stages.WriteStage.run))
+    monkeypatch.setattr(merge_stage.MergeStage, "run", interrupt_once(merge_stage.MergeStage.run, at_end=True))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            make(tmp_path, text, num_shards=3, work_dir="work-merged")
+        opened.clear()
+    assert contents(make(tmp_path, text, num_shards=3, work_dir="work-merged")[0]) == expected
+    assert runs > 9 and len(opened["merged-1"]) / buckets == len(set(opened["merged-1"])) <= 3
+
+
+def interrupt_once(function, at_end=False):
+    """Returns a function that is interrupted, when it has done its work or before, when it is called first."""
+    calls = []
+
+    def interrupted(*args):
+        calls.append(args)
+        counts = function(*args) if at_end or len(calls) > 1 else None
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return counts
+
+    return interrupted
 
 
 def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
