@@ -33,8 +33,9 @@ _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
 _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
 # How much of a file is looked at to find out its format.
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
-# Files are opened side by side, because each call to a remote file system takes long.
-_OPENED_TOGETHER = 16
+# Files are opened side by side, because each call to a remote file system takes long. A thread takes some of them at a
+# time: where there are many small ones, handing each to a thread would take longer than reading it.
+_OPENED_TOGETHER, _MOST_FOR_A_THREAD = 16, 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,8 +126,11 @@ def find_input_files(
         found = "text" if as_released else input_format
         return InputFile(path, size, sample, _format(path) if found == "auto" else found)
 
+    at_a_time = min(len(paths) // (4 * _OPENED_TOGETHER) + 1, _MOST_FOR_A_THREAD)
+    groups = [paths[first : first + at_a_time] for first in range(0, len(paths), at_a_time)]
     with concurrent.futures.ThreadPoolExecutor(_OPENED_TOGETHER) as pool:
-        inputs = list(pool.map(look_at, paths))
+        found = pool.map(lambda group: [look_at(path) for path in group], groups)
+        inputs = list(itertools.chain.from_iterable(found))
     _say_formats(inputs)
     return inputs
 

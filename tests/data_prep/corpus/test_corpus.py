@@ -146,6 +146,15 @@ def test_documents_are_files_or_lines_on_request(write, tmp_path):
     assert documents(f"{tmp_path}/in/1.txt,{tmp_path}/in/2*") == [["a"], ["b"], ["c"]]
 
 
+def test_many_files_keep_their_order(write, tmp_path):
+    for number in range(200):
+        write(f"in/{number:03d}", str(number))
+    found = find_input_files(str(tmp_path / "in"))
+    assert [(os.path.basename(file.path), file.size) for file in found] == [
+        (f"{number:03d}", len(str(number))) for number in range(200)
+    ]
+
+
 def test_missing_empty_and_repeated_files(write, tmp_path):
     path = write("a.txt", "a\n")
     with pytest.raises(InputError, match="there twice"):
