@@ -40,6 +40,7 @@ _DEFAULT_WORKER_MB = 400
 # The flags that the original program doesn't have.
 _NOT_IN_REFERENCE_ORDER = (
     *("objective", "masking", "draw_per_word", "word_segmenter", "input_format", "documents", "split_sentences"),
+    *("remove_duplicates", "keep_languages", "min_document_chars"),
     *("on_bad_line", "text_column", "num_workers", "memory_budget_mb", "work_dir"),
     *("num_tasks", "task_index", "task_timeout"),
 )

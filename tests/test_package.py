@@ -44,7 +44,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import portable_models
 from bert_tf.tasks.squad import evaluation
-from data_prep.corpus import lines, parquet
+from data_prep.corpus import cleaning, lines, parquet
 
 commands = importlib.metadata.distribution("bert-tf").entry_points
 elsewhere = {command.module for command in commands} | {"data_prep.preparation_flags"}
@@ -82,13 +82,15 @@ print(json.dumps({
     "version": bert_tf.__version__,
     "git_commit": run_directory.git_commit(),
     "help": {command.name: printed(command, "--help") for command in commands},
-    "beam": printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c"),
-    "models": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
-    "onnx": error(portable_models.import_tf2onnx),
-    "corpus": [
+    "apache-beam": [printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c")],
+    "tf-models-official": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
+    "tf2onnx": [error(portable_models.import_tf2onnx)],
+    "pyarrow": [
         error(lambda: list(lines.read_lines(written("a.zst")))),
         error(lambda: list(parquet.read_rows(written("a.parquet"), "text", 0, 1))),
     ],
+    "datasketch": [error(lambda: cleaning.CleaningOptions(remove_duplicates="near"))],
+    "py3langid": [error(lambda: cleaning.CleaningOptions(keep_languages=("en",)))],
 }))
 """
 
@@ -173,15 +175,8 @@ def test_the_installed_package_is_not_the_checkout_s(minimal, target):
 
 
 def test_what_an_extra_brings_is_asked_for_by_name(minimal):
-    messages = {
-        "beam": [minimal["beam"]],
-        "corpus": minimal["corpus"],
-        "models": minimal["models"],
-        "onnx": [minimal["onnx"]],
-    }
-    assert messages.keys() == {extra for _, extra in extras.OPTIONAL.values()}
     for package, extra in extras.OPTIONAL.values():
-        for message in messages[extra]:
+        for message in minimal[package]:
             assert f" needs {package}, which is not installed. " in message
             assert f"`pip install 'bert-tf[{extra}]'`" in message
 

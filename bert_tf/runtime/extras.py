@@ -8,6 +8,8 @@ from bert_tf.runtime.files import InputError
 # Top-level module -> the package that brings it, and the extra that brings the package.
 OPTIONAL = {
     "apache_beam": ("apache-beam", "beam"),
+    "datasketch": ("datasketch", "corpus"),
+    "py3langid": ("py3langid", "corpus"),
     "pyarrow": ("pyarrow", "corpus"),
     "official": ("tf-models-official", "models"),
     "tf2onnx": ("tf2onnx", "onnx"),

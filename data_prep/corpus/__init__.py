@@ -5,6 +5,7 @@
     files               the files of a corpus, and their division into pieces
     bad_lines           lines that are not plain text
     reader              documents and sentences
+    cleaning            which documents are left out
     token_store         the tokenized corpus on the disk
     sorted_runs         sorts more records than fit into the memory
     word_segmentation   words of a user's segmenter, for whole-word masking

@@ -1,4 +1,7 @@
-"""Lines that are not plain text: they are counted, and named in a file beside the output."""
+"""Lines that are not plain text, and documents that are removed.
+
+They are counted, and named in a file beside the output; documents by the line in which they begin.
+"""
 
 import collections
 import contextlib
@@ -17,7 +20,7 @@ HELP_ON_BAD_LINE = (
     "What to do if a line is not plain text. clean deletes control characters, and leaves out lines that are not "
     "UTF-8, not valid JSON or too long; skip leaves out all of these; fail (or error) stops at the first one."
 )
-CLEANED, LEFT_OUT = "cleaned", "left out"
+CLEANED, LEFT_OUT, REMOVED = "cleaned", "left out", "removed"
 # The number of lines of each kind that are named in messages.
 _NAMED_LINES = 5
 
@@ -39,14 +42,15 @@ class LinePlace(NamedTuple):
 
 
 class BadLine(NamedTuple):
-    """A line that is not plain text.
+    """A line that is not plain text, or a document that is removed.
 
     Attributes:
-      action: `CLEANED` or `LEFT_OUT`.
+      action: `CLEANED` or `LEFT_OUT`; `REMOVED` for a document.
       reason: the kind of error.
       found: the details of this line.
       piece: the number of its piece, see `LinePlace`.
       line: its number, see `LinePlace`.
+      repeats: of a document that repeats another one: the number of the other one's job, its piece and its line.
     """
 
     action: str
@@ -54,6 +58,7 @@ class BadLine(NamedTuple):
     found: str
     piece: int
     line: int
+    repeats: tuple[int, int, int] | None = None
 
 
 class BadLines:
@@ -138,6 +143,8 @@ class RejectedLines:
     def __init__(self, path: str) -> None:
         self._path = path
         self._lines_before = 0
+        # For each job, the name of the file of each piece, and the number of its lines before the piece.
+        self._pieces: list[list[tuple[str, int]]] = []
         self._counts: collections.Counter[tuple[str, str]] = collections.Counter()
         self._named: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
 
@@ -153,30 +160,30 @@ class RejectedLines:
         """
         with BadLineFile(self._path) as writer:
             for pieces, lines, found in jobs:
-                firsts = self._first_lines(pieces, lines)
+                self._pieces.append(self._with_first_lines(pieces, lines))
                 for bad in found:
-                    path = pieces[bad.piece].file.path
-                    number = firsts[bad.piece] + bad.line if bad.line else None
-                    self._name(bad, path if number is None else f"{path} line {number}")
+                    path, number = self._place(len(self._pieces) - 1, bad.piece, bad.line)
+                    details = bad.found
+                    if bad.repeats:
+                        details = "of " + _named(*self._place(*bad.repeats))
+                    self._name(bad, _named(path, number))
                     writer.add(
-                        {
-                            "file": path,
-                            "line": number,
-                            "action": bad.action,
-                            "reason": bad.reason,
-                            "found": bad.found,
-                        }
+                        {"file": path, "line": number, "action": bad.action, "reason": bad.reason, "found": details}
                     )
         return [self._message(kind) for kind in self._counts]
 
-    def _first_lines(self, pieces: Sequence[FileRange], lines: Sequence[int]) -> list[int]:
-        firsts = []
+    def _with_first_lines(self, pieces: Sequence[FileRange], lines: Sequence[int]) -> list[tuple[str, int]]:
+        found = []
         for piece, count in zip(pieces, lines, strict=True):
             if piece.start == 0:
                 self._lines_before = 0
-            firsts.append(self._lines_before)
+            found.append((piece.file.path, self._lines_before))
             self._lines_before += count
-        return firsts
+        return found
+
+    def _place(self, job: int, piece: int, line: int) -> tuple[str, int | None]:
+        path, first = self._pieces[job][piece]
+        return path, first + line if line else None
 
     def _name(self, bad: BadLine, name: str) -> None:
         kind = bad.action, bad.reason
@@ -188,7 +195,12 @@ class RejectedLines:
         action, reason = kind
         count, named = self._counts[kind], ", ".join(self._named[kind])
         more = ", ..." if count > _NAMED_LINES else ""
-        return f"{action} {count} line{'s' * (count > 1)} ({reason}): {named}{more}"
+        kind_of_thing = "document" if action == REMOVED else "line"
+        return f"{action} {count} {kind_of_thing}{'s' * (count > 1)} ({reason}): {named}{more}"
+
+
+def _named(path: str, line: int | None) -> str:
+    return path if line is None else f"{path} line {line}"
 
 
 def read_bad_lines(path: str) -> Iterable[BadLine]:

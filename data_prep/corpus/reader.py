@@ -92,6 +92,11 @@ class CorpusReader:
             self._bad("an empty file")
         piece.file.check_unchanged()
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The number of the current piece, and that of its line which was read last, see `LinePlace`."""
+        return len(self.lines) - 1, self._line
+
     def _lines(self, piece: FileRange, advance: Callable[[int], None] | None) -> Iterator[tuple[int, bytes | None]]:
         """Yields the offsets of the lines of a piece and the lines, or its texts if it has rows; goes on behind it."""
         if piece.file.format == "parquet":

@@ -32,6 +32,8 @@ CONTINUES_WORD = np.uint32(1 << 31)
 
 _OFFSET_BYTES = 8
 _FLUSH_BYTES = 1 << 20
+# The number of sentences that are copied together.
+_COPIED_SENTENCES = 1024
 # The number of spans that are announced to the system before they are read.
 _ANNOUNCED_SPANS = 1024
 
@@ -156,15 +158,19 @@ class TokenStore:
     Args:
       parts: the parts, in the order of the corpus.
       id_dtype: the type of the tokens.
+
+    Attributes:
+      parts: the parts.
+      id_dtype: the type of the tokens.
     """
 
     def __init__(self, parts: Sequence[Part], id_dtype: np.dtype | str) -> None:
         self.parts = list(parts)
-        self._id_dtype = np.dtype(id_dtype)
+        self.id_dtype = np.dtype(id_dtype)
         self._first_document = _cumulated(part.documents for part in parts)
         self._first_sentence = _cumulated(part.sentences for part in parts)
         self._first_token = _cumulated(part.tokens for part in parts)
-        self._sentence_column = [-(-p.tokens * self._id_dtype.itemsize // _OFFSET_BYTES) * _OFFSET_BYTES for p in parts]
+        self._sentence_column = [-(-p.tokens * self.id_dtype.itemsize // _OFFSET_BYTES) * _OFFSET_BYTES for p in parts]
 
     def __getstate__(self) -> dict:
         """Leaves out open files; another process opens its own."""
@@ -257,16 +263,16 @@ class TokenStore:
         system is told of the next ones while some are read, so that the disk works on many of them at once.
         """
         if not self._is_larger_than_memory:
-            return np.frombuffer(b"".join(self._read_spans(starts, lengths)), self._id_dtype)
+            return np.frombuffer(b"".join(self._read_spans(starts, lengths)), self.id_dtype)
         order = np.argsort(starts, kind="stable")
         found = self._read_spans(starts[order], lengths[order])
         places = np.empty(len(order), np.int64)
         places[order] = np.arange(len(order))
-        return np.frombuffer(b"".join(map(found.__getitem__, places.tolist())), self._id_dtype)
+        return np.frombuffer(b"".join(map(found.__getitem__, places.tolist())), self.id_dtype)
 
     def _read_spans(self, starts: np.ndarray, lengths: np.ndarray) -> list[bytes]:
         parts = self._part_of(self._first_token, starts)
-        size = self._id_dtype.itemsize
+        size = self.id_dtype.itemsize
         at = (starts - self._first_token[parts]) * size
         descriptors, pread = self._descriptors, os.pread
         requests = list(zip(parts.tolist(), (lengths * size).tolist(), at.tolist(), strict=True))
@@ -280,11 +286,40 @@ class TokenStore:
 
     @functools.cached_property
     def _is_larger_than_memory(self) -> bool:
-        return hasattr(os, "posix_fadvise") and self.tokens * self._id_dtype.itemsize > available_memory() / 2
+        return hasattr(os, "posix_fadvise") and self.tokens * self.id_dtype.itemsize > available_memory() / 2
 
     @staticmethod
     def _part_of(firsts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         return np.searchsorted(firsts, numbers, side="right") - 1
+
+
+def copy_documents(store: TokenStore, part: int, is_kept: np.ndarray, writer: PartWriter) -> int:
+    """Copies documents of a part.
+
+    Args:
+      store: the store with the part.
+      part: its number.
+      is_kept: [documents of the part] whether to copy a document.
+      writer: takes them.
+
+    Returns:
+      The number of copied documents that have only one sentence.
+    """
+    ends = store.document_offsets(part)
+    size = store.id_dtype.itemsize
+    of_one_sentence = 0
+    for first in range(0, store.parts[part].sentences, _COPIED_SENTENCES):
+        numbers = np.arange(first, min(first + _COPIED_SENTENCES, store.parts[part].sentences))
+        offsets = store.sentence_offsets(part, first, len(numbers))
+        tokens = store.read_tokens(offsets[:1], offsets[-1:] - offsets[:1]).tobytes()
+        places = ((offsets - offsets[0]) * size).tolist()
+        documents = np.searchsorted(ends, numbers, side="right") - 1
+        is_last = (ends[documents + 1] == numbers + 1).tolist()
+        for i in np.flatnonzero(is_kept[documents]).tolist():
+            writer.add_sentence(tokens[places[i] : places[i + 1]])
+            if is_last[i]:
+                of_one_sentence += writer.end_document() == 1
+    return of_one_sentence
 
 
 def _cumulated(counts: Iterable[int]) -> np.ndarray:

@@ -234,13 +234,18 @@ class ShardAssembler:
         if shard in self._partial:
             self._partial[shard].add(number, counts["file_size"])
 
-    def finish(self, written: Sequence[Mapping[str, Any]]) -> None:
-        """Takes all buckets, with the counts of each, and stages the shards."""
+    def finish(self, written: Sequence[Mapping[str, Any]], more: Mapping[str, int]) -> None:
+        """Stages the shards.
+
+        Args:
+          written: the counts of all buckets, of which some may have been taken before.
+          more: what the sidecars of the shards count beside the sums over their buckets.
+        """
         for shard, partial in self._partial.items():
             for bucket in self._buckets_of(shard):
                 self.add(bucket, written[bucket])
             counts = add_up(written[bucket] for bucket in self._buckets_of(shard))
-            self._shards.stage(shard, partial.path, counts)
+            self._shards.stage(shard, partial.path, {**counts, **more})
 
 
 def add_up(written: Iterable[Mapping[str, Any]]) -> collections.Counter[str]:

@@ -18,6 +18,7 @@ import apache_beam as beam
 import numpy as np
 
 from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import load_vocab
 from data_prep.corpus.files import cut_into_splits
 from data_prep.examples.instances import (
@@ -74,10 +75,18 @@ class PreparePretrainingData(beam.PTransform):
 
     Args:
       config: everything that decides the examples.
+
+    Raises:
+      InputError: if documents are to be removed.
     """
 
     def __init__(self, config: PreparationConfig) -> None:
         super().__init__()
+        if config.cleaning.is_needed:
+            raise InputError(
+                "--remove_duplicates, --keep_languages and --min_document_chars can't be used with Beam. Use "
+                "create_pretraining_data instead, with --num_tasks on several machines."
+            )
         self._config = config
 
     def expand(self, begin: beam.Pipeline) -> beam.PCollection:

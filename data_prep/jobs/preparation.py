@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
+from data_prep.corpus.cleaning import CleaningOptions
 from data_prep.corpus.files import InputFile, corpus_bytes, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.token_store import Part, TokenStore
@@ -30,6 +31,7 @@ from data_prep.examples.instances import EXAMPLE, SegmentRules
 from data_prep.examples.records import ExampleOptions
 from data_prep.examples.shards import ShardAssembler, ShardSet, add_up, fingerprint
 from data_prep.jobs.claims import ALONE, Claims, SharedClaims, SharedWork
+from data_prep.jobs.cleaning_stages import COUNTS_OF_REMOVED, clean
 from data_prep.jobs.merge_stage import merge_runs
 from data_prep.jobs.stages import (
     AssembleStage,
@@ -61,6 +63,7 @@ class PreparationConfig:
       rules: how tokens become segments.
       examples: the content of a record.
       shards: the output.
+      cleaning: which documents are removed.
     """
 
     inputs: Sequence[InputFile]
@@ -69,6 +72,7 @@ class PreparationConfig:
     rules: SegmentRules
     examples: ExampleOptions
     shards: ShardSet
+    cleaning: CleaningOptions = dataclasses.field(default_factory=CleaningOptions)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,11 +130,16 @@ def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
     """
     splits = cut_into_splits(config.inputs, config.corpus.documents)
     contents = [[piece.content for piece in split] for split in splits]
-    tokens_name = fingerprint(contents, config.corpus, config.tokenizer.rules, config.shards.vocab_sha256)
+    decisive = [contents, config.corpus, config.tokenizer.rules, config.shards.vocab_sha256]
+    if config.cleaning.is_needed:
+        decisive.append(config.cleaning)
+    tokens_name = fingerprint(*decisive)
     examples_name = fingerprint(tokens_name, config.rules, config.examples, len(config.shards.paths))
     folder = os.path.join(resources.work_dir, f"examples-{examples_name}")
     tokens_folder = os.path.join(resources.work_dir, f"tokens-{tokens_name}")
-    tokenize = TokenizeStage(tokens_folder, splits, config.corpus, config.tokenizer)
+    tokenize = TokenizeStage(
+        tokens_folder, splits, config.corpus, config.tokenizer, config.cleaning, run_records=resources.run_examples
+    )
     is_shared = resources.num_tasks > 1
     advice = "; and if several machines are to share the work, give each --num_tasks"
     with claimed(folder, "--work_dir", "work", doing="does the same work", advice=advice, is_shared=is_shared):
@@ -188,7 +197,14 @@ def _make(
     with Workers(resources.num_workers) as workers:
         run = functools.partial(_run, workers, claims, resources.num_tasks)
         tokenized = run(tokenize, "tokens", corpus_bytes(config.inputs), "B")
-        store = _token_store(tokenize, tokenized)
+        store = _token_store(tokenize, tokenized, tokenize.tokenizer.id_dtype)
+        removed: dict[str, int] = {}
+        removed_file = None
+        if config.cleaning.is_needed:
+            cleaning, tokenized = clean(run, store, tokenized, tokenize.folder, resources.run_examples)
+            store = _token_store(cleaning, tokenized, store.id_dtype)
+            removed, removed_file = _add_up(tokenized, COUNTS_OF_REMOVED.values()), cleaning.removed_file
+        check_documents(store.documents, sum(removed.values()))
 
         plan = PlanStage(os.path.join(folder, "plan"), store, config.rules, resources.run_examples)
         planned = run(plan, "plan", store.sentences, "sentence")
@@ -205,10 +221,14 @@ def _make(
         written = run(write, "examples", examples, "example", assembler.add)
         store.close()
 
-        assemble = AssembleStage(os.path.join(folder, "shards"), config.shards, folder, paths, written)
+        assemble = AssembleStage(
+            os.path.join(folder, "shards"), config.shards, folder, paths, written=written, removed=removed
+        )
         run(assemble, "shards", num_shards, "shard")
-        counts = _summary(tokenized, planned, written)
-        publish = PublishStage(os.path.join(folder, "publish"), config.shards, tokenize, counts, tokenized)
+        counts = {**_summary(tokenized, planned, written), **removed}
+        publish = PublishStage(
+            os.path.join(folder, "publish"), config.shards, tokenize, counts, tokenized, removed_file
+        )
         (published,) = run(publish, "publish", 1, "set")
         return published
 
@@ -243,37 +263,40 @@ def _run(
     return [results[job] for job in range(len(stage.names))]
 
 
-def _token_store(stage: TokenizeStage, counts: Sequence[Mapping[str, Any]]) -> TokenStore:
-    """Returns the finished token store.
-
-    Raises:
-      InputError: if it holds no text, or only one document.
-    """
+def _token_store(stage: Stage, counts: Sequence[Mapping[str, Any]], id_dtype: np.dtype) -> TokenStore:
+    """Returns the store of the parts that the jobs of a stage wrote."""
     parts = [Part(stage.path(job), c["documents"], c["sentences"], c["tokens"]) for job, c in enumerate(counts)]
-    store = TokenStore(parts, stage.tokenizer.id_dtype)
-    check_documents(store.documents)
-    return store
+    return TokenStore(parts, id_dtype)
 
 
-def check_documents(documents: int) -> None:
-    """Raises an InputError if there are no other documents from which to take random segments."""
+def check_documents(documents: int, removed: int = 0) -> None:
+    """Raises an InputError if there are no other documents from which to take random segments.
+
+    Args:
+      documents: the number of documents.
+      removed: the number of those that were removed.
+    """
+    cleaned = f" when {removed} documents have been removed (--remove_duplicates, --keep_languages and " * bool(removed)
+    cleaned += "--min_document_chars say which)" * bool(removed)
     if documents == 0:
-        raise InputError("--input_file: there is no text in the files.")
+        raise InputError(f"--input_file: there is no text in the files{cleaned}.")
     if documents == 1:
         raise InputError(
-            "--input_file: the text is one single document, so no next sentence could be taken from another one, and "
-            'every "random" label would be wrong. Separate documents by blank lines, or set --documents.'
+            f"--input_file: the text is one single document{cleaned}, so no next sentence could be taken from another "
+            'one, and every "random" label would be wrong. Separate documents by blank lines, or set --documents.'
         )
 
 
 def _summary(
     tokenized: Sequence[Mapping[str, Any]], planned: Sequence[Mapping[str, Any]], written: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    counts: collections.Counter[str] = collections.Counter()
-    for part in tokenized:
-        names = ("documents", "sentences", "documents_of_one_sentence", "empty_documents", "lines_without_tokens")
-        counts.update({name: part.get(name, 0) for name in names})
-        counts["corpus_tokens"] += part["tokens"]
+    names = ("documents", "sentences", "documents_of_one_sentence", "empty_documents", "lines_without_tokens")
+    counts = collections.Counter(_add_up(tokenized, (*names, "tokens")))
+    counts["corpus_tokens"] = counts.pop("tokens")
     counts["long_sentences"] = sum(part["long_sentences"] for part in planned)
     counts.update(add_up(written))
     return dict(counts)
+
+
+def _add_up(results: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, int]:
+    return {name: sum(result.get(name, 0) for result in results) for name in names}

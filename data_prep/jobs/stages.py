@@ -1,6 +1,7 @@
 """The stages of streaming data preparation: tokenize, plan, write, assemble, publish.
 
-1. `TokenizeStage`: each split of the corpus becomes a part of the token store.
+1. `TokenizeStage`: each split of the corpus becomes a part of the token store. The stages of `cleaning_stages` may then
+   remove documents.
 2. `PlanStage`: the documents of each part become planned examples: a random key, and the places of the tokens in the
    store. The examples of a part are sorted by key and written as sorted runs, which are merged if they are many.
 3. `WriteStage`: the output consists of all examples, sorted by key. It is divided into shards, and these into buckets.
@@ -13,6 +14,7 @@ Keys are hashes, so the order of the examples is random over the whole corpus an
 """
 
 import collections
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +25,7 @@ import numpy as np
 from bert_tf.runtime import files
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import load_vocab
+from data_prep.corpus.cleaning import CleaningOptions, DocumentExaminer, document_keys
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.sorted_runs import RunWriter, SortedRun, cut_keys, gather, runs_of
@@ -88,12 +91,16 @@ class TokenizeStage(CorpusStage):
       splits: for each part, the pieces of files that it consists of.
       corpus: how files become sentences.
       tokenizer: how sentences become tokens.
+      cleaning: which documents `cleaning_stages` removes afterwards; they are examined here.
+      run_records: number of signatures of documents that are sorted in memory.
     """
 
     folder: str
     splits: Sequence[Sequence[FileRange]]
     corpus: CorpusOptions
     tokenizer: TokenizerOptions
+    cleaning: CleaningOptions = dataclasses.field(default_factory=CleaningOptions)
+    run_records: int = 1 << 14
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -108,19 +115,39 @@ class TokenizeStage(CorpusStage):
         """Tokenizes a part."""
         encode = self._encode
         counts: collections.Counter[str] = collections.Counter()
-        with self.reader(job) as reader, PartWriter(self.path(job), self.tokenizer.id_dtype.itemsize) as writer:
+        with self.reader(job) as reader, self._writer(job) as writer, self._examiner(job) as examiner:
             for piece in self.splits[job]:
                 for sentence in reader.sentences(piece, advance):
                     if sentence is None:
                         sentences = writer.end_document()
+                        if examiner and sentences:
+                            examiner.end_document()
                         counts["documents_of_one_sentence"] += sentences == 1
                         counts["empty_documents"] += sentences == 0
                     elif ids := encode(sentence):
                         writer.add_sentence(ids)
+                        if examiner:
+                            examiner.add(sentence, ids, reader.place)
                     else:
                         counts["lines_without_tokens"] += 1
         sizes = {name: getattr(writer, name) for name in ("documents", "sentences", "tokens")}
-        return sizes | counts | {"lines": reader.lines}
+        found = {"runs": examiner.signatures.runs} if examiner else {}
+        return sizes | counts | found | {"lines": reader.lines}
+
+    def _writer(self, job: int) -> PartWriter:
+        return PartWriter(self.path(job), self.tokenizer.id_dtype.itemsize)
+
+    def _examiner(self, job: int) -> contextlib.AbstractContextManager[DocumentExaminer | None]:
+        if not self.cleaning.is_needed:
+            return contextlib.nullcontext()
+        first_key, _ = document_keys(job, len(self.splits))
+        return DocumentExaminer(
+            self.cleaning,
+            self.path(job),
+            id_dtype=self.tokenizer.id_dtype,
+            first_key=first_key,
+            run_records=self.run_records,
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,6 +216,7 @@ class AssembleStage(Stage):
       growing: the folder in which shards grow.
       buckets: paths of the buckets.
       written: the results of all jobs of `WriteStage`.
+      removed: the numbers of documents that were removed; they are told beside the first shard.
     """
 
     folder: str
@@ -196,6 +224,7 @@ class AssembleStage(Stage):
     growing: str
     buckets: Sequence[str]
     written: Sequence[Mapping[str, Any]]
+    removed: Mapping[str, int]
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -204,7 +233,7 @@ class AssembleStage(Stage):
 
     def run(self, job: int, advance: Advance) -> dict[str, Any]:
         """Assembles a shard."""
-        ShardAssembler(self.growing, self.shards, [job], self.buckets).finish(self.written)
+        ShardAssembler(self.growing, self.shards, [job], self.buckets).finish(self.written, {} if job else self.removed)
         advance(1)
         return {}
 
@@ -219,6 +248,7 @@ class PublishStage(Stage):
       tokenize: the stage that read the text.
       counts: the counts of the whole preparation.
       tokenized: the results of all jobs of `tokenize`.
+      removed: returns for a job of `tokenize` the file of the documents that were removed; None if none were.
     """
 
     folder: str
@@ -226,12 +256,14 @@ class PublishStage(Stage):
     tokenize: TokenizeStage
     counts: Mapping[str, Any]
     tokenized: Sequence[Mapping[str, Any]]
+    removed: Callable[[int], str] | None
 
     names = ("publish",)
 
     def run(self, job: int, advance: Advance) -> dict[str, Any]:
         """Publishes the set; returns the counts, and messages about bad lines."""
-        bad_lines = self.tokenize.write_rejected(self.shards.staged(self.shards.rejected_path), self.tokenized)
+        rejected = self.shards.staged(self.shards.rejected_path)
+        bad_lines = self.tokenize.write_rejected(rejected, self.tokenized, self.removed)
         self.shards.publish()
         advance(1)
         return {**self.counts, "bad_lines": bad_lines}

@@ -5,6 +5,7 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from data_prep.corpus import files
+from data_prep.corpus.cleaning import CleaningOptions
 from tests.data_prep.corpora import make, preparation_config, write_corpus, write_vocab
 
 beam = pytest.importorskip("apache_beam", reason="apache-beam is not installed (pip install -r requirements-beam.txt)")
@@ -53,3 +54,10 @@ def test_errors_are_told_as_in_the_local_mode(tmp_path):
     (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")
     with pytest.raises(InputError, match="one single document"):
         run(preparation_config(tmp_path, tmp_path / "one.txt"))
+
+
+def test_documents_are_not_removed(tmp_path):
+    write_vocab(tmp_path)
+    text = write_corpus(tmp_path / "text.txt")
+    with pytest.raises(InputError, match=r"--remove_duplicates, .* can't be used with Beam"):
+        run(preparation_config(tmp_path, text, cleaning=CleaningOptions("exact")))
