@@ -11,7 +11,7 @@ from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.settings import ExportConfig
 from bert_tf.tasks.names import COMBINATIONS, PROBLEMS, TASK_NAMES, parse
-from bert_tf.tasks.tables import ON_BAD_ROW
+from bert_tf.tasks.tables import AUTO, ON_BAD_ROW
 
 if TYPE_CHECKING:
     from bert_tf.finetuning.workflow import WorkflowConfig
@@ -59,6 +59,12 @@ _ID_COLUMN = flags.DEFINE_string(
 _PROBLEM = flags.DEFINE_enum("problem", "classification", PROBLEMS, "Your own data: the type of the labels.")
 _LABELS = flags.DEFINE_list("labels", None, "The classes or entity types; by default those of the training file.")
 _LABEL_SEPARATOR = flags.DEFINE_string("label_separator", ",", "Your own data: the separator of several labels.")
+_DELIMITER = flags.DEFINE_string(
+    "delimiter",
+    AUTO,
+    "Your own data: what separates the cells, such as ';' or 'tab'; cells may be quoted. By default, .tsv has tabs and "
+    "no quotes, and .csv what its header shows: comma, semicolon, tab or pipe.",
+)
 _CLASS_WEIGHTS = flags.DEFINE_string(
     "class_weights", "", "Your own data: the classes' weights in the training loss: 'balanced' or 'class=weight,...'."
 )
@@ -270,6 +276,7 @@ def make_data_config(task_name: str, in_glue_root: bool) -> "DataConfig":
         problem=_PROBLEM.value,
         labels=_LABELS.value,
         class_weights=_CLASS_WEIGHTS.value,
+        delimiter=_DELIMITER.value,
         document_context=_DOCUMENT_CONTEXT.value,
         dev_fraction=_DEV_FRACTION.value,
         selection_metric=_SELECTION_METRIC.value,

@@ -4,6 +4,7 @@ Every path may be local or a URL such as `gs://bucket/name`. URLs are opened wit
 when it is needed: the modules that handle text must run without TensorFlow.
 """
 
+import codecs
 import contextlib
 import errno
 import functools
@@ -226,21 +227,34 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
 
 
 def read_text(path: str, flag_name: str) -> str:
-    """Reads a UTF-8 text file.
+    """Reads a text file in UTF-8 or UTF-16, without its byte-order mark.
+
+    UTF-16 is recognised by the mark, or by a first character below 128, of which one byte is zero.
 
     Raises:
-      InputError: if the file is missing or empty, or if it contains bytes that are not UTF-8; names their line.
+      InputError: if the file is missing or empty, or if it contains bytes that are not text; names their line.
     """
     with open_file(require_file(path, flag_name), "rb") as reader:
         data = reader.read()
+    encoding = _encoding(data[:2])
     try:
-        return data.decode("utf-8")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
+        line = error.object[: error.start].decode(encoding, errors="ignore").count("\n") + 1
+        name = "UTF-8" if encoding == "utf-8-sig" else "UTF-16"
         raise InputError(
-            f"{flag_name}: {path}, line {line}: byte 0x{data[error.start]:02x} is not UTF-8. "
+            f"{path}, line {line}: byte 0x{error.object[error.start]:02x} is not {name}. "
             "Convert the file (for example with `iconv -t UTF-8`)."
         ) from None
+
+
+def _encoding(first: bytes) -> str:
+    """Returns the codec of a text that begins with two bytes."""
+    if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    if len(first) == 2 and first.count(0) == 1:
+        return "utf-16-be" if first[0] == 0 else "utf-16-le"
+    return "utf-8-sig"
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ def read(path: str, flag_name: str, kind: Any = Any, *, is_data: bool = False) -
         )
     text = files.read_text(path, flag_name)
     try:
-        value = parse(text.removeprefix("\ufeff"))
+        value = parse(text)
     except InputError as error:
         raise InputError(f"{flag_name}: {path}, {error}") from None
     return checked(value, kind, f"{flag_name}: {path}")

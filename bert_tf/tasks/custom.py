@@ -61,6 +61,7 @@ class CustomTask(SentenceTask):
       class_weights: the weights of the classes in the training loss of a classification: "" for equal weights,
         "balanced", or "class=weight,...".
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
+      delimiter: what separates the cells of the files; see `tables.read_table`.
 
     Raises:
       InputError: if the settings contradict each other.
@@ -75,6 +76,7 @@ class CustomTask(SentenceTask):
         labels: Sequence[str] | None = None,
         class_weights: str = "",
         on_bad_row: str = "error",
+        delimiter: str = tables.AUTO,
     ) -> None:
         if problem not in PROBLEMS:
             raise InputError(f"--problem is {problem!r}, but one of {', '.join(PROBLEMS)} is expected.")
@@ -92,6 +94,7 @@ class CustomTask(SentenceTask):
         self.columns = columns
         self.problem = problem
         self.on_bad_row = on_bad_row
+        self.delimiter = delimiter
         self._class_weights = class_weights
         self.examples = functools.cache(self.examples)
 
@@ -154,7 +157,8 @@ class CustomTask(SentenceTask):
                 return example
             return labelled
 
-        examples = tables.convert_rows(tables.read_table(path, needed), convert, path, self.on_bad_row)
+        rows = tables.read_table(path, needed, self.delimiter)
+        examples = tables.convert_rows(rows, convert, path, self.on_bad_row)
         return sentence_features.all_labels_or_none(examples, path) if split == "test" else examples
 
     def _label(self, row: Row) -> str | tuple[str, ...]:

@@ -62,12 +62,16 @@ class MultipleChoiceTask(SentenceTask):
       name: "swag", "codah" or "multiple_choice".
       paths: split ("train", "dev", "test") -> file.
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
+      delimiter: what separates the cells of your own tables; see `tables.read_table`.
     """
 
-    def __init__(self, name: str, paths: Mapping[str, str], on_bad_row: str = "error") -> None:
+    def __init__(
+        self, name: str, paths: Mapping[str, str], on_bad_row: str = "error", *, delimiter: str = tables.AUTO
+    ) -> None:
         super().__init__(name, None)
         self.paths = dict(paths)
         self.on_bad_row = on_bad_row
+        self._delimiter = delimiter
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
@@ -103,7 +107,8 @@ class MultipleChoiceTask(SentenceTask):
         if self.name == "codah":
             return tables.read_tsv(path, has_header=False, same_width=True)
         prompt = ("sent1", "sent2") if self.name == "swag" else ("prompt",)
-        return tables.read_table(path, (*prompt, *(() if split == "test" else ("label",))))
+        needed = (*prompt, *(() if split == "test" else ("label",)))
+        return tables.read_table(path, needed, self._delimiter)
 
     def _example(self, row: Row, split: str) -> ChoiceExample:
         endings = self._endings(row)

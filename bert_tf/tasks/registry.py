@@ -1,10 +1,12 @@
 """The tasks by their names in --task_name, and the exportable model of each."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.workflow import ReportingTask
+from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.finished_run import Exportable, FinishedRun
 from bert_tf.tasks import custom, held_out, multiple_choice, names, served, tables
@@ -28,6 +30,7 @@ _TASKS_OF_SETTINGS = {
     **dict.fromkeys(("columns", "problem", "class_weights"), (CUSTOM,)),
     "labels": (CUSTOM, TAGGING),
     "document_context": (TAGGING,),
+    "delimiter": (CUSTOM, "multiple_choice"),
 }
 
 
@@ -47,6 +50,7 @@ class DataConfig:
       problem: the problem of your own data; see `CustomTask`.
       labels: the classes of your own data, or the types of entities; None to take them from the training file.
       class_weights: the class weights of your own data; see `CustomTask`.
+      delimiter: what separates the cells of your own tables; see `tables.read_table`.
       document_context: whether the input of a tagged sentence contains other sentences of its document.
       dev_fraction: the share of the training file that becomes the dev set, for data without one; 0 for none.
       selection_metric: the score that models are chosen by; None for the task's own.
@@ -63,6 +67,7 @@ class DataConfig:
     problem: str = "classification"
     labels: Sequence[str] | None = None
     class_weights: str = ""
+    delimiter: str = tables.AUTO
     document_context: bool = True
     dev_fraction: float = 0.0
     selection_metric: str | None = None
@@ -116,11 +121,14 @@ class DataConfig:
                 labels=labels,
                 class_weights=self.class_weights if do_train else "",  # they are used in training only
                 on_bad_row=self.on_bad_row,
+                delimiter=self.delimiter,
             )
         if name == TAGGING:
             paths, options = self._paths(task.FILE_NAMES), (labels, self.document_context, self.on_bad_row)
             return FeatureTaggingTask(paths, feature_based, *options) if feature_based else TaggingTask(paths, *options)
-        return MultipleChoiceTask(name, self._paths(multiple_choice.FILE_NAMES[name]), self.on_bad_row)
+        return MultipleChoiceTask(
+            name, self._paths(multiple_choice.FILE_NAMES[name]), self.on_bad_row, delimiter=self.delimiter
+        )
 
     def _check_settings(self, name: str) -> None:
         """Raises an InputError if a setting is given that this task does not have."""
@@ -131,8 +139,25 @@ class DataConfig:
                 raise InputError(f"--{flag}: not used by --task_name={name}, only by {', '.join(tasks)}. Omit it.")
 
     def _paths(self, names: dict[str, tuple[str, ...]]) -> dict[str, str]:
-        given_files = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
-        return tables.find_splits(self.data_dir, names, given_files)
+        """Returns the file of each split: the given file, or else the first one of the names that is in the folder.
+
+        If the folder has none of a split's names, the result is the path with the first name. Splits are missing in the
+        result if neither their file nor the folder is given.
+
+        Raises:
+          InputError: if neither a folder nor a file is given, or a given file is missing or empty.
+        """
+        given = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
+        if not self.data_dir and not any(given.values()):
+            raise InputError("--data_dir is needed, or --train_file, --dev_file and --test_file, but none is given.")
+        paths = {}
+        for split, candidates in names.items():
+            if given[split]:
+                paths[split] = files.require_file(given[split], f"--{split}_file")
+            elif self.data_dir:
+                in_folder = [os.path.join(self.data_dir, name) for name in candidates]
+                paths[split] = next(filter(files.exists, in_folder), in_folder[0])
+        return paths
 
 
 _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {

@@ -21,8 +21,12 @@ T = TypeVar("T")
 Cell = str | tuple[str, ...] | None
 
 ON_BAD_ROW = ("error", "skip")
+_RENAME = "Rename a column, or name your own with a flag such as --text_column."
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 SUFFIXES = (".tsv", ".csv", ".jsonl")
+# --delimiter: "auto", the name of a character that shells make hard to type, or any character.
+AUTO = "auto"
+_DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 # So many bad rows are printed; the others are only counted.
 _MAX_PRINTED = 10
 
@@ -153,37 +157,11 @@ class UniqueIds:
         return row_id
 
 
-def find_splits(data_dir: str | None, names: Mapping[str, Sequence[str]], given: Mapping[str, str | None]) -> dict:
-    """Returns the file of each split: the given file, or else the first existing file in a folder.
-
-    Args:
-      data_dir: the folder; None if all files are given.
-      names: split -> names of files, in the order in which they are tried.
-      given: split -> given file; None or missing for other splits.
-
-    Returns:
-      split -> path; if none of a split's files exists, the path with its first name.
-
-    Raises:
-      InputError: if neither a folder nor a file is given.
-    """
-    if not data_dir and not any(given.values()):
-        raise InputError("--data_dir is needed, or --train_file, --dev_file and --test_file, but none is given.")
-    paths = {}
-    for split, candidates in names.items():
-        if given.get(split):
-            paths[split] = given[split]
-        elif data_dir:
-            candidate_paths = [os.path.join(data_dir, name) for name in candidates]
-            paths[split] = next(filter(files.exists, candidate_paths), candidate_paths[0])
-    return paths
-
-
 def split_file(paths: Mapping[str, str], split: str) -> str:
     """Returns the file of a split.
 
     Args:
-      paths: the result of `find_splits`.
+      paths: split -> file.
       split: the split.
 
     Raises:
@@ -211,7 +189,7 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
     """
     columns: Mapping[str, int] = {}
     width = 0
-    for number, line in enumerate(_read(path).split("\n"), start=1):
+    for number, line in enumerate(files.read_text(path, "--data_dir").split("\n"), start=1):
         line = line.removesuffix("\r")
         if not line:
             continue
@@ -225,18 +203,25 @@ def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width
         yield Row(path, number, cells, columns, _width_problem(len(cells), width) if has_problem else "")
 
 
-def read_csv(path: str, needed: Sequence[str] = ()) -> Iterator[Row]:
-    """Yields the rows of a comma-separated file with a header and the quoting of RFC 4180.
+def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> Iterator[Row]:
+    """Yields the rows of a file with a header and the quoting of RFC 4180.
 
     Args:
       path: the file.
       needed: columns that the header must have.
+      delimiter: the character between cells, or its name; "auto" takes the first of comma, semicolon, tab and pipe by
+        which the header has all needed columns, or else the comma.
 
     Raises:
-      InputError: if the file is missing, empty or not UTF-8, a needed column is missing, or a quote is not closed.
+      InputError: if the file is missing, empty or not text, a needed column is missing, or a quote is not closed.
     """
     csv.field_size_limit(sys.maxsize)  # texts may be long
-    reader = csv.reader(io.StringIO(_read(path), newline=""), strict=True)
+    text = files.read_text(path, "--data_dir")
+    delimiter = _detected(text, needed) if delimiter == AUTO else _DELIMITERS.get(delimiter, delimiter)
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        names = ", ".join((AUTO, *_DELIMITERS))
+        raise InputError(f"--delimiter is {delimiter!r}, but one character is expected, or one of {names}.")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     columns: Mapping[str, int] = {}
     width = line = 0
     try:
@@ -254,6 +239,15 @@ def read_csv(path: str, needed: Sequence[str] = ()) -> Iterator[Row]:
         ) from None
 
 
+def _detected(text: str, needed: Sequence[str]) -> str:
+    """Returns the delimiter of a quoted table, see `read_csv`."""
+    for delimiter in _DELIMITERS.values():
+        header = next(filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)), [])
+        if {cell.strip() for cell in header} >= set(needed):
+            return delimiter
+    return ","
+
+
 def read_jsonl(path: str) -> Iterator[Row]:
     """Yields the rows of a file with one JSON object per line.
 
@@ -263,7 +257,7 @@ def read_jsonl(path: str) -> Iterator[Row]:
     Raises:
       InputError: if the file is missing, empty or not UTF-8.
     """
-    for number, line in enumerate(_read(path).split("\n"), start=1):
+    for number, line in enumerate(files.read_text(path, "--data_dir").split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -282,13 +276,19 @@ def read_jsonl(path: str) -> Iterator[Row]:
             yield Row(path, number, (), {}, "a JSON object ({...}) is expected.")
 
 
-def read_table(path: str, needed: Sequence[str]) -> Iterator[Row]:
+def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
     """Returns the rows of a file with named columns, in the format of its suffix.
+
+    With a delimiter, the file is read by `read_csv` whatever its suffix.
 
     Raises:
       InputError: see `read_tsv`, `read_csv`, `read_jsonl`; and if the file has another suffix.
     """
     suffix = os.path.splitext(path)[1].lower()
+    if delimiter != AUTO:
+        if suffix == ".jsonl":
+            raise InputError(f"--delimiter is {delimiter!r}, but {path} is JSON lines, which have none. Omit the flag.")
+        return read_csv(path, needed, delimiter)
     if suffix == ".tsv":
         return read_tsv(path, has_header=True, needed=needed, same_width=True)
     if suffix == ".csv":
@@ -316,10 +316,6 @@ def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
                 writer.write("\t".join(str(cell).translate(spaces) for cell in cells) + "\n")
 
 
-def _read(path: str) -> str:
-    return files.read_text(path, "--data_dir").removeprefix("\ufeff")
-
-
 def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -> dict[str, int]:
     names = [name.strip() for name in cells]
     columns = {name: i for i, name in enumerate(names)}
@@ -327,7 +323,8 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
     if missing:
         raise InputError(
             f"{path}, line {line}: the column {missing[0]!r} is missing. "
-            f"The header has {', '.join(map(repr, columns))}."
+            f"The header has {', '.join(map(repr, columns))}. "
+            + (_RENAME if len(columns) > 1 else "If another character separates the cells, name it with --delimiter.")
         )
     repeated = [name for name in needed if names.count(name) > 1]
     if repeated:

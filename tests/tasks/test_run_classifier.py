@@ -67,9 +67,11 @@ def test_names_of_tasks(write, tmp_path):
     folder, out = str(tmp_path), str(tmp_path / "out")
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
     write("train.txt", "a B-PER\n")
-    custom = DataConfig("custom", folder, dev_file="elsewhere.csv").build_task(out, do_train=True)
+    write("test.jsonl", "{}")
+    elsewhere = write("elsewhere.csv", "text,label\n")
+    custom = DataConfig("custom", folder, dev_file=elsewhere).build_task(out, do_train=True)
     assert isinstance(custom, CustomTask)
-    assert custom.paths == {"train": f"{folder}/train.tsv", "dev": "elsewhere.csv", "test": f"{folder}/test.tsv"}
+    assert custom.paths == {"train": f"{folder}/train.tsv", "dev": elsewhere, "test": f"{folder}/test.jsonl"}
     assert isinstance(DataConfig("NER", folder).build_task(out, do_train=True), TaggingTask)
     assert isinstance(DataConfig("swag", folder).build_task(out, do_train=True), MultipleChoiceTask)
     assert DataConfig("mnli", folder).build_task(out, do_train=True).labels == (
@@ -81,6 +83,8 @@ def test_names_of_tasks(write, tmp_path):
         DataConfig("sst2", folder).build_task(out, do_train=True)
     with pytest.raises(InputError, match="--data_dir is needed"):
         DataConfig("mnli", None).build_task(out, do_train=True)
+    with pytest.raises(InputError, match="--data_dir is needed, or --train_file"):
+        DataConfig("custom", None).build_task(out, do_train=True)
 
 
 def test_missing_files_are_reported_with_their_flags(write, tmp_path):
@@ -96,6 +100,13 @@ def test_missing_files_are_reported_with_their_flags(write, tmp_path):
     only_test = DataConfig("custom", None, test_file=write("test.csv", "text\na\n"))
     with pytest.raises(InputError, match="--train_file or --data_dir is needed"):
         _ = only_test.build_task(str(tmp_path), do_train=False).labels
+    with pytest.raises(InputError, match=r"--dev_file: there is no file 'missing\.csv'"):
+        DataConfig("custom", None, only_test.test_file, "missing.csv").build_task(str(tmp_path), do_train=True)
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes("text;label\na;x\n\xe4;y\n".encode("latin-1"))
+    task = DataConfig("custom", None, str(latin)).build_task(str(tmp_path), do_train=True)
+    with pytest.raises(InputError, match=r"^\S*latin.csv, line 3: byte 0xe4 is not UTF-8"):
+        task.examples("train")
     tags = DataConfig("ner", None, test_file=write("test.conll", "a\n"), labels=["x"])
     assert tags.build_task(str(tmp_path), do_train=False).scheme == "iob2"
 
@@ -129,6 +140,7 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path):
         ("mnli", {"labels": ["a", "b"]}, "--labels: .*, only by custom, ner"),
         ("mnli", {"xnli_language": "de"}, "--xnli_language: .*, only by xnli"),
         ("ner", {"columns": Columns(text="word")}, "--text_column and the other columns: .*, only by custom"),
+        ("swag", {"delimiter": ";"}, "--delimiter: .*, only by custom, multiple_choice"),
         ("swag", {"problem": "regression"}, "--problem: .*, only by custom"),
         ("custom", {"document_context": False}, "--document_context: .*, only by ner"),
     ],

@@ -15,6 +15,29 @@ def test_one_table_in_three_formats(write):
         assert tuple(row.line for row in rows) == lines
 
 
+def test_the_delimiter_is_what_the_header_shows_or_the_user_says(write):
+    def cells(name, text, delimiter=tables.AUTO, encoding="utf-8"):
+        path = write(name, "")
+        with open(path, "wb") as file:
+            file.write(text.encode(encoding))
+        return [(row["text"], row["label"]) for row in tables.read_table(path, ("text", "label"), delimiter)]
+
+    for mark in ",;\t|":
+        text = mark.join(("text", "n", "label")) + "\n" + mark.join(('"a, b; c\t| d"', "1", "x")) + "\n"
+        assert cells("a.csv", text) == cells("a.tsv", text, mark) == [("a, b; c\t| d", "x")]
+    assert cells("a.csv", "text:label\na:x\n", ":") == [("a", "x")]
+    assert cells("a.txt", "text;label\na;x\n", "semicolon") == [("a", "x")]
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"):  # what spreadsheets write
+        assert cells("a.tsv", "text\tlabel\r\n\xe4\u4e2d\tx\r\n", encoding=encoding) == [("\xe4\u4e2d", "x")]
+    for delimiter in ("", "::", "\n", '"'):
+        with pytest.raises(InputError, match=r"--delimiter is .*, but one character is expected, or one of auto,"):
+            cells("a.csv", "text;label\na;x\n", delimiter)
+    with pytest.raises(InputError, match=r"--delimiter is ';', but .*a.jsonl is JSON lines, which have none. Omit"):
+        cells("a.jsonl", "{}\n", ";")
+    with pytest.raises(InputError, match=r"has 'text;label'\. If another character separates .* with --delimiter"):
+        cells("a.tsv", "text;label\na;x\n")
+
+
 def test_csv_cells_may_span_lines(write):
     rows = list(tables.read_csv(write("a.csv", 'text,label\n"one\ntwo",x\nb,y\n')))
     assert [(row["text"], row.line) for row in rows] == [("one\ntwo", 2), ("b", 4)]
@@ -76,15 +99,6 @@ def test_bad_rows_are_skipped_printed_and_counted_on_request(write, capsys):
     assert printed.count("skipped: ") == 10
     assert "12 rows skipped (bad rows)" in printed
     assert "1 rows skipped (as published)" in printed
-
-
-def test_files_of_splits(tmp_path, write):
-    write("dev.csv", "")
-    names = {split: (f"{split}.tsv", f"{split}.csv") for split in ("train", "dev", "test")}
-    found = tables.find_splits(str(tmp_path), names, {"train": "elsewhere.tsv", "dev": None})
-    assert found == {"train": "elsewhere.tsv", "dev": str(tmp_path / "dev.csv"), "test": str(tmp_path / "test.tsv")}
-    with pytest.raises(InputError, match="--data_dir is needed, or --train_file"):
-        tables.find_splits(None, names, {})
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])

@@ -97,7 +97,7 @@ def _is_comment(line: str) -> bool:
 
 
 def _lines(path: str) -> list[str]:
-    text = files.read_text(path, "--data_dir").removeprefix("\ufeff")
+    text = files.read_text(path, "--data_dir")
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
