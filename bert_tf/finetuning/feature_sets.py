@@ -296,3 +296,11 @@ def batches_by_length(
         filled = np.concatenate([examples, np.repeat(examples[-1:], batch_size - len(examples))])
         length = int(buckets[np.searchsorted(buckets, features.longest[examples].max())])
         yield examples, features.batch(filled, length)
+
+
+def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Joins the outputs of several batches; those of tokens are padded with zeros to the longest batch."""
+    if parts[0].ndim == 1:
+        return np.concatenate(parts)
+    width = max(part.shape[1] for part in parts)
+    return np.concatenate([np.pad(p, [(0, 0), (0, width - p.shape[1])] + [(0, 0)] * (p.ndim - 2)) for p in parts])

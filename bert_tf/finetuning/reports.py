@@ -8,11 +8,20 @@ import numpy as np
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.training import log
+from bert_tf.training.settings import TrainingConfig
 
 # The picture of a confusion matrix has at most this size in inches, without the names. It shows numbers and names of
 # at most so many classes.
 _MAX_SIZE = 14.0
 _MAX_NUMBERS, _MAX_NAMES = 25, 100
+
+
+def announce_training(config: TrainingConfig, num_examples: int, num_windows: int) -> None:
+    """Prints the sizes of a run. Long texts are cut into windows, so there may be more of these than examples."""
+    say(f"***** Running training *****\n  Num examples = {num_examples}")
+    if num_windows != num_examples:
+        say(f"  Num windows = {num_windows}, into which the texts of the examples are cut")
+    say(f"  Batch size = {config.train_batch_size}\n  Num steps = {config.num_train_steps}")
 
 
 def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict]:
@@ -55,6 +64,7 @@ def report_evaluation(
     suffix: str,
     results: Mapping[str, object],
     confusion: tuple[np.ndarray, Sequence[str]] | None,
+    model: str = "",
 ) -> None:
     """Prints the results of an evaluation and writes them into files.
 
@@ -63,13 +73,14 @@ def report_evaluation(
       suffix: is appended to these names; empty for the first split.
       results: name in the release -> value.
       confusion: the counts of each true class (row) and predicted class (column), and the classes' names.
+      model: a description of the model, which is printed above the results and is in eval_results.json.
     """
 
     def path(name: str, extension: str) -> str:
         return os.path.join(output_dir, f"{name}{suffix}.{extension}")
 
-    reporting.report_results(results, path("eval_results", "txt"))
-    contents = dict(results)
+    reporting.report_results(results, path("eval_results", "txt"), model)
+    contents = dict(results) | ({"model": model} if model else {})
     if confusion is not None:
         counts, labels = confusion
         contents["confusion_matrix"] = {"labels": list(labels), "counts": counts.tolist()}

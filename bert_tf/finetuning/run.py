@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.finetuning import feature_sets, input_pipeline
+from bert_tf.finetuning import feature_sets, input_pipeline, reports
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
+from bert_tf.finetuning.models import EncoderModel
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.runtime import distribution, files, reporting
 from bert_tf.runtime.devices import DistributionConfig
@@ -265,8 +266,10 @@ class FinetuningRun:
         """Trains to the last step, from the run's newest checkpoint if there is one; see `training.loop.train`."""
         training_config = self.training_config
         data = self.training_data(features)
-        say(f"***** Running training *****\n  Num examples = {len(features)}")
-        say(f"  Batch size = {training_config.train_batch_size}\n  Num steps = {training_config.num_train_steps}")
+        if not self._starting_point and isinstance(self.model, EncoderModel):
+            say("Warning: there is no --init_checkpoint, so training starts from random weights.")
+        num_examples = next((len(rows) for rows, own in self._data.values() if own is features), len(features))
+        reports.announce_training(training_config, num_examples, len(features))
         remove_stale_best(training_config.output_dir)
         return loop.train(
             self.model,
@@ -347,11 +350,4 @@ class FinetuningRun:
                 order.append(numbers)
                 bar.update(len(numbers))
         original_order = np.argsort(np.concatenate(order), kind="stable")
-        return {name: _concatenate_padded(parts)[original_order] for name, parts in collected.items()}
-
-
-def _concatenate_padded(parts: Sequence[np.ndarray]) -> np.ndarray:
-    if parts[0].ndim == 1:
-        return np.concatenate(parts)
-    width = max(part.shape[1] for part in parts)
-    return np.concatenate([np.pad(p, [(0, 0), (0, width - p.shape[1])] + [(0, 0)] * (p.ndim - 2)) for p in parts])
+        return {name: feature_sets.joined(parts)[original_order] for name, parts in collected.items()}

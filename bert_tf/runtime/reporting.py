@@ -44,14 +44,21 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
-def report_results(results: Mapping[str, object], path: str) -> None:
+def report_results(results: Mapping[str, object], path: str, model: str = "") -> None:
     """Prints the results of an evaluation, and writes them to a file in the format of the release's `eval_results.txt`.
 
-    Each line is "name = value"; the lines are sorted.
+    Each line is "name = value"; the lines are sorted. The release writes a second mean of the losses as `loss`, which
+    is in the file, but not printed beside `eval_loss`.
+
+    Args:
+      results: name -> value.
+      path: the file.
+      model: a description of the model, which is printed above the results.
     """
-    say(f"***** Eval results ({path}) *****")
+    say(f"***** Eval results ({path}) *****" + (f"\n  of the model at {model}" if model else ""))
     lines = [f"{name} = {results[name]}" for name in sorted(results)]
     for line in lines:
-        say(f"  {line}")
+        if "eval_loss" not in results or not line.startswith("loss = "):
+            say(f"  {line}")
     with files.replacing(path) as writer:
         writer.writelines(f"{line}\n" for line in lines)

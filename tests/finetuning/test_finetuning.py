@@ -118,7 +118,7 @@ def test_predictions_by_length_are_those_of_full_padding_in_the_order_of_the_row
     assert run.task.scores(outputs, features).keys() == {"accuracy", "macro_f1", "loss"}
 
 
-def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tmp_path, write, monkeypatch):
+def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tmp_path, write, monkeypatch, capsys):
     out = tmp_path / "out"
     workflow_config = WorkflowConfig(
         *(True, True, True),
@@ -136,7 +136,11 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     with pytest.raises(KeyboardInterrupt):
         workflow.carry_out(run_of(out, write), workflow_config)
     monkeypatch.undo()
+    capsys.readouterr()
     done = workflow.carry_out(run_of(out, write), workflow_config)
+    resumed = capsys.readouterr().err  # the second trial was interrupted after its last step
+    assert "has reached step 18 of 18" in resumed
+    assert "from random weights" not in resumed
 
     rows = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
     assert [row["num_train_epochs"] for row in rows] == [2, 3]
@@ -160,6 +164,10 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
         done["eval"]["test"]["eval_accuracy"]
         == json.loads((out / "eval_results_test.json").read_text())["eval_accuracy"]
     )
+
+    one = dataclasses.replace(workflow_config, candidates=workflow_config.candidates[:1], do_predict=False, max_steps=1)
+    workflow.carry_out(run_of(tmp_path / "one", write), one)
+    assert "Warning: there is no --init_checkpoint, so training starts from random weights" in capsys.readouterr().err
 
     later = dataclasses.replace(workflow_config, do_train=False)
     assert workflow.carry_out(run_of(out, write), later)["eval"] == done["eval"]

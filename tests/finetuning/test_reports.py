@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning import reports
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.training.settings import TrainingConfig
 
 
 def size_of(path):
@@ -17,6 +19,14 @@ def test_the_picture_of_a_confusion_matrix_has_a_bound(tmp_path, classes, widest
     labels = [f"class {i}" for i in range(classes)]
     reports.plot_confusion_matrix(np.eye(classes, dtype=int), labels, str(tmp_path / "a.png"))
     assert max(size_of(tmp_path / "a.png")) <= widest
+
+
+def test_windows_are_counted_beside_the_examples(capsys):
+    config = TrainingConfig("", OptimizerConfig(1e-3, 7, 0), 4)
+    reports.announce_training(config, 28, 28)
+    assert "Num examples = 28\n  Batch size = 4\n  Num steps = 7\n" in capsys.readouterr().err
+    reports.announce_training(config, 28, 90)
+    assert "Num examples = 28\n  Num windows = 90, into which" in capsys.readouterr().err
 
 
 def test_results_are_written_before_the_picture(tmp_path, monkeypatch):

@@ -8,6 +8,12 @@ def test_tables_are_aligned():
 
 def test_results_are_written_as_the_release_writes_them(tmp_path, capsys):
     path = tmp_path / "eval_results.txt"
-    reporting.report_results({"loss": 0.5, "eval_accuracy": 1.0, "global_step": 3}, str(path))
+    results = {"loss": 0.5, "eval_accuracy": 1.0, "global_step": 3}
+    reporting.report_results(results, str(path))
     assert path.read_text() == "eval_accuracy = 1.0\nglobal_step = 3\nloss = 0.5\n"
-    assert "eval_accuracy = 1.0" in capsys.readouterr().err
+    assert "eval_accuracy = 1.0\n  global_step = 3\n  loss = 0.5\n" in capsys.readouterr().err
+    reporting.report_results(results | {"eval_loss": 0.4}, str(path), model="step 3")
+    assert "loss = 0.5\n" in path.read_text()
+    printed = capsys.readouterr().err
+    assert "  of the model at step 3\n  eval_accuracy = 1.0\n  eval_loss = 0.4\n  global_step = 3\n" in printed
+    assert "loss = 0.5" not in printed

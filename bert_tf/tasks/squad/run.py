@@ -126,8 +126,8 @@ def predict(run: FinetuningRun, config: AnswerConfig) -> dict[str, float]:
         say("The file to be answered has no right answers, so there is nothing to evaluate.")
         return {}
     results = evaluate(run.task.articles, predictions, is_version_2)
-    shown = results | ({THRESHOLD_KEY: threshold} if is_version_2 else {}) | {"model": model}
-    reports.report_evaluation(output_dir, "", shown, None)
+    shown = results | ({THRESHOLD_KEY: threshold} if is_version_2 else {})
+    reports.report_evaluation(output_dir, "", shown, None, model)
     if is_version_2:
         _keep_threshold(os.path.join(output_dir, NULL_THRESHOLD_FILE), results, config, model)
     return results

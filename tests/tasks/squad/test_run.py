@@ -102,7 +102,7 @@ def test_a_trained_model_finds_the_answers(folder, capsys):
     written = json.loads((folder / "run" / "eval_results.json").read_text())
     assert written["f1"] == 100.0
     assert written["model"].startswith("step 80 (")
-    assert "exact_match = 100.0" in (folder / "run" / "eval_results.txt").read_text()
+    assert (folder / "run" / "eval_results.txt").read_text() == "exact_match = 100.0\nf1 = 100.0\n"
     assert not (folder / "run" / "null_odds.json").exists()
     run = run_on(folder, folder / "run", folder / "dev1.json", answer_text="offsets")
     assert squad_run.predict(run, AnswerConfig())["f1"] == 100.0
@@ -143,6 +143,8 @@ def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder
     shown = capsys.readouterr().err
     assert "stage_1 has reached step 5 of 5 already" in shown
     assert shown.count("Read ") == 2
+    assert "Num examples = 9\n" in shown
+    assert "training starts from random weights" not in shown  # but from those of the file before
 
 
 def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
