@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import json
+import logging
 import os
 import re
 import shutil
@@ -211,6 +212,16 @@ def test_all_imports_are_declared():
             ours = module in sys.stdlib_module_names or module in ("bert_tf", "data_prep")
             packages = {extras.OPTIONAL[module][0]} if module in extras.OPTIONAL else set(installed.get(module, []))
             assert ours or declared & {canonicalize_name(name) for name in packages}, f"{path} imports {module}"
+
+
+def test_what_an_optional_package_logs_while_it_is_imported_is_not_printed(tmp_path, monkeypatch, caplog):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(extras.OPTIONAL, "a_chatty_package", ("a-chatty-package", "beam"))
+    (tmp_path / "a_chatty_package.py").write_text("import logging\nlogging.warning('a part is missing')\n")
+    assert extras.require("a_chatty_package", "This test").__name__ == "a_chatty_package"
+    assert not caplog.records
+    logging.warning("of another one")
+    assert [record.message for record in caplog.records] == ["of another one"]
 
 
 def test_extras_bring_the_optional_packages():

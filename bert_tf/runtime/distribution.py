@@ -1,6 +1,9 @@
 """Devices, replicas and workers. Only this module knows which `tf.distribute` strategy is in use."""
 
+import contextlib
+import ctypes
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +13,24 @@ import tensorflow as tf
 from bert_tf.runtime import workers
 from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
+
+
+def _quieten_absl() -> None:
+    """Applies TF_CPP_MIN_LOG_LEVEL, whose default `bert_tf` sets, to the part of TensorFlow's log that is absl's.
+
+    TensorFlow applies it to the rest. There is no public function for this. Where another version of TensorFlow has
+    other names inside, nothing happens, and some lines of TensorFlow's stand between ours.
+    """
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
+    library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
+    with contextlib.suppress(OSError, AttributeError):
+        loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        set_level = loaded._ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE
+        if level.isdecimal():
+            set_level(int(level))
+
+
+_quieten_absl()
 
 
 def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:

@@ -1,6 +1,7 @@
 """Optional packages: each belongs to an extra in pyproject.toml, and is imported only where it is used."""
 
 import importlib
+import logging
 from types import ModuleType
 
 from bert_tf.runtime.files import InputError
@@ -19,6 +20,9 @@ OPTIONAL = {
 def require(module: str, purpose: str) -> ModuleType:
     """Imports a module of an optional package.
 
+    Warnings that the import logs are not printed: Beam's are about parts of its own that are not installed, and using
+    these is an error of its own.
+
     Args:
       module: its full name.
       purpose: a flag or a task that needs it; the error message begins with it.
@@ -28,8 +32,11 @@ def require(module: str, purpose: str) -> ModuleType:
     """
     top_level = module.partition(".")[0]
     package, extra = OPTIONAL[top_level]
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         importlib.import_module(top_level)
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != top_level:
             raise
@@ -37,4 +44,5 @@ def require(module: str, purpose: str) -> ModuleType:
             f"{purpose} needs {package}, which is not installed. Install it with `pip install 'bert-tf[{extra}]'` "
             f"(in a checkout of the code: `pip install '.[{extra}]'`)."
         ) from None
-    return importlib.import_module(module)
+    finally:
+        logging.disable(disabled)

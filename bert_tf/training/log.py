@@ -112,7 +112,12 @@ class TrainingLog:
         self._timer_start = (step, time.perf_counter())
 
     def print_table(self) -> None:
-        """Prints a table of all evaluations; if there were none, of the last training metrics."""
+        """Prints a table of all evaluations; if there were none, of the last training metrics.
+
+        Workers that don't report say so in one line.
+        """
+        if not self._is_shown:
+            say(f"Trained to step {self._timer_start[0]}. The first worker writes checkpoints, metrics and results.")
         trained = {name: value for name, value in self.last.items() if name not in ("tokens", "teraflops")}
         rows = self._evaluations or ([{"step": self._timer_start[0], **trained}] if trained else [])
         if rows and self._is_shown:
