@@ -38,9 +38,9 @@ class CheckpointSource:
 
     path: str
     kind: str
-    shapes: Mapping[str, tuple[int, ...]]
-    read: Callable[[str], np.ndarray]
-    ignored: tuple[str, ...] = ()
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(repr=False)
+    read: Callable[[str], np.ndarray] = dataclasses.field(repr=False)
+    ignored: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
 
 def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> CheckpointSource:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from bert_tf import checkpoints
@@ -51,12 +52,14 @@ class LoadedBert:
         checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", flag_name=flag_name)
         return head
 
-    def __call__(self, *texts: str | tuple[str, str] | list, max_seq_length: int | None = None) -> EncoderOutput:
+    def __call__(
+        self, *texts: str | tuple[str, str] | list | Mapping, max_seq_length: int | None = None
+    ) -> EncoderOutput:
         """Encodes a batch of B texts or pairs of texts.
 
         Args:
           *texts: a text becomes [CLS] A [SEP], a pair (a tuple) becomes [CLS] A [SEP] B [SEP]; a list is a batch of
-            texts and pairs.
+            texts and pairs; a dict is what the tokenizer makes of one, and `max_seq_length` is of no use for it.
           max_seq_length: longer sequences are cut as in fine-tuning; by default the number of the model's positions.
 
         Returns:
@@ -65,6 +68,8 @@ class LoadedBert:
         Raises:
           InputError: if anything but texts is given, there is no vocabulary, or the model has too few positions.
         """
+        if len(texts) == 1 and isinstance(texts[0], Mapping):
+            return self.encoder(texts[0])
         texts = [text for given in texts for text in (given if isinstance(given, list) else [given])]
         max_seq_length = max_seq_length or self.config.max_position_embeddings
         self.config.check_sequence_length(max_seq_length)

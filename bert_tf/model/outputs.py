@@ -29,14 +29,16 @@ class EncoderOutput(NamedTuple):
     input_mask: tf.Tensor
 
     def __repr__(self) -> str:
-        """Shapes instead of numbers, which would fill pages."""
+        """Shapes and dtypes instead of numbers, which would fill pages."""
         return f"EncoderOutput({', '.join(f'{name}={_shape(value)}' for name, value in self._asdict().items())})"
 
 
 def _shape(value: object) -> str:
     if isinstance(value, tuple):
         return f"{len(value)} x {_shape(value[0])}" if value else "()"
-    return str(list(value.shape)) if hasattr(value, "shape") else repr(value)
+    if not hasattr(value, "shape"):
+        return repr(value)
+    return f"{list(value.shape)} {getattr(value.dtype, 'name', value.dtype)}"
 
 
 def is_encoder_output(x: object) -> bool:

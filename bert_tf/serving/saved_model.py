@@ -130,7 +130,8 @@ class ExportedModel:
             )
         for name in self.inputs:
             if name not in fields:
-                raise InputError(f"the field {name!r} is missing; {', '.join(map(repr, self.inputs))} are needed.")
+                found = _abbreviated(list(fields))
+                raise InputError(f"the field {name!r} is missing: the model reads {self.inputs}, but gets {found}.")
             self._check_field(name, fields[name])
         ids = [name for name in self.inputs if self._specs[name].dtype != tf.string]
         if len({len(fields[name]) for name in ids}) > 1:

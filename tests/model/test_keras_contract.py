@@ -157,8 +157,8 @@ def test_the_encoders_outputs_stay_what_they_are_in_a_model():
     inputs = symbolic_inputs()
     outputs = keras.Model(inputs, BertEncoder(CONFIG)(inputs)).predict(INPUTS, verbose=0)
     assert isinstance(outputs, EncoderOutput)
-    assert repr(outputs).startswith("EncoderOutput(embedding_output=[6, 8, 12], all_encoder_layers=2 x [6, 8, 12], ")
-    assert "pooled_output=[6, 12], attention_probs=2 x [6, 3, 8, 8], input_mask=[6, 8])" in repr(outputs)
+    assert repr(outputs).startswith("EncoderOutput(embedding_output=[6, 8, 12] float32, all_encoder_layers=2 x [6, ")
+    assert "attention_probs=2 x [6, 3, 8, 8] float32, input_mask=[6, 8] int32)" in repr(outputs)
     assert_close(outputs.input_mask, MASK, 0)
 
 
