@@ -56,6 +56,11 @@ _LABEL_COLUMN = flags.DEFINE_string("label_column", "label", "Your own data: the
 _ID_COLUMN = flags.DEFINE_string(
     "id_column", "", 'Your own data: the column of a unique id; by default "id", or else line numbers.'
 )
+_WEIGHT_COLUMN = flags.DEFINE_string(
+    "weight_column",
+    "",
+    "Your own data: the column of the training file with the rows' weights, by which their losses are multiplied.",
+)
 _PROBLEM = flags.DEFINE_enum("problem", "classification", PROBLEMS, "Your own data: the type of the labels.")
 _LABELS = flags.DEFINE_list("labels", None, "The classes or entity types; by default those of the training file.")
 _LABEL_SEPARATOR = flags.DEFINE_string("label_separator", ",", "Your own data: the separator of several labels.")
@@ -271,6 +276,7 @@ def make_data_config(task_name: str, in_glue_root: bool) -> "DataConfig":
             text_b=_TEXT_B_COLUMN.value,
             label=_LABEL_COLUMN.value,
             id=_ID_COLUMN.value,
+            weight=_WEIGHT_COLUMN.value,
             label_separator=_LABEL_SEPARATOR.value,
         ),
         problem=_PROBLEM.value,

@@ -39,6 +39,7 @@ class RowEstimator(Estimator):
         x: Any,
         y: Any = None,
         *,
+        sample_weight: Any = None,
         validation_split: float = 0.0,
         validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
         epochs: float = 3.0,
@@ -59,8 +60,11 @@ class RowEstimator(Estimator):
         Called again in the same folder with the same data and settings, it goes on where it was interrupted.
 
         Args:
-          x: the examples; see the class. Or a `tf.data.Dataset` of pairs (example, label), if `y` is None.
+          x: the examples; see the class. Or a `tf.data.Dataset` of pairs (example, label), or of triples (example,
+            label, weight), if `y` is None.
           y: their labels.
+          sample_weight: a number of at least 0 for each example, by which its loss is multiplied before the mean over
+            the batch, as in Keras; for classes and numbers only. Scores don't use weights.
           validation_split: the share of the examples to evaluate on; they are drawn by the seed, and not trained on.
           validation_data: a pair of examples and labels to evaluate on, or a data set as for `x`, in place of a share
             of `x`.
@@ -84,7 +88,9 @@ class RowEstimator(Estimator):
           InputError: if the data can't be used, or the folder holds a run with other data or settings.
           TypeError: if there is no such argument.
         """
-        train = self._table(*rows.with_labels(x, y, "x", self._RANK))
+        examples, labels, weights = rows.with_weights(x, y, sample_weight, "x", self._RANK)
+        train = self._table(examples, labels)
+        self._weigh(train, weights)
         dev = [] if validation_data is None else self._table(*rows.validation(validation_data, self._RANK))
         if validation_split and not dev:
             train, dev = _split(train, validation_split, seed)
@@ -134,6 +140,18 @@ class RowEstimator(Estimator):
     @abc.abstractmethod
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         """The rows that the task reads."""
+
+    def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
+        """Adds the weights of the training rows to them.
+
+        Raises:
+          InputError: if there are weights, but the task has none.
+        """
+        if weights is not None:
+            raise InputError(
+                f"{type(self).__name__}.fit(): sample_weight is given, but only Classifier and Regressor weigh "
+                "examples. Omit it."
+            )
 
     def _learned_settings(self, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What the training data decide, under the names of flags."""

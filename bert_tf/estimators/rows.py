@@ -60,6 +60,41 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
     return examples, labels
 
 
+def with_weights(
+    x: Any, y: Any, sample_weight: Any, name: str, rank: int = 0
+) -> tuple[list[Any], list[Any], list[float] | None]:
+    """Examples, their labels and, if there are any, their weights.
+
+    Args:
+      x: the examples; or a `tf.data.Dataset` of pairs (example, label) or of triples (example, label, weight), if `y`
+        is None.
+      y: their labels.
+      sample_weight: their weights; None if all count the same.
+      name: how messages call the data.
+      rank: see `as_list`.
+
+    Raises:
+      InputError: if a weight isn't a number of at least 0, or there are not as many as examples; and see `with_labels`.
+    """
+    if y is None and isinstance(x, tf.data.Dataset):
+        spec = x.element_spec
+        if isinstance(spec, tuple) and len(spec) == 3:
+            triples = as_list(x, name, rank)
+            x, y, sample_weight = ([triple[part] for triple in triples] for part in range(3))
+    examples, labels = with_labels(x, y, name, rank)
+    if sample_weight is None:
+        return examples, labels, None
+    weights = as_list(sample_weight, "sample_weight")
+    if len(weights) != len(examples):
+        raise InputError(f"{name} has {len(examples)} examples, but {len(weights)} weights.")
+    for number, weight in enumerate(weights):
+        if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+            raise InputError(
+                f"the weight of example {number} is {_shown(weight)}, but a number of at least 0 is expected."
+            )
+    return examples, labels, list(map(float, weights))
+
+
 def validation(data: Any, rank: int = 0) -> tuple[list[Any], list[Any]]:
     """What `fit` was given as `validation_data`: a pair (examples, labels), or a `tf.data.Dataset` of such pairs.
 

@@ -39,6 +39,14 @@ class _TextEstimator(RowEstimator):
     def _label(self, value: Any, place: str) -> Any:
         return rows.label(value, place)
 
+    def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
+        if weights is None:
+            self._flags.pop("weight_column", None)
+            return
+        name = self._flags["weight_column"] = self._columns.weight or "weight"
+        for row, weight in zip(table, weights, strict=True):
+            row[name] = str(weight)
+
     def _learned_settings(self, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         name = self._columns.text_b or "text_b"
         return {"text_b_column": name if name in table[0] else ""}
@@ -46,7 +54,7 @@ class _TextEstimator(RowEstimator):
     @property
     def _columns(self) -> Columns:
         """Those of the data that the model was trained on, which a program may have read under other names."""
-        names = {name: self._flags.get(f"{name}_column") for name in ("text", "text_b", "label")}
+        names = {name: self._flags.get(f"{name}_column") for name in ("text", "text_b", "label", "weight")}
         return Columns(**{name: column for name, column in names.items() if column})
 
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:

@@ -95,6 +95,10 @@ class FeatureSet:
             choices=choices,
         )
 
+    def with_values(self, **per_example: np.ndarray) -> "FeatureSet":
+        """Returns these features with further arrays that have one row per example."""
+        return dataclasses.replace(self, per_example={**self.per_example, **per_example})
+
     def __len__(self) -> int:
         """The number of examples."""
         return len(self.lengths) // self.choices

@@ -111,15 +111,22 @@ class ClassifierModel(EncoderModel):
         return tf.reshape(logits, [-1, self.choices]) if self.choices > 1 else logits
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The sum of the examples' weights."""
+        """The sum of the weights that the examples have by their classes."""
         return {"weight": tf.reduce_sum(self._weights(batch))}
 
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The mean over examples of the cross entropy, the squared error, or the classes' mean binary cross entropy."""
+        """The mean over examples of the cross entropy, the squared error, or the classes' mean binary cross entropy.
+
+        If the batch has `sample_weights` [B], each loss is multiplied by its weight before the mean. The divisor stays
+        the same, as in Keras's "sum_over_batch_size": an example of weight 2 counts as if it were there twice.
+        """
         logits, labels = self.logits(batch, seed), batch["label_ids"]
-        loss = tf.reduce_sum(self._weights(batch) * self.per_example_loss(logits, labels)) / totals["weight"]
+        losses = self._weights(batch) * self.per_example_loss(logits, labels)
+        if "sample_weights" in batch:
+            losses *= batch["sample_weights"]
+        loss = tf.reduce_sum(losses) / totals["weight"]
         if self.problem != "classification":
             return loss, {}
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)

@@ -14,7 +14,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.names import PROBLEMS
-from bert_tf.tasks.sentence_features import InputExample
+from bert_tf.tasks.sentence_features import InputExample, WeightedExample
 from bert_tf.tasks.sentence_task import ModelOutputs, SentenceTask
 from bert_tf.tasks.tables import Cell, Row
 from bert_tf.tokenization import FullTokenizer
@@ -40,6 +40,7 @@ class Columns:
       text_b: the column of the second text of a pair; "" for single texts.
       label: the column of the label, the score, or the labels.
       id: the column of a unique id; "" to use the line numbers as ids.
+      weight: the column of the weights of training rows; "" if all count the same. Other files don't need it.
       label_separator: the separator of several labels in one cell.
     """
 
@@ -47,6 +48,7 @@ class Columns:
     text_b: str = ""
     label: str = "label"
     id: str = ""
+    weight: str = ""
     label_separator: str = ","
 
 
@@ -123,8 +125,9 @@ class CustomTask(SentenceTask):
         return super().input_settings() | {"problem": self.problem} | columns | separator
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns also the weights of the classes."""
-        return self.input_settings() | {"class_weights": self._class_weights}
+        """Returns also the weights of the classes, and the column of the rows' weights if there is one."""
+        weights = {"weight_column": self.columns.weight} if self.columns.weight else {}
+        return self.input_settings() | {"class_weights": self._class_weights} | weights
 
     def examples(self, split: str) -> list[InputExample]:
         """Returns the rows of a split; those of "test" have labels only if all of them are valid.
@@ -134,7 +137,8 @@ class CustomTask(SentenceTask):
         """
         columns, path = self.columns, tables.split_file(self.paths, split)
         label = () if split == "test" else (columns.label,)
-        needed = [name for name in (columns.text, columns.text_b, columns.id, *label) if name]
+        weight = columns.weight if split == "train" else ""
+        needed = [name for name in (columns.text, columns.text_b, columns.id, *label, weight) if name]
         ids = tables.UniqueIds()
 
         def convert(row: Row) -> InputExample:
@@ -155,7 +159,7 @@ class CustomTask(SentenceTask):
                 if split != "test":
                     raise
                 return example
-            return labelled
+            return WeightedExample(**vars(labelled), weight=_weight(row, weight)) if weight else labelled
 
         rows = tables.read_table(path, needed, self.delimiter)
         examples = tables.convert_rows(rows, convert, path, self.on_bad_row)
@@ -196,18 +200,22 @@ class CustomTask(SentenceTask):
         return list(self.metric(np.eye(2), np.eye(2))) if self.problem == "multi_label" else super().metric_names
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
-        """Raises an InputError if all examples of a classification have the same label."""
+        """Raises an InputError if all rows have the weight 0, or those of a classification the same label."""
+        if examples and not any(getattr(example, "weight", 1.0) for example in examples):
+            raise InputError(f"{self.paths['train']}: every row has the weight 0, so there is nothing to learn.")
         if self.problem == "classification":
             super().check_training_set(examples)
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the features; see `sentence_features.featurize`."""
+        """Returns the features; see `sentence_features.featurize`. Weighted rows have `sample_weights` [N] too."""
         multi_label = self.problem == "multi_label"
-        return sentence_features.featurize(
+        features = sentence_features.featurize(
             examples, self.labels, max_seq_length, tokenizer, num_workers, multi_label=multi_label
         )
+        weights = [example.weight for example in examples if isinstance(example, WeightedExample)]
+        return features.with_values(sample_weights=np.array(weights, np.float32)) if weights else features
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
@@ -302,6 +310,13 @@ def _text(row: Row, column: str, cell_name: str) -> str:
     if not isinstance(cell, str):
         raise InputError(f"{row.where}: the {cell_name} ({column!r}) is {'a list' if cell else 'missing'}, not text.")
     return cell
+
+
+def _weight(row: Row, column: str) -> float:
+    cell = _text(row, column, "weight").strip()
+    if not sentence_features.is_number(cell) or float(cell) < 0:
+        raise InputError(f"{row.where}: the weight ({column!r}) is {cell!r}, but a number of at least 0 is expected.")
+    return float(cell)
 
 
 def _is_fraction(label: str) -> bool:

@@ -37,6 +37,17 @@ class InputExample:
     label: str | tuple[str, ...] | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class WeightedExample(InputExample):
+    """A training row that counts more or less than others.
+
+    Attributes:
+      weight: the factor of its loss, at least 0.
+    """
+
+    weight: float = 1.0
+
+
 class PaddingInputExample:
     """Fills up a batch on TPU; its features are zeros with `is_real_example` False."""
 

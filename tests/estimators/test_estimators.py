@@ -135,6 +135,38 @@ def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained
         fit([*TEXTS[1:], TEXTS[0]])
 
 
+def test_weights_of_examples(pretrained, tmp_path):
+    weights = np.array([1.0, 2.0, 0.0, 1.0] * 6, np.float32)
+    # What is learned doesn't depend on the labels of examples with weight 0.
+    other = [label if weight else "pos" for label, weight in zip(LABELS, weights, strict=True)]
+    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, np.array(other), weights)).batch(5)
+    for kind, given in {"list": (TEXTS, LABELS, weights), "dataset": (dataset, None, None)}.items():
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
+        x, y, sample_weight = given
+        estimator.fit(x, y, sample_weight=sample_weight, max_steps=1, batch_size=8)
+    examples = estimator._task(str(tmp_path / kind / "data"), do_train=True).examples("train")
+    assert [row.weight for row in examples] == weights.tolist()
+    trained, twin = weights_of(tmp_path / "list"), weights_of(tmp_path / "dataset")
+    assert all(np.array_equal(value, twin[name]) for name, value in trained.items())
+    loaded = bert_tf.Classifier.load(str(tmp_path / kind))  # reads examples without weights
+    assert len(loaded._read("dev", loaded._table(TEXTS, LABELS))[1]) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0] * 23, "x has 24 examples, but 23 weights"),
+        ([1.0] * 23 + [-1], r"the weight of example 23 is '-1' \(int\), but a number of at least 0"),
+        ([1.0] * 23 + [float("nan")], "the weight of example 23 is 'nan'"),
+        ([0.0] * 24, "every row has the weight 0"),
+    ],
+)
+def test_bad_weights_are_named(pretrained, weights, message):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
+    with pytest.raises(InputError, match=message):
+        estimator.fit(TEXTS, LABELS, sample_weight=weights)
+
+
 def test_several_labels_of_pairs(pretrained):
     estimator = bert_tf.Classifier.from_pretrained(
         pretrained, labels=["fine", "poor"], multi_label=True, max_seq_length=16
@@ -266,6 +298,9 @@ def test_settings_that_fit_nothing_are_refused(pretrained):
         estimator.fit(TEXTS, LABELS, callbacks=[])
     with pytest.raises(InputError, match=r"--learning_rate is .*CosineDecay"):
         estimator.fit(TEXTS, LABELS, learning_rate=keras.optimizers.schedules.CosineDecay(1e-3, 10))
+    tagger = bert_tf.Tagger.from_pretrained(pretrained, max_seq_length=16)
+    with pytest.raises(InputError, match=r"Tagger\.fit\(\): sample_weight is given, but only Classifier and Regressor"):
+        tagger.fit([["a"]], [["O"]], sample_weight=[1.0])
     with pytest.raises(InputError, match="need validation data"):
         estimator.fit(TEXTS, LABELS, keep_best=True)
     with pytest.raises(TypeError, match="no setting 'multilabel'"):

@@ -1,5 +1,6 @@
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -205,6 +206,16 @@ def test_class_weights_weigh_examples():
     batch |= {"segment_ids": np.zeros((2, 4), np.int32), "label_ids": np.array([0, 1], np.int32)}
     losses = model.predict(batch)["per_example_loss"].numpy()
     assert_close(model.loss(batch, model.totals(batch), None)[0], (losses[0] + 3 * losses[1]) / 4, 1e-6)
+
+
+def test_sample_weights_multiply_losses_and_leave_the_divisor_as_keras_does():
+    model = ClassifierModel(tiny_config(), 2)
+    batch = {name: np.arange(8, dtype=np.int32).reshape(2, 4) % 2 + 1 for name in ("input_ids", "input_mask")}
+    batch |= {"segment_ids": np.zeros((2, 4), np.int32), "label_ids": np.array([0, 1], np.int32)}
+    batch["sample_weights"] = np.array([0.5, 3.0], np.float32)
+    judge = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    expected = judge(batch["label_ids"], model.predict(batch)["logits"], sample_weight=batch["sample_weights"])
+    assert_close(model.loss(batch, model.totals(batch), None)[0], expected, 1e-6)
 
 
 def test_dropout_before_the_classifier_is_fixed_at_a_tenth():

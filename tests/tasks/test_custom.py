@@ -1,8 +1,10 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
+from bert_tf.checkpoints.run_directory import fingerprint
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tokenization import FullTokenizer
@@ -92,6 +94,24 @@ def test_class_weights(write):
             task_of(write, text, class_weights=class_weights).weights()
 
 
+def test_rows_have_weights_in_training_only(write, tokenizer):
+    columns = Columns(weight="w")
+    train, dev = "text\tlabel\tw\na\tx\t0.5\nb\ty\t2\n", "text\tlabel\na\tx\n"
+    task = task_of(write, train, columns=columns, others={"dev": dev})
+    plain = task_of(write, train, name="plain.tsv")
+    weighted, even = task.examples("train"), plain.examples("train")
+    found = task.featurize(weighted, tokenizer, 8).per_example
+    assert found["sample_weights"].tolist() == [0.5, 2.0]
+    for features in (task.featurize(task.examples("dev"), tokenizer, 8), plain.featurize(even, tokenizer, 8)):
+        assert features.per_example.keys() == {"label_ids"}
+    assert task.resume_settings() == plain.resume_settings() | {"weight_column": "w"}
+    assert fingerprint(weighted) != fingerprint(even)
+    # The rows' fingerprint in run.json is that of rows without weights, as before there were any.
+    assert repr(even[0]) == "InputExample(guid='2', text_a='a', text_b=None, label='x')"
+    with pytest.raises(InputError, match="every row has the weight 0"):
+        task.check_training_set([dataclasses.replace(row, weight=0.0) for row in weighted])
+
+
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
@@ -120,6 +140,11 @@ def test_class_weights(write):
             "text\tlabel\tn\na\tx\t1\nb\ty\t1\n",
             {"columns": Columns(id="n")},
             "line 3: the id '1' already occurs on line 2",
+        ),
+        (
+            "text\tlabel\tn\na\tx\t-1\nb\ty\t1\n",
+            {"columns": Columns(weight="n")},
+            r"line 2: the weight \('n'\) is '-1', but a number of at least 0",
         ),
     ],
 )
