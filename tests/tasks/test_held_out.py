@@ -47,6 +47,6 @@ def test_impossible_shares_are_refused(write, tmp_path):
     with pytest.raises(InputError, match=r"--dev_fraction=0\.5 of 2 training rows are none"):
         task_of(tmp_path, dev_fraction=0.5).examples("dev")
     with pytest.raises(InputError, match="--dev_file names one too"):
-        task_of(tmp_path, dev_fraction=0.5, dev_file="dev.tsv")
+        task_of(tmp_path, dev_fraction=0.5, dev_file=write("own.tsv", "text\tlabel\n"))
     with pytest.raises(InputError, match="--dev_fraction: not used by --task_name=mnli"):
         task_of(tmp_path, "mnli", dev_fraction=0.5)
