@@ -38,7 +38,7 @@ _BANDS, _ROWS = 14, 8
 _SHINGLE = 5
 # How much of a document is looked at to find its language, and how many pieces are hashed together.
 _LANGUAGE_CHARS = 2000
-_PIECES_TOGETHER = 1 << 14
+_PIECES_TOGETHER = 1 << 11
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -228,7 +228,7 @@ class _NearSignatures:
         for column in shingles.T:
             hashes = (hashes ^ column) * _FACTOR
             hashes ^= hashes >> np.uint64(29)
-        self._sketch.update_batch(np.unique(hashes >> np.uint64(32)).tolist())
+        self._sketch.update_batch((hashes >> np.uint64(32)).tolist())
         self._is_hashed = True
 
     def signatures(self) -> list[bytes]:
