@@ -1,6 +1,6 @@
 """Measures the speed of data preparation in comparison with the released algorithm, and its memory.
 
-    python -m benchmarks.data_prep [--parts=tokenization,program,workers,memory,masking] [--text=FOLDER] [--rounds=3]
+    python -m benchmarks.data_prep [--parts=tokenization,program,...] [--text=FOLDER] [--rounds=3]
 
 - tokenization: the CPU seconds from text to ids on one core, in comparison with the release's rules applied to one
   character after the other (`released_tokenizer`). "warm" is a second pass over the same text. Goal: 5 times as fast,
@@ -12,6 +12,11 @@
 - memory: the peak memory of all processes together for 100 MB and 500 MB of text (the same documents in different
   orders) at --dupe_factor=1. Goal: under 2 GB, and the same for both. Memory that several processes share is counted
   once (proportional set size).
+- store: the seconds of a preparation whose tokenized text doesn't fit into a memory of --store_limit_mb, in comparison
+  with one that has all memory, at --dupe_factor=1. It needs a control group, so most often root. Goal: at most 1.5
+  times the seconds.
+- slopes: what each GB of text takes at --dupe_factor=1: processor time, reads and writes, and room on the disk while
+  the program runs; and what follows for 20 GB. They are the slopes between texts of --slope_megabytes.
 - masking: the CPU milliseconds of the input pipeline per batch with --masking=dynamic and with static data, in
   comparison with a tiny model's training step on static data. Goal: 5% of a step.
 
@@ -21,20 +26,23 @@ All parts together take long; choose some with --parts. The memory part needs 3 
 import os
 import random
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
-import psutil
 from absl import app, flags
 
 from benchmarks.shared_data import BOOKS_FOLDER, VOCAB_FILE
+from benchmarks.watched_process import limited_memory, run_watched
 from bert_tf.runtime import reporting
 
 _PARTS = flags.DEFINE_list("parts", ["tokenization", "program", "workers", "memory", "masking"], "Parts to measure.")
+_STORE_MEGABYTES = flags.DEFINE_integer("store_megabytes", 2000, "Size of the text for the store part.")
+_STORE_LIMIT_MB = flags.DEFINE_integer("store_limit_mb", 512, "Memory of the limited group in the store part.")
+_SLOPE_MEGABYTES = flags.DEFINE_list("slope_megabytes", ["50", "150"], "Sizes of the texts for the slopes part.")
 _TEXT = flags.DEFINE_string("text", BOOKS_FOLDER, "Folder of books with one paragraph per line.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Number of measurements of each contender; the tables give medians.")
@@ -157,62 +165,74 @@ def measure_workers(documents, folder):
     return add_speedup(rows, "seconds", rows[0]["seconds"])
 
 
-class PeakMemory:
-    """Measures the memory of a process and all its descendants together.
-
-    Attributes:
-      peak: the greatest number of bytes so far.
-      processes: the greatest number of processes so far.
-    """
-
-    def __init__(self, pid):
-        self._process = psutil.Process(pid)
-        self.peak = self.processes = 0
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-
-    def _watch(self):
-        while self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE:
-            total = count = 0
-            for process in [self._process, *self._process.children(recursive=True)]:
-                try:
-                    total += process.memory_full_info().pss
-                    count += 1
-                except psutil.Error:  # it has ended in the meantime
-                    continue
-            self.peak, self.processes = max(self.peak, total), max(self.processes, count)
-            time.sleep(0.2)
-
-    def join(self):
-        """Waits until the process has ended."""
-        self._thread.join()
-
-
 def measure_memory(documents, folder):
     """Returns rows for the small and the large text."""
     rows = []
     for megabytes in map(int, _MEMORY_MEGABYTES.value):
         text = write_text(documents, megabytes, f"{folder}/memory.txt")
         output = f"{folder}/memory-{megabytes}"
-        command = preparation(text, output, dupe_factor=1, num_workers=_NUM_WORKERS.value)
-        start = time.perf_counter()
-        with open(f"{folder}/log", "w") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-            memory = PeakMemory(process.pid)
-            memory.join()
-        if process.returncode:
-            with open(f"{folder}/log") as log:
-                raise RuntimeError(log.read()[-2000:])
+        needs = run_watched(preparation(text, output, dupe_factor=1, num_workers=_NUM_WORKERS.value))
         rows.append(
             {
                 "MB of text": megabytes,
-                "peak GB": memory.peak / 1e9,
-                "processes": memory.processes,
-                "seconds": time.perf_counter() - start,
+                "peak GB": needs.memory / 1e9,
+                "processes": needs.processes,
+                "seconds": needs.seconds,
                 "MB written": os.path.getsize(output) / 1e6,
             }
         )
         os.remove(output)
     return rows
+
+
+def measure_store(documents, folder):
+    """Returns rows for a preparation with all memory and one with little."""
+    text = write_text(documents, _STORE_MEGABYTES.value, f"{folder}/store.txt")
+    found = {"all": [], f"{_STORE_LIMIT_MB.value} MB": []}
+    with limited_memory(_STORE_LIMIT_MB.value << 20) as group:
+        for _ in range(_ROUNDS.value):
+            for name, needs in found.items():
+                output = f"{folder}/store-out"
+                command = preparation(text, output, dupe_factor=1, num_workers=1)
+                needs.append(run_watched(command, group=None if name == "all" else group))
+                os.remove(output)
+    rows = [
+        {
+            "memory": name,
+            "seconds": statistics.median(each.seconds for each in needs),
+            "MB from the disk": statistics.median(each.disk_read for each in needs) / 1e6,
+        }
+        for name, needs in found.items()
+    ]
+    return [row | {"times the seconds": row["seconds"] / rows[0]["seconds"]} for row in rows]
+
+
+def measure_slopes(documents, folder):
+    """Returns rows for texts of several sizes, for each GB between the smallest and the largest, and for 20 GB."""
+    rows = []
+    for megabytes in map(int, _SLOPE_MEGABYTES.value):
+        os.mkdir(f"{folder}/{megabytes}")
+        text = write_text(documents, megabytes, f"{folder}/slope.txt")
+        command = preparation(text, f"{folder}/{megabytes}/out", dupe_factor=1, num_workers=1)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        needs = run_watched(command, folder=f"{folder}/{megabytes}")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        rows.append(
+            {
+                "GB of text": megabytes / 1e3,
+                "CPU seconds": seconds,
+                "seconds": needs.seconds,
+                "thousand reads and writes": needs.calls / 1e3,
+                "GB on the disk": needs.folder / 1e9,
+                "peak GB of memory": needs.memory / 1e9,
+            }
+        )
+        shutil.rmtree(f"{folder}/{megabytes}")
+    first, last = rows[0], rows[-1]
+    slope = {k: (last[k] - first[k]) / (last["GB of text"] - first["GB of text"]) for k in first}
+    paper = {name: last[name] + slope[name] * (20 - last["GB of text"]) for name in last}
+    return [{"text": "measured", **row} for row in rows] + [{"text": "each GB", **slope}, {"text": "on paper", **paper}]
 
 
 def measure_masking(documents, folder):
@@ -272,6 +292,8 @@ PARTS = {
     "program": measure_program,
     "workers": measure_workers,
     "memory": measure_memory,
+    "store": measure_store,
+    "slopes": measure_slopes,
     "masking": measure_masking,
 }
 

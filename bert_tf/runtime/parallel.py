@@ -100,7 +100,7 @@ def available_memory() -> int:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [
         int(line)
-        for folder, is_version_1 in _control_groups("memory")
+        for folder, is_version_1 in control_groups("memory")
         for line in _lines(os.path.join(folder, "memory.limit_in_bytes" if is_version_1 else "memory.max"))
         if line.isdecimal()
     ]
@@ -110,7 +110,7 @@ def available_memory() -> int:
 def _cpu_quotas(root: str = "/") -> list[float]:
     """Returns the quotas of this process's control groups in cores."""
     quotas = []
-    for folder, is_version_1 in _control_groups("cpu", root):
+    for folder, is_version_1 in control_groups("cpu", root):
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if is_version_1 else ("cpu.max",)
         words = [word for name in names for line in _lines(os.path.join(folder, name)) for word in line.split()]
         if len(words) == 2 and words[0].isdecimal():  # neither "max" nor -1
@@ -118,7 +118,7 @@ def _cpu_quotas(root: str = "/") -> list[float]:
     return quotas
 
 
-def _control_groups(controller: str, root: str = "/") -> Iterator[tuple[str, bool]]:
+def control_groups(controller: str, root: str = "/") -> Iterator[tuple[str, bool]]:
     """Yields the folders of this process's control group and of those above it, and whether they are of version 1."""
     for line in _lines(os.path.join(root, "proc/self/cgroup")):
         _, controllers, group = line.split(":", 2)

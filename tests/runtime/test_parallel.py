@@ -71,7 +71,7 @@ def test_memory_is_that_of_the_smallest_group_around_the_process(monkeypatch, tm
     machine = parallel.available_memory()
     assert 1 << 20 < machine <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     groups = [(str(tmp_path / name), name == "3") for name in "123"]
-    monkeypatch.setattr(parallel, "_control_groups", lambda _: groups[:2])
+    monkeypatch.setattr(parallel, "control_groups", lambda _: groups[:2])
     assert parallel.available_memory() == 5000
-    monkeypatch.setattr(parallel, "_control_groups", lambda _: groups)
+    monkeypatch.setattr(parallel, "control_groups", lambda _: groups)
     assert parallel.available_memory() == 4000

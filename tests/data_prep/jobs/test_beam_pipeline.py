@@ -10,11 +10,15 @@ from tests.data_prep.corpora import make, preparation_config, write_corpus, writ
 
 beam = pytest.importorskip("apache_beam", reason="apache-beam is not installed (pip install -r requirements-beam.txt)")
 
+from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
+from apache_beam.runners.portability.local_job_service import LocalJobServicer  # noqa: E402
+
 from data_prep.jobs import beam_documents, beam_stages  # noqa: E402 (needs Beam)
 
 
-def run(config):
-    pipeline = beam.Pipeline(runner="FnApiRunner")
+def run(config, *options):
+    options = PipelineOptions(list(options or ["--runner=FnApiRunner"]))
+    pipeline = beam.Pipeline(options=options)
     pipeline | beam_stages.PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
@@ -36,6 +40,23 @@ def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch, options):
     assert contents(config.shards.paths) == contents(paths)
     assert config.shards.are_finished()
     assert {name: n for name, n in found.items() if n} == {name: n for name, n in counts.items() if n}
+
+
+def test_a_job_server_gets_the_same_files_from_workers_of_the_caller(tmp_path):
+    """The way of Flink and Spark: the pipeline is sent to a server, which has workers run its functions."""
+    write_vocab(tmp_path)
+    text = write_corpus(tmp_path / "text.txt")
+    paths, counts = make(tmp_path, text, output="local", num_shards=2)
+    config = preparation_config(tmp_path, text, output="beam", num_shards=2)
+    server = LocalJobServicer(str(tmp_path / "staging"))
+    port = server.start_grpc_server()
+    try:
+        endpoint = f"--job_endpoint=localhost:{port}"
+        found = run(config, "--runner=PortableRunner", endpoint, "--environment_type=LOOPBACK")
+    finally:
+        server.stop()
+    assert contents(config.shards.paths) == contents(paths)
+    assert found["records"] == counts["records"] and found["predictions"] == counts["predictions"]
 
 
 def test_bad_lines_are_named_as_in_the_local_mode(tmp_path, monkeypatch):
