@@ -3,16 +3,19 @@
 import dataclasses
 import errno
 import functools
+import http.client
 import importlib.util
 import io
 import json
 import os
+import re
 import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks import serving_load
 from bert_tf import checkpoints, export
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig
@@ -35,7 +38,7 @@ from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
 from bert_tf.tokenization import load_tokenizer
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from tests import programs
-from tests.conftest import assert_close, tiny_config, with_large_head
+from tests.conftest import ROOT, assert_close, tiny_config, with_large_head
 from tests.programs import PIECES, write_model_files
 
 
@@ -297,6 +300,38 @@ def test_json_of_tensorflow_serving(exported, model):
     ids = '{"signature_name": "ids", "instances": [{"input_ids": [2, 5, 6, 3, 7, 3, 0], '
     ids += '"input_mask": [1, 1, 1, 1, 1, 1, 0], "segment_ids": [0, 0, 0, 0, 1, 1, 0]}]}'
     assert_close(post(exported, ids)["predictions"][0]["probabilities"], expected["probabilities"], 1e-6)
+
+
+def test_every_request_of_many_clients_has_an_answer_in_the_forms_of_the_documentation(exported):
+    models = {name: saved_model.load(exported, name) for name in ("serving_default", "ids")}
+    server = serving_load.start_server(models)
+    results = serving_load.send_load(server.server_address[1], ["text_a", "text_b"], 4, 1.0, 3)
+    assert results.wrong == []
+    assert results.seconds["valid"]
+
+    def status_of(body):
+        connection = http.client.HTTPConnection(*server.server_address)
+        connection.request("POST", "/v1/models/qnli:predict", body)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    (pairs,) = re.findall(r"\| classifier of pairs \| `(.*)` \|", page)
+    status, answer = status_of(pairs)
+    assert status == 200 and answer["predictions"][0]["label"] in ("x", "ý", "z")
+    for body, message in (
+        ('{"instances": [{"text_a": "a"}]}', "example 0: the field 'text_b' is missing"),
+        ('{"instances": 5}', "a list of 1 to 1000 examples is expected"),
+        ('{"inputs": {"text_a": ["a"], "text_b": []}}', "lists of the same length for .'text_a', 'text_b'."),
+        (
+            '{"instances": [[]], "signature_name": "other"}',
+            "signature_name is 'other', but one of serving_default, ids",
+        ),
+        ("[" * 5000, "nested more than 100 deep"),
+    ):
+        status, answer = status_of(body)
+        assert status == 400 and re.search(message, answer["error"]), answer
+    server.shutdown()
 
 
 def test_a_model_without_text_needs_no_operation_of_tensorflow_text(run_folder, tmp_path):
