@@ -45,6 +45,10 @@ class Estimator(abc.ABC):
     _SUFFIX: ClassVar[str]
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
+    _SAVED_FILES: ClassVar[tuple[str, ...]] = (
+        *(run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE),
+        TOKENIZER_CONFIG_FILE,
+    )
 
     def __init__(
         self,
@@ -150,10 +154,8 @@ class Estimator(abc.ABC):
         files.check_new_folder(folder, "save()")
         source = checkpoints.open_checkpoint(trained, "save()")
         weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
-        names = (run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE)
-        names += (TOKENIZER_CONFIG_FILE,)
         with files.replacing_folder(folder) as new:
-            for name in filter(lambda name: files.exists(os.path.join(self.output_dir, name)), names):
+            for name in filter(lambda name: files.exists(os.path.join(self.output_dir, name)), self._SAVED_FILES):
                 files.copy(os.path.join(self.output_dir, name), os.path.join(new, name))
             tensors = {name: source.read(name) for name in (*weights, "global_step")}
             saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)

@@ -7,15 +7,18 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from bert_tf.estimators import rows
 from bert_tf.estimators.base import DATA_FOLDER, Estimator
 from bert_tf.finetuning.hyperparameters import Hyperparameters
+from bert_tf.finetuning.selection import SelectionConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
-from bert_tf.tasks.squad.evaluation import evaluate
+from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, evaluate
 from bert_tf.tasks.squad.predictions import SquadPredictions
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
@@ -40,6 +43,7 @@ class QuestionAnswerer(Estimator):
     _SUFFIX = ".json"
     _MAX_SEQ_LENGTH = 384
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
+    _SAVED_FILES = (*Estimator._SAVED_FILES, NULL_THRESHOLD_FILE)
 
     @classmethod
     def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,16 +56,21 @@ class QuestionAnswerer(Estimator):
         x: Any,
         y: Any = None,
         *,
+        validation_split: float = 0.0,
+        validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
         epochs: float = 3.0,
         max_steps: int = 0,
         batch_size: int = 32,
         learning_rate: float = 5e-5,
         warmup_proportion: float = 0.1,
         seed: int = 12345,
+        keep_best: bool = False,
+        early_stopping_patience: int = 0,
+        evaluate_every: str | int = "epoch",
         group_by_length: bool | None = None,
         bias_correction: bool = False,
         **training: Any,
-    ) -> None:
+    ) -> dict[str, float]:
         """Trains, with the loop and the defaults of `run_squad.py`.
 
         Called again in the same folder with the same data and settings, it goes on where it was interrupted.
@@ -69,15 +78,24 @@ class QuestionAnswerer(Estimator):
         Args:
           x: the examples; or a `tf.data.Dataset` of pairs (example, answer), if `y` is None.
           y: their answers.
+          validation_split: the share of the questions to evaluate on; they are drawn by the seed, and not trained on.
+          validation_data: a pair of examples and answers to evaluate on, or a data set as for `x`, in place of a share
+            of `x`. With SQuAD 2.0, the threshold for no answer is tuned on the validation data too.
           epochs: how often each question is seen.
           max_steps: if it isn't 0, the number of steps, whatever `epochs` says.
           batch_size: windows in a step.
           learning_rate: the peak.
           warmup_proportion: the share of the steps in which the learning rate rises.
-          seed: of the output layer, the order of the data, and dropout.
+          seed: of the output layer, the order of the data, dropout, and the validation split.
+          keep_best: use the weights with the best F1 on the validation data, not the last ones.
+          early_stopping_patience: evaluations without a better F1 after which training stops; 0 for never.
+          evaluate_every: when the validation data are looked at: "epoch", "end", or a number of steps.
           group_by_length: see `bert_tf.finetuning.run.FinetuningRun`.
           bias_correction: see `bert_tf.optimization.OptimizerConfig`.
           training: further fields of `bert_tf.training.settings.TrainingConfig`.
+
+        Returns:
+          The scores on the validation data, as `evaluate` names them; nothing if there are no such data.
 
         Raises:
           InputError: if the data can't be used, or the folder holds a run with other data or settings.
@@ -85,13 +103,26 @@ class QuestionAnswerer(Estimator):
         """
         optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
         config = self._training_config(optimizer, batch_size, seed, training)
-        path = self._write_once(
-            os.path.join(self.output_dir, DATA_FOLDER), "train", _table(*rows.with_labels(x, y, "x"))
+        train = _table(*rows.with_labels(x, y, "x"))
+        dev = [] if validation_data is None else _table(*rows.validation(validation_data))
+        train, dev = rows.train_and_validation(train, dev, validation_split, seed, keep_best or early_stopping_patience)
+        folder = os.path.join(self.output_dir, DATA_FOLDER)
+        paths = [self._write_once(folder, name, table) for name, table in (("train", train), ("dev", dev)) if table]
+        task = SquadTask(self._config(), paths[:1], *paths[1:])
+        run = self._run(task, config, group_by_length)
+        if dev:
+            squad_run.check_evaluator(task)
+            run.prepare([PREDICT_SPLIT])
+        squad_run.train(
+            run,
+            Hyperparameters(batch_size, learning_rate, epochs, seed),
+            self._flags,
+            warmup_proportion=warmup_proportion,
+            max_steps=max_steps,
+            selection=SelectionConfig(str(evaluate_every), early_stopping_patience, keep_best) if dev else None,
         )
-        run = self._run(SquadTask(self._config(), [path]), config, group_by_length)
-        hyperparameters = Hyperparameters(batch_size, learning_rate, epochs, seed)
-        squad_run.train(run, hyperparameters, self._flags, warmup_proportion=warmup_proportion, max_steps=max_steps)
         self.__dict__.pop("_answerer", None)
+        return squad_run.predict(run, AnswerConfig()) if dev else {}
 
     def predict(self, x: Any) -> list[str]:
         """The best answer to each question; "" if there is none."""

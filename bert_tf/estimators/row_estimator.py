@@ -2,9 +2,7 @@
 
 import abc
 import dataclasses
-import math
 import os
-import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -92,10 +90,7 @@ class RowEstimator(Estimator):
         train = self._table(examples, labels)
         self._weigh(train, weights)
         dev = [] if validation_data is None else self._table(*rows.validation(validation_data, self._RANK))
-        if validation_split and not dev:
-            train, dev = _split(train, validation_split, seed)
-        if (keep_best or early_stopping_patience) and not dev:
-            raise InputError("fit(): keep_best and early_stopping_patience need validation data, but there are none.")
+        train, dev = rows.train_and_validation(train, dev, validation_split, seed, keep_best or early_stopping_patience)
         optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
         training_config = self._training_config(optimizer, batch_size, seed, training)
         self._flags |= self._learned_settings(train)
@@ -196,15 +191,3 @@ class RowEstimator(Estimator):
             self._trained = self._run(task, config)
             self._trained.restore()
         return self._trained
-
-
-def _split(table: list[dict[str, Any]], share: float, seed: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Draws a share of the rows; both parts keep the order of the rows."""
-    count = math.ceil(len(table) * share)
-    if not 0 < share < 1 or count == len(table):
-        raise InputError(f"validation_split is {share} of {len(table)} examples; both parts need at least one.")
-    drawn = set(random.Random(seed).sample(range(len(table)), count))
-    return (
-        [row for number, row in enumerate(table) if number not in drawn],
-        [row for number, row in enumerate(table) if number in drawn],
-    )

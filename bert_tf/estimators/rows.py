@@ -1,6 +1,7 @@
 """Turns what Python users hold their data in into plain lists of texts and labels."""
 
 import math
+import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -107,6 +108,33 @@ def validation(data: Any, rank: int = 0) -> tuple[list[Any], list[Any]]:
     if not isinstance(data, tuple | list) or len(data) != 2:
         raise InputError(f"{name} is {_shown(data)}, but a pair (examples, labels) is expected.")
     return with_labels(data[0], data[1], name, rank)
+
+
+def train_and_validation(
+    train: list[dict[str, Any]], dev: list[dict[str, Any]], share: float, seed: int, is_needed: bool
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows to train on and those to evaluate on; both keep their order.
+
+    Args:
+      train: the rows to train on.
+      dev: those of `validation_data`.
+      share: of `train`, which is drawn for evaluation if there are no rows in `dev`; 0 for none.
+      seed: of the drawing.
+      is_needed: whether training needs rows to evaluate on.
+
+    Raises:
+      InputError: if a part would have no rows, or there are none to evaluate on though they are needed.
+    """
+    if share and not dev:
+        count = math.ceil(len(train) * share)
+        if not 0 < share < 1 or count == len(train):
+            raise InputError(f"validation_split is {share} of {len(train)} examples; both parts need at least one.")
+        drawn = set(random.Random(seed).sample(range(len(train)), count))
+        dev = [row for number, row in enumerate(train) if number in drawn]
+        train = [row for number, row in enumerate(train) if number not in drawn]
+    if is_needed and not dev:
+        raise InputError("fit(): keep_best and early_stopping_patience need validation data, but there are none.")
+    return train, dev
 
 
 def text(value: Any, place: str) -> str:

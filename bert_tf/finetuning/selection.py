@@ -5,7 +5,9 @@ import dataclasses
 import numpy as np
 
 from bert_tf.checkpoints import saver
+from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
@@ -72,16 +74,20 @@ class DevSelection:
         run, name = self.run, self.run.task.selection_metric
         features = run.features(self.split)
         outputs = run.predict(features, self.config.batch_size, self.split)
-        scores = run.task.scores(outputs, features)
+        scores = self.scores(outputs, features)
         is_best = evaluation.is_best(run.training_config.output_dir, step, name, scores[name])
         say(
             f"step {step}: {self.split} "
-            + ", ".join(f"{key} {reporting.format_number(scores[key])}" for key in (name, "loss"))
+            + ", ".join(f"{key} {reporting.format_number(scores[key])}" for key in (name, "loss") if key in scores)
             + (" (best so far)" if is_best else "")
         )
         if is_best and (self.config.keep_best or self.config.early_stopping_patience):
             evaluation.save_best(run.model, run.training_config.output_dir, step, scores)
         return scores
+
+    def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
+        """Returns the task's scores."""
+        return self.run.task.scores(outputs, features)
 
     def should_stop(self) -> bool:
         """Whether the last `early_stopping_patience` evaluations had no better score than an earlier one."""

@@ -319,7 +319,8 @@ def test_questions(pretrained, tmp_path):
     answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, output_dir=str(tmp_path / "run"), **options)
     with pytest.raises(InputError, match="no trained model yet"):
         answerer.predict(questions)
-    answerer.fit(questions, answers, **{name: value for name, value in LEARN.items() if name != "evaluate_every"})
+    scores = answerer.fit(questions, answers, validation_split=0.25, **LEARN)
+    assert scores == {"exact_match": 100.0, "f1": 100.0}
     assert answerer.predict(questions[:4]) == ["fine", "poor", "fine", "poor"]
     assert answerer.evaluate(questions, answers)["exact_match"] == answerer.score(questions, answers) == 100.0
     best = answerer.predict_n_best(questions[:2])
@@ -332,7 +333,29 @@ def test_questions(pretrained, tmp_path):
         bert_tf.QuestionAnswerer.from_pretrained(saved, **options),
     ):
         assert loaded.predict_n_best(questions[:2]) == best
+    data = tmp_path / "run" / "data"
+    assert [(data / f"{split}.json").read_text().count("context") for split in ("train", "dev")] == [18, 6]
     with pytest.raises(InputError, match=r"the answer 'gone' of example 0 is not at character -1"):
         answerer.fit(questions[:1], ["gone"])
     with pytest.raises(InputError, match="a pair \\(question, context\\) is expected"):
         answerer.predict(["a question"])
+
+
+def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
+    contexts = ["a fine day here", "poor words a day"] * 4
+    questions, answers = [("fine words", context) for context in contexts], ["fine", ""] * 4
+    options = {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4, "version_2_with_negative": True}
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, **options)
+    scores = answerer.fit(
+        questions, answers, validation_data=(questions[:4], answers[:4]), max_steps=2, evaluate_every=1, keep_best=True
+    )
+    looked_at = [line["best_f1"] for line in answerer.history() if line["kind"] == "eval"]
+    assert len(looked_at) == 2
+    assert scores["best_f1"] == max(looked_at)
+    answerer.save(str(tmp_path / "saved"))
+    loaded = bert_tf.QuestionAnswerer.load(str(tmp_path / "saved"))
+    assert loaded._answerer.null_score_diff_threshold == scores["best_f1_thresh"]
+    with pytest.raises(InputError, match="need validation data"):
+        answerer.fit(questions, answers, early_stopping_patience=1)
+    with pytest.raises(InputError, match=r"validation_split is 1 of 8"):
+        answerer.fit(questions, answers, validation_split=1)

@@ -11,6 +11,8 @@ from bert_tf.checkpoints import saver
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.selection import DevSelection, SelectionConfig
+from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say, typed_lines
@@ -36,6 +38,8 @@ from bert_tf.tasks.squad.predictions import (
     report_differences,
 )
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
+from bert_tf.tasks.squad.windows import SquadWindows
+from bert_tf.training.contract import PeriodicEvaluation
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
@@ -52,6 +56,7 @@ def train(
     warmup_proportion: float = 0.1,
     max_steps: int = 0,
     allow_changes: bool = False,
+    selection: SelectionConfig | None = None,
 ) -> None:
     """Trains on each file in turn, with the same hyperparameters, and begins with the weights from the file before.
 
@@ -66,6 +71,7 @@ def train(
       warmup_proportion: share of each file's steps in which the learning rate rises.
       max_steps: if it isn't 0, the number of steps on each file, whatever the number of epochs says.
       allow_changes: whether a run is resumed although its settings have changed.
+      selection: how the file to be answered is used while training on the last file; None if it isn't used.
     """
     splits = run.task.train_splits
     output_dir = run.training_config.output_dir
@@ -81,8 +87,23 @@ def train(
         )
         stage = run.with_model(run.config, config, init_checkpoint, run.asked_bilstm)
         stage.record(flags, split, allow_changes)
-        stage.train(run.features(split))
+        evaluation = None
+        if selection and folder == output_dir:
+            dev = _DevSelection(stage, PREDICT_SPLIT, selection)
+            every = selection.eval_steps(config, num_examples)
+            evaluation = PeriodicEvaluation(dev.evaluate, every, dev.should_stop, table=False)
+        stage.train(run.features(split), evaluation)
         init_checkpoint = folder
+
+
+class _DevSelection(DevSelection):
+    """Evaluates the answers to the file to be answered while a run is trained."""
+
+    def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
+        """The scores of the best answers; of SQuAD 2.0 with the threshold 0, and with the best ones."""
+        task = self.run.task
+        predictions = task.answer(self.run.examples(self.split), features, outputs, self.run.tokenizer)
+        return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
 
 def check_evaluator(task: SquadTask) -> None:

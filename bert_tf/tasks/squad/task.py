@@ -49,6 +49,11 @@ class SquadTask:
         return list(self._train_files)
 
     @property
+    def selection_metric(self) -> str:
+        """The score that weights are chosen by: the F1; of SQuAD 2.0, that with the best threshold."""
+        return "best_f1" if self.config.version_2_with_negative else "f1"
+
+    @property
     def articles(self) -> list[dict[str, Any]]:
         """The "data" of the file to be answered."""
         return self._read_predict_file().articles
