@@ -3,8 +3,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-# All but the one that looks at a trained model, and the one that takes hours and needs a corpus.
-BENCHMARKS := $(filter-out benchmarks/next_sentence.py benchmarks/killed_workers.py,$(wildcard benchmarks/*.py))
+NEED_FILES := killed_workers length_grouping next_sentence serving_load
+BENCHMARKS := $(filter-out $(NEED_FILES:%=benchmarks/%.py),$(wildcard benchmarks/*.py))
 INSTALLED := $(VENV)/.installed
 WITH_TESTS := $(VENV)/.installed-with-tests
 WITH_DOCS := $(VENV)/.installed-with-docs

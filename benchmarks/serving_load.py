@@ -8,7 +8,7 @@ that docs/serving.md shows; 2 are hostile: broken JSON, wrong types, strange or 
 its client, half sent or before it is answered. Every other request must get predictions, or an error that says what is
 wrong. The exit status is 1 if one does not, or if the server ends.
 
-The costs are the given minutes, and half a minute for the start.
+It takes the given minutes, and half a minute to start.
 """
 
 import argparse
