@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from bert_tf.tasks.registry import DataConfig
     from bert_tf.tasks.tagging.by_features import FeatureBased
 
-# The release's flags.
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the task's files; for several tasks, GLUE's root.")
-_MODEL = program_flags.ModelFlags()
+program.section("Task, model and folders")
 _TASK_NAME = flags.DEFINE_string(
     "task_name", None, f"One of {', '.join(TASK_NAMES)}; or several GLUE tasks, separated by commas; or 'all'."
 )
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the task's files; for several tasks, GLUE's root.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and results.")
+_MODEL = program_flags.ModelFlags()
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut; for tagging, into windows.")
+_ALLOW_CHANGES = flags.DEFINE_bool(
+    "allow_changes", False, "Resume or evaluate a run although its settings have changed."
+)
+program.section("What to do")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
 _DO_EVAL = flags.DEFINE_bool("do_eval", False, "Evaluate on the dev set.")
 _DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Predict the test set.")
@@ -35,11 +39,9 @@ _EVAL_BATCH_SIZE = flags.DEFINE_integer(
 _PREDICT_BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 8, "Number of examples in a prediction batch on each device.", lower_bound=1
 )
-_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over the training set.")
-_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of steps with rising learning rate.")
-_TRAINING = program_flags.TrainingFlags()
-_DISTRIBUTION = program_flags.DistributionFlags()
-# New flags for data.
+_RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
+program.section("Data")
 _TRAIN_FILE = flags.DEFINE_string("train_file", None, "The training file, if not in --data_dir; not for GLUE.")
 _DEV_FILE = flags.DEFINE_string("dev_file", None, "The dev file, if not in --data_dir; not for GLUE.")
 _TEST_FILE = flags.DEFINE_string("test_file", None, "The test file, if not in --data_dir; not for GLUE.")
@@ -76,26 +78,20 @@ _CLASS_WEIGHTS = flags.DEFINE_string(
 _DOCUMENT_CONTEXT = flags.DEFINE_bool(
     "document_context", True, "Tagging: add text of the document to a sentence, if the file has -DOCSTART-."
 )
-_FEATURE_LAYERS = flags.DEFINE_string(
-    "feature_layers",
-    None,
-    "Feature-based tagging (paper, Table 7): freeze the model, and train a BiLSTM on the activations of these layers, "
-    "such as '-1,-2,-3,-4' (the last layer is -1) or 'embeddings'. The defaults of --learning_rate and "
-    "--num_train_epochs are then 1e-3 and 10, because the BiLSTM begins with fresh weights.",
-)
-_FEATURE_COMBINATION = flags.DEFINE_enum(
-    "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are combined."
-)
-_FEATURES_DIR = flags.DEFINE_string(
-    "features_dir",
-    "",
-    "A folder that keeps the features of --feature_layers for other runs of the same model and text.",
-)
-_BILSTM = program_flags.BiLstmFlags()
+program.section("Training")
+_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over the training set.")
+_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of steps with rising learning rate.")
 _MAX_STEPS = program_flags.define_max_steps()
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
-# New flags for model selection.
+_REINIT_LAYERS = flags.DEFINE_integer(
+    "reinit_layers",
+    0,
+    "Number of top layers that are initialised anew, with the pooler (Zhang et al., 2021); helps on small data sets.",
+)
+_FRESH_HEAD = program_flags.FreshHeadFlag()
+_BILSTM = program_flags.BiLstmFlags()
+_TRAINING = program_flags.TrainingFlags()
+program.section("Model selection")
 _SWEEP = flags.DEFINE_bool(
     "sweep",
     False,
@@ -128,18 +124,27 @@ _SELECTION_METRIC = flags.DEFINE_string(
     None,
     "The score on the dev set that weights and trials are chosen by, such as macro_f1; by default the task's own.",
 )
-_REINIT_LAYERS = flags.DEFINE_integer(
-    "reinit_layers",
-    0,
-    "Number of top layers that are initialised anew, with the pooler (Zhang et al., 2021); helps on small data sets.",
+program.section("Features of a frozen model")
+_FEATURE_LAYERS = flags.DEFINE_string(
+    "feature_layers",
+    None,
+    "Feature-based tagging (paper, Table 7): freeze the model, and train a BiLSTM on the activations of these layers, "
+    "such as '-1,-2,-3,-4' (the last layer is -1) or 'embeddings'. The defaults of --learning_rate and "
+    "--num_train_epochs are then 1e-3 and 10, because the BiLSTM begins with fresh weights.",
 )
-_FRESH_HEAD = program_flags.FreshHeadFlag()
-_RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
+_FEATURE_COMBINATION = flags.DEFINE_enum(
+    "feature_combination", "concat", COMBINATIONS, "How several --feature_layers are combined."
+)
+_FEATURES_DIR = flags.DEFINE_string(
+    "features_dir",
+    "",
+    "A folder that keeps the features of --feature_layers for other runs of the same model and text.",
+)
+program.section("Devices")
+_DISTRIBUTION = program_flags.DistributionFlags()
+program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
-_ALLOW_CHANGES = flags.DEFINE_bool(
-    "allow_changes", False, "Resume or evaluate a run although its settings have changed."
-)
 # What trains a BiLSTM from fresh weights. The usual defaults are for weights that are pre-trained.
 _FRESH_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 

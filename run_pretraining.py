@@ -15,27 +15,11 @@ from bert_tf.runtime import devices, program, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 
-# The release's flags.
-_MODEL = program_flags.ModelFlags(with_casing=False)
+program.section("Model, data and folders")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "TFRecord files: names and glob patterns, separated by commas.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and results.")
-_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences, as in the data.")
-_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions per sequence, as in the data.")
-_DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
-_DO_EVAL = flags.DEFINE_bool(
-    "do_eval",
-    False,
-    "Evaluate on --input_file, or on --second_input_file if it is given; after training if --do_train is given.",
-)
-_EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation batch.", lower_bound=1)
-_NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 100000, "The step at which training ends.")
-_NUM_WARMUP_STEPS = flags.DEFINE_integer("num_warmup_steps", 10000, "Steps over which the learning rate rises.")
-_MAX_EVAL_STEPS = flags.DEFINE_integer(
-    "max_eval_steps", 100, "The largest number of batches per evaluation.", lower_bound=1
-)
-_TRAINING = program_flags.TrainingFlags()
-_DISTRIBUTION = program_flags.DistributionFlags()
-# Flags that the release does not have.
+_MODEL = program_flags.ModelFlags(with_casing=False)
+_MODEL_SIZE = program_flags.ModelSizeFlags()
 _RECIPE = flags.DEFINE_enum(
     "recipe",
     None,
@@ -43,13 +27,40 @@ _RECIPE = flags.DEFINE_enum(
     "Use published settings for all flags that are not given: the paper's (appendix A.2; bert_base and bert_large also "
     "set --model_size), or those of LAMB with batches of 65,536 and 32,768.",
 )
-_MODEL_SIZE = program_flags.ModelSizeFlags()
 _OBJECTIVE = flags.DEFINE_enum(
     "objective",
     "mlm_nsp",
     OBJECTIVES,
     "mlm_nsp: masked LM and next sentence prediction; mlm: only masked LM; ltr: left-to-right LM (paper, Table 5).",
 )
+_MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences, as in the data.")
+_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions per sequence, as in the data.")
+_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run even if its settings have changed.")
+program.section("What to do")
+_DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
+_DO_EVAL = flags.DEFINE_bool(
+    "do_eval",
+    False,
+    "Evaluate on --input_file, or on --second_input_file if it is given; after training if --do_train is given.",
+)
+_EVAL_INPUT_FILE = flags.DEFINE_string(
+    "eval_input_file", None, "Held-out TFRecord files, which are evaluated during training."
+)
+_EVAL_STEPS = flags.DEFINE_integer(
+    "eval_steps", 1000, "Training steps between evaluations on --eval_input_file.", lower_bound=1
+)
+_EVAL_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 8, "Examples per evaluation batch.", lower_bound=1)
+_MAX_EVAL_STEPS = flags.DEFINE_integer(
+    "max_eval_steps", 100, "The largest number of batches per evaluation.", lower_bound=1
+)
+_KEEP_BEST = flags.DEFINE_bool(
+    "keep_best", False, "Use the weights with the smallest loss on --eval_input_file, not the last ones."
+)
+program.section("Training")
+_NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 100000, "The step at which training ends.")
+_NUM_WARMUP_STEPS = flags.DEFINE_integer("num_warmup_steps", 10000, "Steps over which the learning rate rises.")
+_TRAINING = program_flags.TrainingFlags()
+program.section("Second phase")
 _SECOND_INPUT_FILE = flags.DEFINE_string(
     "second_input_file", None, "TFRecord files of a second phase with longer sequences (10% of the steps in the paper)."
 )
@@ -82,18 +93,11 @@ _SECOND_RESET_MOMENTS = flags.DEFINE_bool(
     None,
     "Set the optimizer's means to 0 before the second phase with its --second_learning_rate; they are kept by default.",
 )
-_EVAL_INPUT_FILE = flags.DEFINE_string(
-    "eval_input_file", None, "Held-out TFRecord files, which are evaluated during training."
-)
-_EVAL_STEPS = flags.DEFINE_integer(
-    "eval_steps", 1000, "Training steps between evaluations on --eval_input_file.", lower_bound=1
-)
-_KEEP_BEST = flags.DEFINE_bool(
-    "keep_best", False, "Use the weights with the smallest loss on --eval_input_file, not the last ones."
-)
+program.section("Devices")
+_DISTRIBUTION = program_flags.DistributionFlags()
+program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
-_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run even if its settings have changed.")
 
 
 def main() -> None:

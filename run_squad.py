@@ -34,26 +34,32 @@ if TYPE_CHECKING:
     from bert_tf.finetuning.run import FinetuningRun
     from bert_tf.tasks.squad.task import SquadTask
 
-# The release's flags.
-_MODEL = program_flags.ModelFlags()
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and answers.")
+program.section("Model, files and folders")
 _TRAIN_FILE = flags.DEFINE_list(
     "train_file",
     [],
     "The SQuAD JSON file for training; several files (with commas) are used one after the other.",
 )
 _PREDICT_FILE = flags.DEFINE_string("predict_file", None, "The SQuAD JSON file with the questions to answer.")
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and answers.")
+_MODEL = program_flags.ModelFlags()
+_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run although its settings have changed.")
+program.section("What to do")
+_DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
+_DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Answer, and evaluate if the file has correct answers.")
+_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer typed questions about typed paragraphs.")
+_EVALUATE_FILE = flags.DEFINE_string(
+    "evaluate_file", None, "Only evaluate these answers to --predict_file, in the format of predictions.json."
+)
+_PREDICT_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 8, "Number of windows in a batch on each device.")
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
+_VERBOSE_LOGGING = flags.DEFINE_bool("verbose_logging", False, "Report answers that can't be aligned with the text.")
+program.section("Windows and answers")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Length of a window: question, text and special tokens.")
 _DOC_STRIDE = flags.DEFINE_integer("doc_stride", 128, "Number of pieces between the starts of two windows of a text.")
 _MAX_QUERY_LENGTH = flags.DEFINE_integer("max_query_length", 64, "Longer questions are cut.")
-_DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
-_DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Answer, and evaluate if the file has correct answers.")
-_PREDICT_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 8, "Number of windows in a batch on each device.")
-_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over each training file.")
-_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of steps with rising learning rate.")
 _N_BEST_SIZE = flags.DEFINE_integer("n_best_size", 20, "Number of answers in the n-best list of each question.")
 _MAX_ANSWER_LENGTH = flags.DEFINE_integer("max_answer_length", 30, "Greatest length of an answer in pieces.")
-_VERBOSE_LOGGING = flags.DEFINE_bool("verbose_logging", False, "Report answers that can't be aligned with the text.")
 _VERSION_2 = flags.DEFINE_bool("version_2_with_negative", False, "SQuAD 2.0: some questions have no answer.")
 _NULL_THRESHOLD = flags.DEFINE_float(
     "null_score_diff_threshold",
@@ -61,9 +67,11 @@ _NULL_THRESHOLD = flags.DEFINE_float(
     "SQuAD 2.0: a question has no answer if the score of no answer minus the best answer's is above this; by default "
     "the threshold that was tuned for the model, or else 0.",
 )
-_TRAINING = program_flags.TrainingFlags()
-_DISTRIBUTION = program_flags.DistributionFlags()
-# New flags.
+_TUNE_NULL_THRESHOLD = flags.DEFINE_bool(
+    "tune_null_threshold",
+    None,
+    "SQuAD 2.0: tune the threshold for no answer, and store it; by default if none was tuned for the model yet.",
+)
 _ANSWER_TEXT = flags.DEFINE_enum(
     "answer_text", "release", ANSWER_TEXTS, "Find the text of answers by the release's alignment, or by offsets."
 )
@@ -77,11 +85,15 @@ _PAD_TO_MAX = flags.DEFINE_bool(
     False,
     "Pad all windows to --max_seq_length, as the release does; this is slower and gives the same n-best lists.",
 )
-_TUNE_NULL_THRESHOLD = flags.DEFINE_bool(
-    "tune_null_threshold",
-    None,
-    "SQuAD 2.0: tune the threshold for no answer, and store it; by default if none was tuned for the model yet.",
-)
+program.section("Training")
+_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over each training file.")
+_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of steps with rising learning rate.")
+_MAX_STEPS = program_flags.define_max_steps()
+_GROUP_BY_LENGTH = program_flags.define_group_by_length()
+_FRESH_HEAD = program_flags.FreshHeadFlag()
+_BILSTM = program_flags.BiLstmFlags()
+_TRAINING = program_flags.TrainingFlags()
+program.section("Ensembles")
 _ENSEMBLE_DIRS = flags.DEFINE_list("ensemble_dirs", [], "Folders of finished runs, which are used as an ensemble.")
 _ENSEMBLE_METHOD = flags.DEFINE_enum(
     "ensemble_method",
@@ -89,18 +101,11 @@ _ENSEMBLE_METHOD = flags.DEFINE_enum(
     ENSEMBLE_METHODS,
     "Average the models' distributions, or merge n-best lists that they have written.",
 )
-_BILSTM = program_flags.BiLstmFlags()
-_FRESH_HEAD = program_flags.FreshHeadFlag()
-_INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer typed questions about typed paragraphs.")
-_EVALUATE_FILE = flags.DEFINE_string(
-    "evaluate_file", None, "Only evaluate these answers to --predict_file, in the format of predictions.json."
-)
-_MAX_STEPS = program_flags.define_max_steps()
-_GROUP_BY_LENGTH = program_flags.define_group_by_length()
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
+program.section("Devices")
+_DISTRIBUTION = program_flags.DistributionFlags()
+program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
-_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run although its settings have changed.")
 
 
 def main() -> None:

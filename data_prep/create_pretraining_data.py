@@ -18,8 +18,9 @@ from data_prep.examples.reference_order import write_reference_examples
 from data_prep.jobs.preparation import Resources, prepare
 
 flags.adopt_module_key_flags(preparation_flags)
+program.section("Content of the records")
 _REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "Make the original program's examples in its order.")
-# The following flags don't change the output.
+program.section("Processes and machines, which change no output")
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.")
 _MEMORY_BUDGET_MB = flags.DEFINE_integer("memory_budget_mb", 0, "Memory of all processes; 0 for 400 MB each.")
 _WORK_DIR = flags.DEFINE_string(

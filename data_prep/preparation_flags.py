@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf.runtime import reporting
+from bert_tf.runtime import program, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
@@ -26,9 +26,10 @@ from data_prep.jobs.stages import TokenizerOptions
 TOOL_VERSION = 1
 ALREADY_FINISHED = "All files are there already, made with these settings. Remove them to make them again."
 
-# The release's flags.
+program.section("Files, and how examples are made")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "TFRecord file, or files separated by commas.")
+_NUM_SHARDS = flags.DEFINE_integer("num_shards", 0, "Number of files NAME-00000-of-... to make from --output_file.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocabulary, a file with one piece per line.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "For uncased models: convert to lower case, remove accents.")
 _DO_WHOLE_WORD_MASK = flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word together.")
@@ -40,7 +41,7 @@ _DUPE_FACTOR = flags.DEFINE_integer(
 )
 _MASKED_LM_PROB = flags.DEFINE_float("masked_lm_prob", MaskingPolicy.masked_lm_prob, "Share of masked tokens.")
 _SHORT_SEQ_PROB = flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents that make shorter sequences.")
-# New flags: the content of the records.
+program.section("Content of the records")
 _OBJECTIVE = flags.DEFINE_enum("objective", "mlm_nsp", ["mlm_nsp", "ltr"], "ltr makes unmasked sequences (Table 5).")
 _MASKING = flags.DEFINE_enum(
     "masking", "static", ["static", "dynamic"], "dynamic: run_pretraining.py masks sequences, differently in each step."
@@ -55,7 +56,7 @@ _ORDINARY = flags.DEFINE_bool("ordinary_replacements", False, "No special or unu
 _WORD_SEGMENTER = flags.DEFINE_string(
     "word_segmenter", "", "module:function that splits a text into words, for --do_whole_word_mask, such as jieba:lcut."
 )
-# New flags: the form of the text.
+program.section("Form of the text")
 _INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, HELP_INPUT_FORMAT)
 _TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Name of the text in JSON lines and Parquet files.")
 _DOCUMENTS = flags.DEFINE_enum(
@@ -67,7 +68,7 @@ _DOCUMENTS = flags.DEFINE_enum(
 _SPLIT_SENTENCES = flags.DEFINE_bool("split_sentences", False, "Lines are paragraphs: split them into sentences.")
 _LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) of the rules that split sentences.")
 _ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "clean", ON_BAD_LINE, HELP_ON_BAD_LINE)
-# New flags: which documents are removed.
+program.section("Documents that are removed")
 _REMOVE_DUPLICATES = flags.DEFINE_enum(
     "remove_duplicates",
     "none",
@@ -78,7 +79,6 @@ _KEEP_LANGUAGES = flags.DEFINE_list(
     "keep_languages", [], "Codes of the languages of documents to keep; all by default."
 )
 _MIN_DOCUMENT_CHARS = flags.DEFINE_integer("min_document_chars", 0, "Remove documents of fewer characters.")
-_NUM_SHARDS = flags.DEFINE_integer("num_shards", 0, "Number of files NAME-00000-of-... to make from --output_file.")
 
 # A greater share of random next sentences is told. A corpus of paragraphs had 80%, and 56% when they were split.
 _MOST_RANDOM_NEXT = 0.65

@@ -183,6 +183,19 @@ def test_flags_in_the_text_exist(programs):
                 assert not value or any(not enum or value in enum for enum in values[name]), f"{where}={value}"
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["run_pretraining", "run_classifier", "run_squad", "data_prep.create_pretraining_data", "data_prep.beam_pipeline"],
+)
+def test_help_shows_every_flag_in_a_section(programs, name):
+    (described,) = [program for program in programs if program["program"] == name]
+    shown = subprocess.run(
+        [sys.executable, "-m", name, "--help"], cwd=pages.ROOT, text=True, capture_output=True
+    ).stdout
+    listed = re.findall(r"^  --(?:\[no\])?(\w+):", shown.partition("flags:\n\n")[2], re.MULTILINE)
+    assert sorted(listed) == [flag["name"] for flag in described["flags"]]
+
+
 def test_files_in_the_text_exist():
     for page in PAGES:
         for path in re.findall(

@@ -1,6 +1,7 @@
 """Starts and ends the programs: checks the arguments, and prints input errors without a traceback."""
 
 import contextlib
+import itertools
 import os
 import signal
 import sys
@@ -14,6 +15,12 @@ from bert_tf.runtime import errors
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
 
+# Titles of `section`, each with the number of flags that were defined before it.
+_sections: list[tuple[str, int]] = []
+
+# See `section`: titles, and how many flags were defined before.
+_sections: list[tuple[str, int]] = []
+
 # See `on_failure`.
 _listeners: list[Callable[[BaseException], str | None]] = []
 
@@ -21,6 +28,38 @@ _listeners: list[Callable[[BaseException], str | None]] = []
 def on_failure(listener: Callable[[BaseException], str | None]) -> None:
     """Registers a function that gets the error that ends the program, and may return a message to print instead."""
     _listeners.append(listener)
+
+
+def section(title: str) -> None:
+    """Puts the flags that are defined until the next section under a title in the text of `--help`.
+
+    If a title is given twice, the flags of both places stand together.
+    """
+    _sections.append((title, len(list(flags.FLAGS))))
+
+
+class _Help(app.HelpFlag):
+    """`--help` in sections; otherwise a program's hundred flags would stand in the order of the alphabet."""
+
+    def parse(self, argument: str) -> None:
+        """Prints the text and ends the program, as the class of absl does."""
+        if self._parse(argument) and _sections:
+            print(f"{sys.modules['__main__'].__doc__.strip()}\n\nflags:")
+            for title, names in flags_by_section().items():
+                for name in names:
+                    flags.FLAGS.register_key_flag_for_module(title, flags.FLAGS[name])
+                print(flags.FLAGS.module_help(title))
+            sys.exit(1)
+        super().parse(argument)
+
+
+def flags_by_section() -> dict[str, list[str]]:
+    """The names of the program's flags by the titles of their sections."""
+    names, own = list(flags.FLAGS), flag_values().keys()
+    by_section: dict[str, list[str]] = {}
+    for (title, first), (_, end) in itertools.pairwise([*_sections, ("", len(names))]):
+        by_section.setdefault(title, []).extend(name for name in names[first:end] if name in own)
+    return by_section
 
 
 def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bool = False) -> None:
@@ -57,6 +96,10 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
 
     _present_as_main(sys.modules[main.__module__])
     flags.mark_flags_as_required(required)
+    app.define_help_flags()
+    help_by_section = _Help()
+    help_by_section.allow_override = True
+    flags.FLAGS["help"] = help_by_section
     app.run(run_main)
 
 

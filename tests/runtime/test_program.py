@@ -119,3 +119,29 @@ def test_a_program_that_a_command_imports_knows_its_own_flags(tmp_path):
     assert run("--size=3").stdout == "{'size': 3}\n"
     assert "--size" in run().stderr and run().returncode == 1
     assert "  --size: A size." in run("--help").stdout
+
+
+def test_help_shows_flags_in_their_sections():
+    program = """
+'''Does something.'''
+
+from absl import flags
+from bert_tf.runtime import program
+
+program.section("Files")
+flags.DEFINE_string("input_file", None, "A file.")
+program.section("Work")
+flags.DEFINE_integer("zeal", 1, "Much or little.")
+program.section("Files")
+flags.DEFINE_string("also", None, "Another file.")
+
+def main():
+    pass
+
+program.run(main)
+"""
+    shown = subprocess.run([sys.executable, "-c", program, "--help"], text=True, capture_output=True).stdout
+    assert shown.startswith(
+        "Does something.\n\nflags:\n\nFiles:\n  --also: Another file.\n  --input_file: A file.\n\nWork:\n"
+    )
+    assert shown.count("--zeal") == 1 and "--verbosity" not in shown
