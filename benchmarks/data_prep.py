@@ -222,10 +222,8 @@ def measure_slopes(documents, folder):
             {
                 "GB of text": megabytes / 1e3,
                 "CPU seconds": seconds,
-                "seconds": needs.seconds,
                 "thousand reads and writes": needs.calls / 1e3,
                 "GB on the disk": needs.folder / 1e9,
-                "peak GB of memory": needs.memory / 1e9,
             }
         )
         shutil.rmtree(f"{folder}/{megabytes}")

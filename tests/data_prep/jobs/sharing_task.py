@@ -6,7 +6,7 @@ import sys
 import time
 
 from bert_tf.runtime.files import InputError
-from data_prep.corpus import files
+from data_prep.corpus import files, sorted_runs
 from data_prep.jobs import preparation, workers
 from data_prep.jobs.preparation import Resources, prepare
 from tests.data_prep.corpora import preparation_config
@@ -19,6 +19,7 @@ def divide_finely():
     files._SPLIT_BYTES = (300, 300)
     preparation._BUCKET_EXAMPLES = (20, 20)
     preparation._RUN_EXAMPLES = (50, 50)
+    sorted_runs.MOST_RUNS = 8
 
 
 def run(folder, text, index, num_tasks, num_workers=1, seconds=0.0, **options):

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from bert_tf.runtime.files import InputError
+from data_prep.corpus.cleaning import CleaningOptions
 from data_prep.jobs import claims as claiming
 from data_prep.jobs.claims import FinishedByOthers, OtherTaskFailed, SharedClaims, SharedWork
 from data_prep.jobs.preparation import Resources, prepare
@@ -200,7 +201,10 @@ def share_and_kill(folder, text, count, kills, pause, **options):
 
 
 def test_tasks_that_are_killed_at_random_make_the_same_bytes(text, tmp_path, expected):
-    killed, codes = share_and_kill(tmp_path, text, 3, kills=3, pause=0.5, seconds=0.1)
+    repeated = tmp_path / "repeated.txt"
+    repeated.write_text("\n\n".join([pathlib.Path(text).read_text()] * 2))
+    options = {"seconds": 0.1, "cleaning": CleaningOptions("exact")}
+    killed, codes = share_and_kill(tmp_path, repeated, 3, kills=3, pause=0.5, **options)
     assert found(tmp_path) == expected and killed == 3 and set(codes) == {0}
 
 
