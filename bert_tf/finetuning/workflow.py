@@ -29,12 +29,14 @@ class ReportingTask(Task, Protocol):
       labels: the names of the classes; None for regression.
       dev_splits: the splits for evaluation; models are chosen by the first one.
       test_splits: the splits for prediction.
+      output_names: split -> the name in the names of its files, where it is another one than the split's.
       metric_names: the scores that models can be chosen by; the task always computes them, and higher is better.
     """
 
     labels: Sequence[str] | None
     dev_splits: Sequence[str]
     test_splits: Sequence[str]
+    output_names: Mapping[str, str]
     metric_names: Sequence[str]
 
     def has_labels(self, examples: Sequence[Any]) -> bool:
@@ -251,5 +253,6 @@ def _predict(
         if task.has_labels(run.examples(split)):
             results[split] = {"global_step": global_step, **task.results(outputs[split], features, batch_size)}
             confusion = task.confusion(outputs[split], features)
-            reports.report_evaluation(output_dir, f"_{split}", results[split], confusion)
+            name = task.output_names.get(split, split)
+            reports.report_evaluation(output_dir, f"_{name}", results[split], confusion)
     return outputs, results

@@ -267,26 +267,42 @@ class CustomTask(SentenceTask):
     ) -> list[str]:
         """Writes test_results.tsv, and test_predictions in the test file's format.
 
-        test_predictions has the id, the texts, and either the label and each class's probability, or the score.
+        test_predictions has the id, the texts, the file's other columns, and either the label and each class's
+        probability, or the score. Columns of the file that have the name of one of these are there as given_NAME.
         """
         written = super().write_predictions(
             output_dir, split, examples, outputs, features, release_format=release_format
         )
-        path = os.path.join(output_dir, f"{split}_predictions{os.path.splitext(self.paths[split])[1].lower()}")
+        name, suffix = self.output_names.get(split, split), os.path.splitext(self.paths[split])[1].lower()
+        path = os.path.join(output_dir, f"{name}_predictions{suffix}")
+        others = self._other_cells(self.paths[split])
         rows = []
         for i, (example, prediction) in enumerate(zip(examples, self.predictions(outputs), strict=True)):
             row: dict[str, object] = {"id": example.guid, "text": example.text_a}
             if example.text_b is not None:
                 row["text_b"] = example.text_b
             if self.labels is None:
-                row["score"] = round(float(prediction), 6)
+                predicted: dict[str, object] = {"score": round(float(prediction), 6)}
             else:
-                row["label"] = self._name(prediction)
-                for label, probability in zip(self.labels, outputs["probabilities"][i], strict=True):
-                    row[f"probability_{label}"] = round(float(probability), 6)
-            rows.append(row)
+                probabilities = zip(self.labels, outputs["probabilities"][i], strict=True)
+                predicted = {"label": self._name(prediction)}
+                predicted |= {f"probability_{label}": round(float(value), 6) for label, value in probabilities}
+            taken = {*row, *predicted}
+            for column, cell in others.get(example.guid, {}).items():
+                row[f"given_{column}" if column in taken else column] = cell
+            rows.append(row | predicted)
         tables.write_table(path, rows)
         return [*written, path]
+
+    def _other_cells(self, path: str) -> dict[str, dict[str, Cell]]:
+        """Returns the cells of a file's columns that no example is made of, by the ids of the rows."""
+        columns = self.columns
+        used = ("", columns.text, columns.text_b, columns.id or "id")
+        return {
+            str(row[columns.id]) if columns.id else _own_id(row): {x: row[x] for x in row.columns if x not in used}
+            for row in tables.read_table(path, (columns.text,), self.delimiter)
+            if not row.problem
+        }
 
     def _name(self, prediction: np.ndarray) -> str:
         if self.problem == "multi_label":

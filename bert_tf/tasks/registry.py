@@ -84,6 +84,8 @@ class DataConfig:
           InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
         """
         task = self._build(output_dir, do_train, feature_based)
+        if self.test_file:  # predictions of another file must not replace those of the first
+            task.output_names = {"test": os.path.splitext(os.path.basename(self.test_file))[0]}
         if self.dev_fraction:
             if self.dev_file:
                 raise InputError("--dev_fraction makes a dev set, but --dev_file names one too. Give one of them.")

@@ -33,6 +33,7 @@ class SentenceTask(abc.ABC):
     independent = True
     dev_splits: Sequence[str] = ("dev",)
     test_splits: Sequence[str] = ("test",)
+    output_names: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -124,7 +125,9 @@ class SentenceTask(abc.ABC):
         release_format: bool = False,
     ) -> list[str]:
         """Writes test_results.tsv, and returns the names of the files."""
-        path = os.path.join(output_dir, f"test_results{split.removeprefix('test')}.tsv")
+        own_name = self.output_names.get(split, split)
+        name = f"test_results{split.removeprefix('test')}" if own_name == split else f"{own_name}_results"
+        path = os.path.join(output_dir, f"{name}.tsv")
         write_test_results(path, outputs, self.labels, release_format)
         return [path]
 

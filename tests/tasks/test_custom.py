@@ -179,7 +179,7 @@ def test_contradicting_settings_are_refused(options, message):
 
 
 def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
-    test = 'text,key\n"a, b",k1\nc,k2\n'
+    test = 'text,key,label,source\n"a, b",k1,x,"p, q"\nc,k2,y,r\n'
     columns = Columns(id="key")
     train = "text,label,key\na,x,1\nb,y,2\n"
     task = task_of(write, train, name="train.csv", columns=columns, others={"test": test})
@@ -189,13 +189,25 @@ def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
     written = task.write_predictions(str(tmp_path), "test", examples, outputs, None)
     assert [path.rpartition("/")[2] for path in written] == ["test_results.tsv", "test_predictions.csv"]
     assert (tmp_path / "test_predictions.csv").read_text().splitlines() == [
-        "id,text,label,probability_x,probability_y",
-        'k1,"a, b",x,0.75,0.25',
-        "k2,c,y,0.3,0.7",
+        "id,text,given_label,source,label,probability_x,probability_y",
+        'k1,"a, b",x,"p, q",x,0.75,0.25',
+        "k2,c,y,r,y,0.3,0.7",
     ]
     assert (tmp_path / "test_results.tsv").read_text() == "x\ty\n0.75\t0.25\n0.3\t0.7\n"
     task.write_predictions(str(tmp_path), "test", examples, outputs, None, release_format=True)
     assert (tmp_path / "test_results.tsv").read_text() == "0.75\t0.25\n0.3\t0.7\n"
+    task.output_names = {"test": "march"}
+    written = task.write_predictions(str(tmp_path), "test", examples, outputs, None)
+    assert [path.rpartition("/")[2] for path in written] == ["march_results.tsv", "march_predictions.csv"]
+
+
+def test_predictions_have_the_fields_that_each_line_has(write, tmp_path):
+    lines = '{"text": "a", "n": 1, "tags": ["p"]}\n{"m": null, "text": "b"}\n'
+    task = task_of(write, '{"text": "c", "label": 1}\n', "train.jsonl", others={"test": lines}, problem="regression")
+    task.write_predictions(str(tmp_path), "test", task.examples("test"), {"score": np.array([0.5, 2.0])}, None)
+    written = [json.loads(line) for line in (tmp_path / "test_predictions.jsonl").read_text().splitlines()]
+    assert written[0] == {"id": "1", "text": "a", "n": "1", "tags": ["p"], "score": 0.5}
+    assert written[1] == {"id": "2", "text": "b", "m": None, "score": 2.0}
 
 
 def test_a_column_of_ids_is_kept_though_nothing_asks_for_it(write):

@@ -71,6 +71,9 @@ def test_names_of_tasks(write, tmp_path):
     elsewhere = write("elsewhere.csv", "text,label\n")
     custom = DataConfig("custom", folder, dev_file=elsewhere).build_task(out, do_train=True)
     assert isinstance(custom, CustomTask)
+    assert custom.output_names == {}
+    march = DataConfig("custom", folder, test_file=write("march.csv", "text\na\n")).build_task(out, do_train=True)
+    assert march.output_names == {"test": "march"}
     assert custom.paths == {"train": f"{folder}/train.tsv", "dev": elsewhere, "test": f"{folder}/test.jsonl"}
     assert isinstance(DataConfig("NER", folder).build_task(out, do_train=True), TaggingTask)
     assert isinstance(DataConfig("swag", folder).build_task(out, do_train=True), MultipleChoiceTask)

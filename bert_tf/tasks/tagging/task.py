@@ -125,6 +125,7 @@ class TaggingTask:
     selection_metric = "f1"
     independent = False  # the input of a sentence contains other sentences of its document
     dev_splits = ("dev",)
+    output_names: Mapping[str, str] = {}
     test_splits = ("test",)
     metric_names = ("precision", "recall", "f1", "accuracy")
 
@@ -319,6 +320,6 @@ class TaggingTask:
         for sentence, predicted in zip(examples, features.by_sentence(tags), strict=True):
             written = conll.tags_of(get_entities(list(predicted)), len(sentence.words), self.scheme)
             line_tags |= zip(sentence.lines, written, strict=True)
-        path = os.path.join(output_dir, f"{split}_predictions.conll")
+        path = os.path.join(output_dir, f"{self.output_names.get(split, split)}_predictions.conll")
         conll.write_predictions(path, self.path(split), line_tags)
         return [path]
