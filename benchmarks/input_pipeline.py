@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from bert_tf.pretraining import input_pipeline, record_reader, record_shards
+from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import reporting
 from bert_tf.sequences import example_format
 from bert_tf.sequences.graph_masking import BatchMasker
@@ -141,7 +141,7 @@ def main(_):
         ]
         rows += workers_table(unmasked_shards, unmasked, masker)
         start, start_bytes = time.process_time(), bytes_read()
-        records = sum(len(record_reader.record_offsets(path, "--input_file")) - 1 for path in paths)
+        records = sum(len(example_format.record_offsets(path, "--input_file")) - 1 for path in paths)
         headers = (time.process_time() - start) / records * 1e6, (bytes_read() - start_bytes) / records
         pipelines = {
             "released input_fn": released_pipeline(paths, features),

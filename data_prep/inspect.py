@@ -26,6 +26,7 @@ from bert_tf.sequences.example_format import (
     names,
     parse,
     pretraining_features,
+    record_offsets,
     unmasked_features,
     vocabulary_hash,
 )
@@ -160,7 +161,8 @@ def read_batches(path: str, vocab_size: int) -> Iterator[Batch]:
     """
     import tensorflow as tf
 
-    records = tf.data.TFRecordDataset(files.require_file(path, _FILE))
+    record_offsets(files.require_file(path, _FILE), _FILE)  # TensorFlow believes any length, and may end the process
+    records = tf.data.TFRecordDataset(path)
     try:
         first = next(iter(records)).numpy()
         features = features_of(tf.train.Example.FromString(first).features.feature)

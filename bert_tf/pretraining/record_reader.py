@@ -1,8 +1,6 @@
 """Reads single records of TFRecord files, wherever they are, so that a worker reads no records of other workers."""
 
-import array
 import itertools
-import struct
 from collections.abc import Sequence
 
 import google_crc32c
@@ -10,43 +8,11 @@ import numpy as np
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import FRAME_FOOTER, FRAME_HEADER, masked_checksums
+from bert_tf.sequences.example_format import FRAME_FOOTER, FRAME_HEADER, masked_checksums, record_offsets
 
 # A request to remote storage takes about as long as reading this number of bytes.
 _REMOTE_GAP = 1 << 20
 _FLAG_NAME = "--input_file"  # for messages
-
-
-def record_offsets(path: str, flag_name: str) -> np.ndarray:
-    """Finds where the records of a file begin. Only their headers are looked at.
-
-    Args:
-      path: a TFRecord file.
-      flag_name: the flag that gave the file, for messages.
-
-    Returns:
-      [records + 1] the position of each record's header in bytes, and the size of the file.
-
-    Raises:
-      InputError: if the file ends inside a record.
-    """
-    size = files.size(path)
-    offsets = array.array("Q", [0])
-    position = 0
-    with files.open_file(path, "rb") as reader:
-        while position < size:
-            reader.seek(position)
-            header = reader.read(FRAME_HEADER)
-            length = struct.unpack("<Q", header[:8])[0] if len(header) == FRAME_HEADER else size
-            position += FRAME_HEADER + length + FRAME_FOOTER
-            if position > size:
-                raise InputError(
-                    f"{flag_name}: {path} ends inside its record {len(offsets)}, or is not a TFRecord file. "
-                    "It is incomplete or damaged; make it again."
-                )
-            offsets.append(position)
-    # Four bytes are enough for the positions in most files. All positions together take much memory.
-    return np.frombuffer(offsets, np.uint64).astype(np.uint32 if size < 1 << 32 else np.int64)
 
 
 class RecordReader:
@@ -112,17 +78,31 @@ class RecordReader:
                 block = reader.read(bounds[end - 1][1] - base)
                 frames += [block[start - base : stop - base] for start, stop in bounds[first:end]]
         records = [frame[FRAME_HEADER:-FRAME_FOOTER] for frame in frames]
-        self._check(path, indices, records, frames)
+        _check(path, indices, records, frames, _FLAG_NAME)
         return records
 
-    @staticmethod
-    def _check(path: str, indices: np.ndarray, records: list[bytes], frames: list[bytes]) -> None:
-        """Compares records [n] with the checksums in their frames. A frame is cut short if the file is."""
-        expected = np.frombuffer(b"".join(frame[-FRAME_FOOTER:].rjust(FRAME_FOOTER) for frame in frames), "<u4")
-        found = masked_checksums(np.array([google_crc32c.value(record) for record in records], np.uint64))
-        damaged = np.flatnonzero(found != expected)
-        if damaged.size:
-            raise InputError(
-                f"{_FLAG_NAME}: record {indices[damaged[0]] + 1} of {path} is damaged, or was changed after the "
-                "run began. Make it again."
-            )
+
+def first_record(path: str, flag_name: str) -> bytes:
+    """Reads the first record of a file. TensorFlow's own reader believes its length, and may end the process.
+
+    Raises:
+      InputError: if the file ends inside the record, or the record is damaged.
+    """
+    end = int(record_offsets(path, flag_name, most=1)[-1])
+    with files.open_file(path, "rb") as reader:
+        frame = reader.read(end)
+    record = frame[FRAME_HEADER:-FRAME_FOOTER]
+    _check(path, np.zeros(1, np.int64), [record], [frame], flag_name)
+    return record
+
+
+def _check(path: str, indices: np.ndarray, records: list[bytes], frames: list[bytes], flag_name: str) -> None:
+    """Compares records [n] with the checksums in their frames. A frame is cut short if the file is."""
+    expected = np.frombuffer(b"".join(frame[-FRAME_FOOTER:].rjust(FRAME_FOOTER) for frame in frames), "<u4")
+    found = masked_checksums(np.array([google_crc32c.value(record) for record in records], np.uint64))
+    damaged = np.flatnonzero(found != expected)
+    if damaged.size:
+        raise InputError(
+            f"{flag_name}: record {indices[damaged[0]] + 1} of {path} is damaged, or was changed after the run began. "
+            "Make it again."
+        )

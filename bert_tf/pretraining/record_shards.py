@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 from google.protobuf.message import DecodeError
 
-from bert_tf.pretraining.record_reader import record_offsets
+from bert_tf.pretraining import record_reader
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import (
@@ -23,6 +23,7 @@ from bert_tf.sequences.example_format import (
     Sidecar,
     names,
     pretraining_features,
+    record_offsets,
 )
 
 File = TypeVar("File")
@@ -171,10 +172,11 @@ def _fingerprint(path: str) -> str:
 
 def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int, flag_name: str) -> None:
     try:
-        record = next(iter(tf.data.TFRecordDataset(path).take(1))).numpy()
-        found = tf.train.Example.FromString(record).features.feature
-    except (tf.errors.OpError, DecodeError) as error:
-        raise InputError(f"{flag_name}: the first record of {path} can't be read ({error}).") from None
+        found = tf.train.Example.FromString(record_reader.first_record(path, flag_name)).features.feature
+    except DecodeError as error:
+        raise InputError(
+            f"{flag_name}: the first record of {path} can't be read ({error}). Is it made by create_pretraining_data?"
+        ) from None
     for feature in features:
         entry = found.get(feature.name)
         values = () if entry is None else (entry.float_list if feature.is_float else entry.int64_list).value

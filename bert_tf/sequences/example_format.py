@@ -3,8 +3,11 @@
 Writing and parsing use the same specification. TensorFlow is imported only when a record is serialized or parsed.
 """
 
+import array
 import dataclasses
 import hashlib
+import math
+import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -135,6 +138,39 @@ def masked_checksums(checksums: np.ndarray) -> np.ndarray:
     """Masks CRC-32C checksums as in TFRecords: rotates them by 15 bits and adds a constant, modulo 2**32."""
     rotated = checksums >> np.uint64(15) | checksums << np.uint64(17)
     return (rotated + np.uint64(_CRC_MASK)) & np.uint64(0xFFFFFFFF)
+
+
+def record_offsets(path: str, flag_name: str, most: float = math.inf) -> np.ndarray:
+    """Finds where the records of a file begin. Only their headers are looked at.
+
+    Args:
+      path: a TFRecord file.
+      flag_name: the flag that gave the file, for messages.
+      most: records beyond this number are not looked for.
+
+    Returns:
+      [records + 1] the position of each record's header in bytes, and where the last record ends.
+
+    Raises:
+      InputError: if the file ends inside a record.
+    """
+    size = files.size(path)
+    offsets = array.array("Q", [0])
+    position = 0
+    with files.open_file(path, "rb") as reader:
+        while position < size and len(offsets) <= most:
+            reader.seek(position)
+            header = reader.read(FRAME_HEADER)
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == FRAME_HEADER else size
+            position += FRAME_HEADER + length + FRAME_FOOTER
+            if position > size:
+                raise InputError(
+                    f"{flag_name}: {path} ends inside its record {len(offsets)}, or is not a TFRecord file. "
+                    "It is incomplete or damaged; make it again."
+                )
+            offsets.append(position)
+    # Four bytes are enough for the positions in most files. All positions together take much memory.
+    return np.frombuffer(offsets, np.uint64).astype(np.uint32 if size < 1 << 32 else np.int64)
 
 
 def vocabulary_hash(vocab_file: str) -> str:

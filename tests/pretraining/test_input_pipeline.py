@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.pretraining import input_pipeline, record_reader
-from bert_tf.sequences.example_format import FRAME_HEADER
+from bert_tf.pretraining import input_pipeline
+from bert_tf.sequences.example_format import FRAME_HEADER, record_offsets
 from tests.pretraining.test_record_shards import FEATURES, find, write_shard
 
 
@@ -71,7 +71,7 @@ def test_a_worker_reads_no_records_of_others(shards):
     assert not own & others
     numbers = iter(range(20))
     for shard in shards:
-        offsets = record_reader.record_offsets(shard.path, "--input_file")
+        offsets = record_offsets(shard.path, "--input_file")
         with open(shard.path, "r+b") as file:
             for start, end in itertools.pairwise(offsets.tolist()):
                 if next(numbers) not in own:
