@@ -58,7 +58,7 @@ def export(folder):
     model = ClassifierModel(BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab)), 2)
     encoder = InferenceEncoder(model.encoder, _DTYPE.value)
     texts = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["yes", "no"], "multi_label": False, "is_pair": True}
+    options = {"labels": ["yes", "no"], "multi_label": False, "inputs": ("text_a", "text_b")}
     saved_model.write(ServedClassifier(encoder, model.head, texts, **options), folder)
     portable_models.write_lite(finished_run.plain_logits(model), os.path.join(folder, portable_models.LITE_FILE))
 

@@ -131,6 +131,37 @@ def test_a_saved_model_can_be_called_itself(model):
     assert_close(model._model(texts, texts)["logits"], model(text_a=texts, text_b=texts)["logits"], 0)
 
 
+def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
+    model = with_large_head(ClassifierModel(config(), 2))
+    settings = {"task": "custom", "problem": "classification", "labels": ["x", "y"]}
+
+    def served(name, text, second=""):
+        folder = write_run(tmp_path / name, model, {"text_b_column": second}, text_column=text, **settings)
+        return export.build(folder, ExportConfig()).served
+
+    for name, columns, expected in (
+        ("one", ["text"], ["text"]),
+        ("pair", ["review", "zebra"], ["review", "zebra"]),
+        ("space", ["review", "the answer"], ["text_a", "text_b"]),  # which TensorFlow doesn't take
+        ("word", ["class"], ["text_a"]),
+    ):
+        specs = served(name, *columns).signatures()["serving_default"].input_signature
+        assert [spec.name for spec in specs] == expected, name
+    saved_model.write(served("saved", "review"), str(tmp_path / "exported"))
+    loaded = saved_model.load(str(tmp_path / "exported"))
+    (expected,) = loaded.predict([{"review": "a b"}])
+    assert loaded.inputs == ["review"]
+    assert loaded.predict([{"text_a": "a b"}]) == loaded.predict(["a b"]) == [expected]
+    assert_close(loaded(text_a=tf.constant(["a b"]))["logits"][0], expected["logits"], 1e-6)
+    lines = [b'{"text_a": "a b", "id": 1}', b'{"review": "a b", "text_a": "c"}', b'{"body": "a b"}']
+    writer = io.StringIO()
+    assert line_predictions.answer_lines(loaded, lines, writer, 8) == (1, 3)
+    first, second, third = map(json.loads, writer.getvalue().splitlines())
+    assert (first["id"], first["label"]) == (1, expected["label"]) and "text_a" not in first
+    assert (second["text_a"], second["label"]) == ("c", expected["label"])
+    assert third["error"] == "the field 'review' is missing; 'review' is needed. Found: 'body'."
+
+
 def test_valid_lines_are_answered_although_others_are_invalid(model):
     lines = [
         b'{"text_a": "a", "text_b": "b", "id": 5}\n',

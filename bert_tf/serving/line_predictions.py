@@ -78,7 +78,7 @@ def _parsed(model: ExportedModel, line: bytes) -> tuple[dict[str, Any] | None, d
     try:
         example = json_files.parse(line.decode("utf-8", "ignore"))
         if isinstance(example, dict):
-            other_fields = {name: value for name, value in example.items() if name not in model.inputs}
+            other_fields = model.other_fields(example)
         return model.check(example), other_fields
     except InputError as error:
         return None, other_fields | {"error": str(error)}

@@ -6,7 +6,7 @@ functions that can be called there. Texts are UTF-8; invalid bytes are dropped, 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import tensorflow as tf
@@ -32,6 +32,8 @@ def signature(function: Signature, **inputs: tf.TensorSpec) -> Signature:
     return tf.function(function, input_signature=specs, autograph=False)
 
 
+# The names of inputs that have no columns to be named after; see also `saved_model.ExportedModel.inputs`.
+TEXT_INPUTS = ("text_a", "text_b")
 # Texts [B]; several texts for each example [B, C].
 TEXTS = tf.TensorSpec([None], tf.string)
 TEXT_LISTS = tf.TensorSpec([None, None], tf.string)
@@ -57,8 +59,10 @@ class TextReader(tf.Module):
         self.tokenizer = GraphTokenizer.of(tokenizer)
         self.packer = GraphPacker(tokenizer.vocab, max_seq_length)
 
-    def read(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> tuple[TokenBatch, tf.Tensor]:
-        """Texts [B] -> their sequences, and whether each was cut [B].
+    def read(
+        self, text_a: tf.Tensor, text_b: tf.Tensor | None = None, names: Sequence[str] = TEXT_INPUTS
+    ) -> tuple[TokenBatch, tf.Tensor]:
+        """Texts [B] -> their sequences, and whether each was cut [B]; `names` are those of the inputs, for messages.
 
         As in the release, if the second text has no pieces, the sequence contains only the first text.
         """
@@ -66,7 +70,7 @@ class TextReader(tf.Module):
         if text_b is None:
             second = tf.zeros_like(first[:, :0])
         else:
-            check_equally_many(text_a=text_a, text_b=text_b)
+            check_equally_many(**dict(zip(names, (text_a, text_b), strict=True)))
             second = self.tokenizer.tokenize(text_b)
         kept: KeptPieces = self.packer.fit(first, second)
         return self.packer.pack(first, second, kept), kept.truncated

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.outputs import is_unfinished
-from bert_tf.serving.reader import ServedModel
+from bert_tf.serving.reader import TEXT_INPUTS, ServedModel
 from bert_tf.serving.settings import SERVING_DEFAULT
 
 # Padded outputs, each with the output that says how many of a row's values are not padding.
@@ -84,7 +84,8 @@ class ExportedModel:
     """A loaded SavedModel; see `load`.
 
     Attributes:
-      inputs: the names of the signature's inputs, which are the fields of an example.
+      inputs: the names of the signature's inputs, which are the fields of an example. Those of a classifier of your own
+        data are the columns that it was trained on; `text_a` and `text_b` are understood in their place.
       signatures: the names of all signatures.
     """
 
@@ -92,7 +93,7 @@ class ExportedModel:
         if not files.exists(f"{folder}/saved_model.pb"):
             raise InputError(
                 f"{folder} is not an exported model: it has no saved_model.pb. A run or a pre-trained model is "
-                "exported by `python -m bert_tf.export --model_dir=... --export_dir=...`."
+                f"exported by `python -m bert_tf.export --model_dir={folder} --export_dir=NEW_FOLDER`."
             )
         if is_unfinished(folder):
             raise InputError(f"{folder} is what an interrupted export has left. Export the model again.")
@@ -110,10 +111,31 @@ class ExportedModel:
         self._function = self._model.signatures[signature]
         self._specs: dict[str, tf.TensorSpec] = self._function.structured_input_signature[1]
         self.inputs = sorted(self._specs)
+        self._aliases = self._columns() if signature == SERVING_DEFAULT else {}
+
+    def _columns(self) -> dict[str, str]:
+        """Other name -> name, for the texts of a classifier."""
+        if not {"logits", "score"} & self._function.structured_outputs.keys():
+            return {}
+        specs = self._model.__call__.concrete_functions[0].structured_input_signature[0]  # of a missing text_b, None
+        in_order = [spec.name for spec in specs if spec is not None]
+        return {other: name for other, name in zip(TEXT_INPUTS, in_order, strict=False) if other not in self.inputs}
+
+    def _renamed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields, with the names of the inputs where they have the others."""
+        renamed = dict(fields)
+        for other, name in self._aliases.items():
+            if other in renamed and name not in renamed:
+                renamed[name] = renamed.pop(other)
+        return renamed
+
+    def other_fields(self, example: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of an example that the signature doesn't read."""
+        return {name: value for name, value in self._renamed(example).items() if name not in self.inputs}
 
     def __call__(self, **inputs: Any) -> dict[str, np.ndarray]:
         """Calls the signature itself, with arrays as inputs and outputs."""
-        return {name: values.numpy() for name, values in self._function(**inputs).items()}
+        return {name: values.numpy() for name, values in self._function(**self._renamed(inputs)).items()}
 
     def check(self, example: Any) -> dict[str, Any]:
         """Checks an example, and returns the fields that the signature reads.
@@ -128,6 +150,7 @@ class ExportedModel:
             raise InputError(
                 f"an object with {', '.join(map(repr, self.inputs))} is expected, not {_abbreviated(example)}."
             )
+        fields = self._renamed(fields)
         for name in self.inputs:
             if name not in fields:
                 found = _abbreviated(list(fields))

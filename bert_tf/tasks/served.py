@@ -3,6 +3,7 @@
 Axis letters: B batch, T tokens, C classes or endings, H hidden.
 """
 
+import keyword
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -14,6 +15,7 @@ from bert_tf.serving.bilstm import TextEncoder
 from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import (
+    TEXT_INPUTS,
     TEXT_LISTS,
     TEXTS,
     Signature,
@@ -52,7 +54,7 @@ class ServedClassifier(tf.Module):
       texts: the reader of its input texts.
       labels: the classes; None for regression.
       multi_label: whether an example may have several labels.
-      is_pair: whether an example has two texts.
+      inputs: the names of the inputs: one, or two for pairs.
     """
 
     def __init__(
@@ -63,33 +65,32 @@ class ServedClassifier(tf.Module):
         *,
         labels: Sequence[str] | None,
         multi_label: bool,
-        is_pair: bool,
+        inputs: Sequence[str],
     ) -> None:
         super().__init__(name="classifier")
         self._scores = _Scores(encoder, head)
         self._texts = texts
         self._labels = None if labels is None else tf.constant(list(labels))
         self._multi_label = multi_label
-        self._is_pair = is_pair
+        self._inputs = tuple(inputs)
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures.
 
-        - `serving_default` takes text_a [B], and text_b [B] for pairs.
+        - `serving_default` takes texts [B], and second texts [B] for pairs, under the names that the model was given.
         - `ids` takes input_ids, input_mask and segment_ids [B, T].
 
         Both return `logits` and `probabilities` [B, C], or for regression `score` [B]. `serving_default` also returns
         `label` [B] (multi-label: `chosen` [B, C], whether the example has each label); `label_names` [B, C], which are
         equal in all rows; and `truncated` [B], whether the text was cut.
         """
-        names = ("text_a", "text_b") if self._is_pair else ("text_a",)
         return {
-            "serving_default": signature(self._from_texts, **dict.fromkeys(names, TEXTS)),
+            "serving_default": signature(self._from_texts, **dict.fromkeys(self._inputs, TEXTS)),
             "ids": ids_signature(self._from_ids),
         }
 
     def _from_texts(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        batch, truncated = self._texts.read(text_a, text_b)
+        batch, truncated = self._texts.read(text_a, text_b, self._inputs)
         outputs = self._outputs(batch) | {"truncated": truncated}
         if self._labels is None:
             return outputs
@@ -166,14 +167,22 @@ def exportable_glue(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a run on a GLUE task."""
     definition = DEFINITIONS[run.settings["task"]]
     problem = "classification" if definition.labels else "regression"
-    return _exportable_classifier(run, problem, definition.labels, is_pair=definition.text_b is not None)
+    inputs = TEXT_INPUTS[: 1 if definition.text_b is None else 2]
+    return _exportable_classifier(run, problem, definition.labels, inputs)
 
 
 def exportable_custom(run: FinishedRun) -> Exportable:
-    """Returns the exportable model of a run of the task "custom"."""
-    return _exportable_classifier(
-        run, run.settings["problem"], run.labels, is_pair=bool(run.flags.get("text_b_column"))
-    )
+    """Returns the exportable model of a run of the task "custom"; its inputs are named as the columns in training."""
+    second = run.flags.get("text_b_column")
+    columns = [run.settings.get("text_column", ""), *([second] if second else [])]
+    inputs = columns if all(map(_may_name_input, columns)) else TEXT_INPUTS[: len(columns)]
+    return _exportable_classifier(run, run.settings["problem"], run.labels, inputs)
+
+
+def _may_name_input(column: str) -> bool:
+    """Whether TensorFlow takes the name of a column for the name of an input."""
+    is_name = column.isascii() and column.isidentifier() and not keyword.iskeyword(column)
+    return is_name and not column.startswith("_") and column != "self"
 
 
 def exportable_chooser(run: FinishedRun) -> Exportable:
@@ -183,11 +192,13 @@ def exportable_chooser(run: FinishedRun) -> Exportable:
     return run.exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
 
 
-def _exportable_classifier(run: FinishedRun, problem: str, labels: Sequence[str] | None, is_pair: bool) -> Exportable:
+def _exportable_classifier(
+    run: FinishedRun, problem: str, labels: Sequence[str] | None, inputs: Sequence[str]
+) -> Exportable:
     model = ClassifierModel(run.config, len(labels) if labels else 1, problem, **run.encoder_options)
     run.restore(model)
     is_multi_label = problem == "multi_label"
     served = ServedClassifier(
-        run.encoder(model), model.head, run.texts(), labels=labels, multi_label=is_multi_label, is_pair=is_pair
+        run.encoder(model), model.head, run.texts(), labels=labels, multi_label=is_multi_label, inputs=inputs
     )
     return run.exportable(served, plain_logits(model), labels)

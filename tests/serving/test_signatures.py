@@ -103,15 +103,14 @@ def test_classifiers(tokenizer, pairs, problem, bilstm):
     model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem, bilstm=bilstm, causal=bool(bilstm))
     is_pair = problem != "multi_label"
     reader = TextReader(tokenizer, LENGTH)
-    options = {"labels": labels, "multi_label": not is_pair, "is_pair": is_pair}
+    names = ("q", "body") if is_pair else ("q",)
+    options = {"labels": labels, "multi_label": not is_pair, "inputs": names}
     served = ServedClassifier(served_encoder(model), model.head, reader, **options)
     sequences = [pack_example(InputExample("", a, b if is_pair else None), LENGTH, tokenizer) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
     expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
-    texts = {"text_a": tf.constant([a for a, _ in pairs])}
-    if is_pair:
-        texts["text_b"] = tf.constant([b for _, b in pairs])
-    found = served.signatures()["serving_default"](**texts)
+    columns = list(map(tf.constant, zip(*pairs, strict=True)))[: len(names)]
+    found = served.signatures()["serving_default"](*columns)
     lengths = [len(tokenizer.encode(a)) + (len(tokenizer.encode(b)) + 1 if is_pair and b else 0) for a, b in pairs]
     assert found["truncated"].numpy().any()
     assert not any(cut for cut, length in zip(found["truncated"], lengths, strict=True) if length <= LENGTH - 3)
@@ -131,7 +130,7 @@ def test_classifiers(tokenizer, pairs, problem, bilstm):
 def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     model = tiny_model(ClassifierModel, tokenizer, 3)
     reader = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["x", "y", "z"], "multi_label": False, "is_pair": True}
+    options = {"labels": ["x", "y", "z"], "multi_label": False, "inputs": ("text_a", "text_b")}
     served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, **options)
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
@@ -334,7 +333,7 @@ def test_texts_are_split_into_words_in_linear_time():
 def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
     classifier = tiny_model(ClassifierModel, tokenizer, 3)
     texts = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["x", "y", "z"], "multi_label": False, "is_pair": False}
+    options = {"labels": ["x", "y", "z"], "multi_label": False, "inputs": ("text_a",)}
     model = tiny_model(PretrainingModel, tokenizer)
     inputs = tf.constant(["a [MASK] b", "c", "", "[MASK] a b", "d e", "b " * 20, "[MASK]"])
     classify = ServedClassifier(InferenceEncoder(classifier.encoder), classifier.head, texts, **options).signatures()
