@@ -159,7 +159,7 @@ def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
     first, second, third = map(json.loads, writer.getvalue().splitlines())
     assert (first["id"], first["label"]) == (1, expected["label"]) and "text_a" not in first
     assert (second["text_a"], second["label"]) == ("c", expected["label"])
-    assert third["error"] == "the field 'review' is missing; 'review' is needed. Found: 'body'."
+    assert third["error"] == "the field 'review' is missing: the model reads ['review'], but gets ['body']."
 
 
 def test_valid_lines_are_answered_although_others_are_invalid(model):
@@ -347,7 +347,7 @@ def test_every_request_of_many_clients_has_an_answer_in_the_forms_of_the_documen
         return response.status, json.loads(response.read())
 
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-    (pairs,) = re.findall(r"\| classifier of pairs \| `(.*)` \|", page)
+    (pairs,) = re.findall(r"\| GLUE, pairs of texts \| `(.*)` \|", page)
     status, answer = status_of(pairs)
     assert status == 200 and answer["predictions"][0]["label"] in ("x", "ý", "z")
     for body, message in (
