@@ -31,7 +31,11 @@ _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "For uncased models: c
 _RESERVED_TOKENS = flags.DEFINE_list("reserved_tokens", [], "Additional pieces behind the special tokens.")
 _NUM_UNUSED = flags.DEFINE_integer("num_unused", 0, "Number of [unusedN] pieces to replace later.", lower_bound=0)
 _MAX_ALPHABET = flags.DEFINE_integer(
-    "max_alphabet", 1000, "Most characters; words with rarer characters are left out.", lower_bound=1
+    "max_alphabet",
+    0,
+    "Most characters; words with rarer characters are left out. By default 1000, or as many as 99.95% of the text "
+    "consist of.",
+    lower_bound=0,
 )
 _MAX_WORDS = flags.DEFINE_integer("max_words", 1_000_000, "Most words in the memory of a process.", lower_bound=1)
 _INPUT_FORMAT = flags.DEFINE_enum("input_format", "auto", INPUT_FORMATS, HELP_INPUT_FORMAT)
@@ -49,7 +53,7 @@ def main() -> None:
         writer.writelines(f"{piece}\n" for piece in vocabulary)
     say(f"{_OUTPUT_FILE.value}: {len(vocabulary)} pieces.")
     if len(vocabulary) < _VOCAB_SIZE.value:
-        say(f"This text has no more pieces, so there are fewer than --vocab_size={_VOCAB_SIZE.value}.")
+        say(f"The words of this text have no more pieces, so there are fewer than --vocab_size={_VOCAB_SIZE.value}.")
 
 
 def _first_pieces() -> list[str]:

@@ -5,22 +5,29 @@ as the front of a longer piece. It takes a frequency threshold instead of a size
 vocabulary is a little too large, and its rarest pieces are left out.
 """
 
+import collections
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
+from bert_tf.tokenization.characters import clean, clean_only
 from bert_tf.tokenization.vocabulary import CONTINUATION
 
 # Longer words are left out: they are rarely words, and the learner visits every substring.
 LONGEST_WORD = 50
 _ITERATIONS = 4
+# The alphabet has so many characters, or more if these are a smaller share of the text.
+_FEWEST_CHARACTERS = 1000
+_COVERAGE = 0.9995
 # A vocabulary may be this much larger than wanted before its rarest pieces are left out.
 _SURPLUS = 0.02
 
 
 def learn_vocabulary(
-    counts: Mapping[str, int], vocab_size: int, first: Sequence[str], max_alphabet: int = 1000
+    counts: Mapping[str, int], vocab_size: int, first: Sequence[str], max_alphabet: int = 0
 ) -> list[str]:
     """Learns a vocabulary.
 
@@ -28,11 +35,12 @@ def learn_vocabulary(
       counts: the number of occurrences of each word.
       vocab_size: the wanted number of pieces.
       first: the first pieces, such as the special tokens.
-      max_alphabet: largest number of characters; words with rarer ones are left out.
+      max_alphabet: largest number of characters; words with rarer ones are left out. By default (0) 1000, or as many
+        as 99.95% of the text consist of.
 
     Returns:
       The pieces: `first`, the sorted alphabet, and the others by falling frequency. There are fewer than `vocab_size`
-      if the text has no more.
+      if the words have no more. CJK characters have no piece with `##`, because each of them is a word.
 
     Raises:
       InputError: if there are no words, or the alphabet alone is larger than `vocab_size`.
@@ -41,11 +49,22 @@ def learn_vocabulary(
 
     # The result depends on the order of words with equal counts, so the words are sorted first.
     words = learner.get_input_words(sorted(counts.items()), set(first), LONGEST_WORD)
-    alphabet = learner.get_allowed_chars(words, max_alphabet)
-    words = learner.filter_input_words(words, alphabet, -1)
     if not words:
         raise InputError("--input_file: there are no words in the text.")
-    fixed = {*first, *alphabet, *(f"{CONTINUATION}{char}" for char in alphabet)}
+    characters: collections.Counter[str] = collections.Counter()
+    for word, count in words:
+        for char in word:
+            characters[char] += count
+    alphabet = learner.get_allowed_chars(words, max_alphabet or _alphabet_size(characters))
+    if len(alphabet) < len(characters):
+        covered = sum(characters[char] for char in alphabet) / characters.total()
+        say(
+            f"The alphabet: {len(alphabet)} of {len(characters)} characters, of which {covered:.2%} of the text "
+            "consist. Words with other ones are left out; raise --max_alphabet for more."
+        )
+    words = learner.filter_input_words(words, alphabet, -1)
+    useless = {f"{CONTINUATION}{char}" for char in alphabet if clean(char) != clean_only(char)}
+    fixed = {*first, *alphabet, *(f"{CONTINUATION}{char}" for char in alphabet)} - useless
     if vocab_size < len(fixed):
         raise InputError(
             f"--vocab_size is {vocab_size}, but the special tokens ({len(first)}) and the alphabet, with and without "
@@ -57,7 +76,7 @@ def learn_vocabulary(
         num_iterations=_ITERATIONS,
         max_input_tokens=-1,
         max_token_length=LONGEST_WORD,
-        max_unique_chars=max_alphabet,
+        max_unique_chars=len(alphabet),
         vocab_size=vocab_size,
         slack_ratio=0.0,
         include_joiner_token=True,
@@ -65,11 +84,17 @@ def learn_vocabulary(
         reserved_tokens=list(first),
     )
     vocabulary = _smallest_sufficient(
-        lambda threshold: learner.learn_with_thresh(words, threshold, parameters),
+        lambda threshold: [x for x in learner.learn_with_thresh(words, threshold, parameters) if x not in useless],
         vocab_size,
         max(1, sum(counts.values()) // (10 * vocab_size)),
     )
     return _cut(vocabulary, vocab_size, fixed)
+
+
+def _alphabet_size(characters: collections.Counter[str]) -> int:
+    """Returns the number of the most frequent characters that are enough of the text."""
+    covered = np.cumsum(sorted(characters.values(), reverse=True))
+    return max(_FEWEST_CHARACTERS, int(np.searchsorted(covered, _COVERAGE * covered[-1])) + 1)
 
 
 def _smallest_sufficient(learn: Callable[[int], list[str]], vocab_size: int, threshold: int) -> list[str]:

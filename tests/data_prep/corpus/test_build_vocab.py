@@ -87,6 +87,18 @@ def test_rare_characters_are_left_out_of_the_alphabet(counts):
     assert not any("ž" in piece for piece in vocabulary)
 
 
+def test_an_alphabet_of_many_ideographs_covers_the_text(capsys):
+    frequent = {chr(0x4E00 + i): 1000 for i in range(1500)}
+    rare = {chr(0x6000 + i): 1 for i in range(700)}  # less than 0.05% of the text
+    vocabulary = learn_vocabulary(frequent | rare | {"ab": 20_000}, 10**4, FIRST)
+    assert frequent.keys() | {"a", "b", "ab", "##a", "##b"} <= set(vocabulary)
+    assert len(vocabulary) == len(FIRST) + 1500 + 5  # no ideograph continues a word
+    assert "The alphabet: 1502 of 2202 characters, of which 99.95% of the text consist." in capsys.readouterr().err
+    assert len(learn_vocabulary(frequent | rare, 10**4, FIRST, max_alphabet=2200)) == len(FIRST) + 2200
+    few = {chr(0x4E00 + i): 1 for i in range(900)} | {"ab": 10**7}
+    assert few.keys() <= set(learn_vocabulary(few, 10**4, FIRST))
+
+
 def test_values_that_can_not_be_used_are_named_before_words_are_counted(tmp_path):
     flags = [f"--input_file={write_corpus(tmp_path / 'text.txt')}", f"--output_file={tmp_path}"]
     output = programs.run("-m", "data_prep.build_vocab", *flags, expect=1)
