@@ -15,6 +15,8 @@ _BAD_LINES_SUFFIX = ".bad_lines"
 class CorpusStage(Stage):
     """A stage whose jobs read the splits of a corpus.
 
+    It is pickled without the splits, which may be of very many files: a worker process is given that of each job.
+
     Attributes:
       splits: for each job, the pieces of files that it reads.
       corpus: how files become sentences.
@@ -22,6 +24,19 @@ class CorpusStage(Stage):
 
     splits: Sequence[Sequence[FileRange]]
     corpus: CorpusOptions
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the splits."""
+        return {**self.__dict__, "names": self.names, "splits": {}}
+
+    def given(self, job: int) -> Sequence[FileRange]:
+        """Returns the split of a job."""
+        return self.splits[job]
+
+    def accept(self, job: int, given: Sequence[FileRange]) -> None:
+        """Takes the split of a job, the only one that is kept."""
+        self.splits.clear()
+        self.splits[job] = given
 
     @contextlib.contextmanager
     def reader(self, job: int) -> Iterator[CorpusReader]:

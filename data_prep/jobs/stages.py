@@ -140,7 +140,7 @@ class TokenizeStage(CorpusStage):
     def _examiner(self, job: int) -> contextlib.AbstractContextManager[DocumentExaminer | None]:
         if not self.cleaning.is_needed:
             return contextlib.nullcontext()
-        first_key, _ = document_keys(job, len(self.splits))
+        first_key, _ = document_keys(job, len(self.names))
         return DocumentExaminer(
             self.cleaning,
             self.path(job),

@@ -50,6 +50,13 @@ class Stage(abc.ABC):
     def run(self, job: int, advance: Advance) -> dict[str, Any]:
         """Runs a job and returns its counts; `advance` is told the progress, in the units of the progress bar."""
 
+    def given(self, job: int) -> Any:
+        """Returns what a worker process is given for a job, if it isn't pickled with the stage."""
+        return None
+
+    def accept(self, job: int, given: Any) -> None:  # noqa: B027 (most stages are pickled as a whole)
+        """Takes, in a worker process, what `given` returned."""
+
     def close(self) -> None:  # noqa: B027 (most stages open no files)
         """Closes the files that `run` has opened."""
 
@@ -220,6 +227,7 @@ class _Processes:
     def __init__(self, workers: Workers, stage: Stage, advance: Advance) -> None:
         workers._stages += 1
         self._workers = workers
+        self._stage = stage
         self._number = workers._stages
         self._advance = advance
         self._file = tempfile.NamedTemporaryFile(prefix="stage-")  # noqa: SIM115 (open as long as the stage runs)
@@ -236,7 +244,7 @@ class _Processes:
     def submit(self, job: int) -> concurrent.futures.Future:
         """Runs a job."""
         try:
-            return self._pool.submit(_work, self._number, self._file.name, job)
+            return self._pool.submit(_work, self._number, self._file.name, job, self._stage.given(job))
         except (OSError, BrokenProcessPool) as error:  # the pool broke, maybe while it started another worker
             self._broke(error)
 
@@ -300,11 +308,12 @@ def _end_with_owner() -> None:
     os._exit(1)
 
 
-def _work(stage_number: int, stage_file: str, job: int) -> dict[str, Any]:
+def _work(stage_number: int, stage_file: str, job: int, given: Any) -> dict[str, Any]:
     global _stage, _stage_number
     if stage_number != _stage_number:
         if _stage_number:
             _stage.close()
         with open(stage_file, "rb") as reader:
             _stage, _stage_number = pickle.load(reader), stage_number
+    _stage.accept(job, given)
     return _run_job(_stage, job, _advance)

@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import pickle
 
 import pytest
 
@@ -13,6 +14,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
 from data_prep.corpus import sorted_runs, token_store
+from data_prep.corpus.files import FileRange
 from data_prep.examples import instances
 from data_prep.jobs import merge_stage, stages, workers
 from data_prep.jobs import preparation as preparing
@@ -110,6 +112,21 @@ def interrupt_once(function, at_end=False):
         return counts
 
     return interrupted
+
+
+def test_a_stage_is_pickled_without_the_files_of_all_jobs(text, tmp_path):
+    config = preparation_config(tmp_path, text)
+    sizes = []
+    for count in (1, 1000):
+        splits = [[FileRange(config.inputs[0], 0, config.inputs[0].size)] for _ in range(count)]
+        stage = stages.TokenizeStage(str(tmp_path), splits, config.corpus, config.tokenizer)
+        pickled = pickle.dumps(stage)
+        sizes.append(len(pickled))
+        sent = pickle.loads(pickled)
+        sent.accept(count - 1, stage.given(count - 1))
+        assert sent.run(count - 1, lambda _: None) == stage.run(count - 1, lambda _: None)
+        assert sent.names == stage.names and len(sent.splits) == 1
+    assert sizes[1] - sizes[0] < 20 * 1000
 
 
 def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
