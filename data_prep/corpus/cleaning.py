@@ -39,6 +39,8 @@ _SHINGLE = 5
 # How much of a document is looked at to find its language, and how many pieces are hashed together.
 _LANGUAGE_CHARS = 2000
 _PIECES_TOGETHER = 1 << 11
+# Signatures are handed over in arrays of this length: an array for each document would take many times their room.
+_SIGNATURES_TOGETHER = 1 << 12
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -130,6 +132,8 @@ class DocumentExaminer:
         self._key = first_key
         self.signatures = RunWriter(part, SIGNATURE, run_records)
         self._signers = {"none": _NoSignatures, "exact": _ExactSignature, "near": _NearSignatures}
+        self._digests: list[bytes] = []
+        self._documents: list[int] = []
         self._begin()
 
     def __enter__(self) -> "DocumentExaminer":
@@ -140,6 +144,7 @@ class DocumentExaminer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
+            self._hand_over_signatures()
             self.signatures.finish()
         self._replacing.__exit__(kind, error, trace)
 
@@ -184,12 +189,21 @@ class DocumentExaminer:
             reason = KEPT if language in self._options.keep_languages else OTHER_LANGUAGE
         self._file.write(np.array((*self._place, reason, language), DOCUMENT).tobytes())
         if reason == KEPT:
-            halves = np.frombuffer(b"".join(self._signer.signatures()), np.uint64).reshape(-1, 2)
-            records = np.empty(len(halves), SIGNATURE)
-            records["rest"], records["document"] = halves[:, 1], self._key
-            self.signatures.add(halves[:, 0], records)
+            digests = self._signer.signatures()
+            self._digests += digests
+            self._documents += [self._key] * len(digests)
+            if len(self._digests) >= _SIGNATURES_TOGETHER:
+                self._hand_over_signatures()
         self._key += 1
         self._begin()
+
+    def _hand_over_signatures(self) -> None:
+        halves = np.frombuffer(b"".join(self._digests), np.uint64).reshape(-1, 2)
+        records = np.empty(len(halves), SIGNATURE)
+        records["rest"], records["document"] = halves[:, 1], np.array(self._documents, np.uint64)
+        self.signatures.add(halves[:, 0], records)
+        self._digests.clear()
+        self._documents.clear()
 
 
 class _NoSignatures:

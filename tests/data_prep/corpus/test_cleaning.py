@@ -14,7 +14,7 @@ from data_prep.corpus.cleaning import (
     first_of_each,
     part_of_key,
 )
-from data_prep.corpus.sorted_runs import gather, runs_of
+from data_prep.corpus.sorted_runs import RunWriter, gather, runs_of
 
 ENGLISH = "The old man and the boy went down to the sea, and there was nothing to be seen but water and sky."
 GERMAN = "Der alte Mann und der Junge gingen hinunter zum Meer, und es war nichts zu sehen als Wasser und Himmel."
@@ -34,11 +34,17 @@ def examine(tmp_path, documents, **options):
     return np.fromfile(documents_file(part), DOCUMENT), list(zip(*(column.tolist() for column in repeats), strict=True))
 
 
-def test_documents_of_the_same_pieces_repeat_the_earliest_one(tmp_path):
+@pytest.mark.parametrize("together", [1, 10, 100])
+def test_documents_of_the_same_pieces_repeat_the_earliest_one(tmp_path, monkeypatch, together):
+    monkeypatch.setattr(cleaning, "_SIGNATURES_TOGETHER", together)
+    add = RunWriter.add
+    lengths = []
+    monkeypatch.setattr(RunWriter, "add", lambda self, keys, *more: (lengths.append(len(keys)), add(self, keys, *more)))
     documents = [[("", [1, 2]), ("", [3])], [("", [1, 2, 4])], [("", [1]), ("", [2, 3])], [("", [1, 2, 3])]]
     documents += [[("", [number])] for number in range(10, 30)] + [[("", [1, 2, 4])]]
     found, repeats = examine(tmp_path, documents, remove_duplicates="exact")
     assert repeats == [(2, 0), (3, 0), (24, 1)]
+    assert max(lengths) == min(together, 25) and sum(lengths) == 25
     assert found["piece"].tolist() == list(range(25)) and set(found["line"].tolist()) == {7}
     assert examine(tmp_path, documents, min_document_chars=0)[1] == []
 
