@@ -9,9 +9,9 @@ from tests import programs
 from tests.torture import damage, faults, fuzz, jobs
 
 
-def test_kills_damage_full_disks_and_several_writers_are_held():
-    output = programs.run("-m", "tests.torture", "--seed=7", "--trial=1", "--only=kills,damage,disk,workers")
-    assert "4 trials of kills,damage,disk,workers: 0 not held." in output
+def test_kills_damage_full_disks_strange_names_and_several_writers_are_held():
+    output = programs.run("-m", "tests.torture", "--seed=7", "--trial=1", "--only=kills,damage,disk,names,workers")
+    assert "5 trials of kills,damage,disk,names,workers: 0 not held." in output
 
 
 @pytest.mark.parametrize("examine", [fuzz.table, fuzz.json_text, fuzz.packed], ids=lambda examine: examine.__name__)

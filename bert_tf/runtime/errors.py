@@ -49,6 +49,16 @@ class InputError(ValueError):
     """
 
 
+def require_utf8(name: str, what: str) -> None:
+    """Checks that a name that the system gave can be written in UTF-8, as TensorFlow writes the names of files.
+
+    Raises:
+      InputError: if it holds other bytes.
+    """
+    if not name.isascii() and name != name.encode("utf-8", "ignore").decode():
+        raise InputError(f"{what} {name!a} holds bytes that are not UTF-8, which names can't have. Rename it.")
+
+
 def explanation(error: BaseException) -> str | None:
     """The line that a program prints for an error that the user can solve; None for others, which are bugs.
 

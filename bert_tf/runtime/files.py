@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from bert_tf.runtime.errors import InputError as InputError
+from bert_tf.runtime.errors import require_utf8
 from bert_tf.runtime.outputs import check_output_files as check_output_files
 from bert_tf.runtime.outputs import is_remote as is_remote
 from bert_tf.runtime.outputs import kind_of as kind_of
@@ -222,6 +223,8 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
             matches = sorted(glob.glob(part, recursive=True))
         if not matches:
             raise InputError(f"{flag_name}: {part!r} matches no file. Check the path, and quote globs in the shell.")
+        for name in matches:
+            require_utf8(name, f"{flag_name}: the file")
         found.extend(matches)
     return found
 

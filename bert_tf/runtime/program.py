@@ -79,6 +79,8 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # our own messages go through `say`
         try:
+            for argument in sys.argv[1:]:
+                errors.require_utf8(argument, "the argument")
             main(*arguments[1:])
         except (Exception, KeyboardInterrupt) as error:
             explained = [message for listener in _listeners if (message := listener(error))]

@@ -46,6 +46,16 @@ def test_many_errors_of_the_system_have_a_remedy(number):
     assert told.startswith(f"a/b: {os.strerror(number)}. ")
 
 
+def test_names_that_are_not_utf8_are_refused(tmp_path):
+    with_flag = "from absl import flags\nflags.DEFINE_string('name', '', '')" + PROGRAM.format(error="ValueError")
+    program = subprocess.run([sys.executable, "-c", with_flag, b"--name=caf\xe9"], capture_output=True, text=True)
+    assert program.returncode == 1
+    assert program.stderr.startswith("error: the argument '--name=caf\\udce9' holds bytes that are not UTF-8")
+    open(os.fsencode(tmp_path) + b"/caf\xe9", "w").close()
+    with pytest.raises(errors.InputError, match=r"--input_file: the file '.*caf.udce9' holds bytes that are not UTF-8"):
+        files.expand_patterns(f"{tmp_path}/*", "--input_file")
+
+
 def test_the_operation_is_that_of_our_innermost_function(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError) as raised:

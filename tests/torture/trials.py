@@ -17,7 +17,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.runtime import claims, errors, files
 from bert_tf.runtime.files import InputError
-from tests.torture import damage, faults, fuzz, jobs, serve
+from tests.torture import damage, faults, fuzz, jobs, names, serve
 
 _ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG)
 _UNFINISHED = ".tmp-", ".tempstate"
@@ -204,6 +204,7 @@ PARTS = {
     "damage": damaged,
     "disk": disk,
     "fuzz": fuzz.trial,
+    "names": names.trial,
     "serve": serve.trial,
     "workers": workers_and_clock,
 }
