@@ -34,7 +34,9 @@ def load_tokenizer(path: str, do_lower_case: bool | None = None):  # noqa: ANN20
 __getattr__, _names_when_used, _ = importing.when_used(
     __name__,
     {
-        "bert_tf.estimators": ("Classifier", "Encoder", "MultipleChoice", "QuestionAnswerer", "Regressor", "Tagger"),
+        "bert_tf.estimators": (
+            *("Classifier", "Encoder", "MultipleChoice", "Pretrainer", "QuestionAnswerer", "Regressor", "Tagger"),
+        ),
         "bert_tf.fill_mask": ("FillMask",),
         "bert_tf.sequences.tokenizer": ("Tokenizer",),
     },

@@ -4,9 +4,9 @@
     examples   from tokens to records and shards
     jobs       the work of both, divided among processes and machines
 
-The other modules are programs. May import the modules of `bert_tf` that need no TensorFlow (see
-tests/test_architecture.py); `bert_tf` never imports data_prep. Programs import folders, `jobs` imports `examples` and
-`corpus`, `examples` imports `corpus`.
+`api` calls the programs from Python. The other modules are programs. May import the modules of `bert_tf` that need no
+TensorFlow (see tests/test_architecture.py); `bert_tf` never imports data_prep. Programs import folders, `jobs` imports
+`examples` and `corpus`, `examples` imports `corpus`.
 """
 
 import os

@@ -1,11 +1,13 @@
 """Fine-tuning and using BERT from Python, on data in memory.
 
-- `base`: what all estimators share: `from_pretrained`, `load`, `save`, `export`.
+- `run_folder`: what everything that trains has: `history`, `save`, `export`.
+- `base`: what all estimators share: `from_pretrained`, `load`.
 - `row_estimator`: `fit` and `evaluate` of those that learn from rows.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `tagger`: `Tagger`.
 - `question_answerer`: `QuestionAnswerer`.
 - `sentence_encoder`: `Encoder`, which gives vectors of texts.
+- `pretrainer`: `Pretrainer`, which makes an encoder from TFRecords.
 - `rows`: reads lists, NumPy arrays, pandas objects and `tf.data` data sets.
 
 An estimator writes its data in the format that `run_classifier.py` or `run_squad.py` reads, and runs the same code with
@@ -15,9 +17,19 @@ itself. Nothing below this folder imports it.
 """
 
 from bert_tf.estimators.base import Estimator
+from bert_tf.estimators.pretrainer import Pretrainer
 from bert_tf.estimators.question_answerer import QuestionAnswerer
 from bert_tf.estimators.sentence_encoder import Encoder
 from bert_tf.estimators.sentences import Classifier, MultipleChoice, Regressor
 from bert_tf.estimators.tagger import Tagger
 
-__all__ = ["Classifier", "Encoder", "Estimator", "MultipleChoice", "QuestionAnswerer", "Regressor", "Tagger"]
+__all__ = [
+    "Classifier",
+    "Encoder",
+    "Estimator",
+    "MultipleChoice",
+    "Pretrainer",
+    "QuestionAnswerer",
+    "Regressor",
+    "Tagger",
+]

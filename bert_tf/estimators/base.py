@@ -1,37 +1,29 @@
 """What all estimators share: how they are made, loaded, saved and exported."""
 
 import abc
-import dataclasses
 import functools
 import os
-import re
 import tempfile
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
 from bert_tf.config import BertConfig
-from bert_tf.export import export_run
+from bert_tf.estimators.run_folder import RunFolder
 from bert_tf.finetuning.hyperparameters import fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import Task
-from bert_tf.optimization import TRAINING_STATE, OptimizerConfig
 from bert_tf.runtime import files
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.settings import ExportConfig
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE
-from bert_tf.training import log
 from bert_tf.training.settings import TrainingConfig
 
 # The folder, in that of the run, of the data that `fit` was given.
 DATA_FOLDER = "data"
 
 
-class Estimator(abc.ABC):
+class Estimator(RunFolder, abc.ABC):
     """A pre-trained model with an output layer for a task; made by `from_pretrained` or `load`.
 
     Attributes:
@@ -45,10 +37,6 @@ class Estimator(abc.ABC):
     _SUFFIX: ClassVar[str]
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
-    _SAVED_FILES: ClassVar[tuple[str, ...]] = (
-        *(run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE),
-        TOKENIZER_CONFIG_FILE,
-    )
 
     def __init__(
         self,
@@ -60,19 +48,10 @@ class Estimator(abc.ABC):
         flags: Mapping[str, Any],
         distribution_strategy: str = "one_device",
     ) -> None:
+        super().__init__(output_dir, init_checkpoint, flags, distribution_strategy)
         self.config = config
         self.tokenizer = tokenizer
-        self.output_dir = output_dir or self._temporary_folder()
-        self._init_checkpoint = init_checkpoint
         self._labels = None if labels is None else list(labels)
-        # The settings under the names of the flags that they have in the programs.
-        self._flags = dict(flags)
-        self._distribution = DistributionConfig(distribution_strategy)
-
-    def _temporary_folder(self) -> str:
-        folder = tempfile.TemporaryDirectory(prefix="bert_tf-")
-        weakref.finalize(self, folder.cleanup)
-        return folder.name
 
     @classmethod
     def from_pretrained(
@@ -140,61 +119,12 @@ class Estimator(abc.ABC):
         options = {"output_dir": folder, "labels": settings.get("labels")}
         return cls(None, config, tokenizer, flags=flags, distribution_strategy=distribution_strategy, **options)
 
-    def history(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl: what was measured during training, and when."""
-        return log.read_metrics(self.output_dir)
-
-    def save(self, folder: str) -> None:
-        """Writes the trained model into a new folder, whole or not at all; `load` and all programs read it.
-
-        Raises:
-          InputError: if nothing was trained yet, or the folder isn't new.
-        """
-        trained = self._check_trained()
-        files.check_new_folder(folder, "save()")
-        source = checkpoints.open_checkpoint(trained, "save()")
-        weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
-        with files.replacing_folder(folder) as new:
-            for name in filter(lambda name: files.exists(os.path.join(self.output_dir, name)), self._SAVED_FILES):
-                files.copy(os.path.join(self.output_dir, name), os.path.join(new, name))
-            tensors = {name: source.read(name) for name in (*weights, "global_step")}
-            saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
-
-    def export(self, folder: str, **options: Any) -> None:
-        """Exports the trained model as a SavedModel that takes raw texts; see `bert_tf.export.export_run`.
-
-        Args:
-          folder: a new one.
-          options: fields of `bert_tf.export.ExportConfig`.
-        """
-        self._check_trained()
-        export_run(self.output_dir, folder, ExportConfig(**options))
-
     @classmethod
     def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of this class, under the names of their flags."""
         if settings:
             raise TypeError(f"{cls.__name__} has no setting {next(iter(settings))!r}.")
         return {}
-
-    def _training_config(
-        self, optimizer: OptimizerConfig, batch_size: int, seed: int, others: Mapping[str, Any]
-    ) -> TrainingConfig:
-        """The settings of `fit`; `others` are fields of `TrainingConfig` that have no argument of their own.
-
-        Raises:
-          TypeError: if there is no such field.
-        """
-        given = {"output_dir": self.output_dir, "optimizer": optimizer, "train_batch_size": batch_size}
-        given |= {"seed": seed, "dtype": self._flags["dtype"]}
-        known = [field.name for field in dataclasses.fields(TrainingConfig) if field.name not in given]
-        for name in others:
-            if name not in known:
-                raise TypeError(
-                    f"{type(self).__name__}.fit() has no argument {name!r}; besides its own, it takes "
-                    f"{', '.join(known)}."
-                )
-        return TrainingConfig(**given, **others)
 
     def _run(self, task: Task, config: TrainingConfig, group_by_length: bool | None = None) -> FinetuningRun:
         return FinetuningRun(
@@ -241,23 +171,7 @@ class Estimator(abc.ABC):
         source = checkpoints.open_checkpoint(self._init_checkpoint, "from_pretrained()")
         return source if self._OUTPUT_WEIGHTS in source.shapes else None
 
-    @property
-    def _trained_checkpoint(self) -> str | None:
-        """The checkpoint that the run is judged with; None if there is none yet."""
-        return saver.latest_checkpoint(run_directory.evaluated_folder(self.output_dir))
-
     def _check_usable(self) -> None:
         """Raises an InputError if nothing was trained, and the model of `from_pretrained` has no output layer."""
         if self._tuned_before is None:
             self._check_trained()
-
-    def _check_trained(self) -> str:
-        """Returns `_trained_checkpoint`.
-
-        Raises:
-          InputError: if there is none yet.
-        """
-        checkpoint = self._trained_checkpoint
-        if checkpoint is None:
-            raise InputError(f"{type(self).__name__}: there is no trained model yet; call fit() or load() first.")
-        return checkpoint

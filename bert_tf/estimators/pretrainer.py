@@ -1,0 +1,133 @@
+"""Pre-training from Python."""
+
+from typing import Any, Self
+
+from bert_tf.checkpoints import pretrained
+from bert_tf.config import BertConfig
+from bert_tf.estimators.run_folder import RunFolder
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.pretraining.data import PretrainingData
+from bert_tf.pretraining.run import PretrainingRun
+from bert_tf.runtime.files import InputError
+from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
+
+
+class Pretrainer(RunFolder):
+    """Pre-trains an encoder: masked LM and next sentence prediction, or one of the paper's ablations.
+
+    It runs the code of `run_pretraining.py`: the same data, settings and seed give the same weights.
+
+        pretrainer = bert_tf.Pretrainer("tiny", "vocab.txt")
+        pretrainer.fit("corpus.tfrecord", max_steps=1000)
+        pretrainer.save("models/mine")
+        classifier = bert_tf.Classifier.from_pretrained("models/mine")
+
+    Args:
+      config: of the encoder, or the name of a released size (see `BertConfig.named`).
+      vocab_file: the vocabulary with which the data are made.
+      output_dir: the folder of the run; None for a temporary one. `fit` goes on there if it was interrupted.
+      objective: "mlm_nsp", "mlm" or "ltr"; see `bert_tf.pretraining.model.PretrainingModel`.
+      init_checkpoint: a model to go on from; see `from_pretrained`.
+      dtype: "float32", "bfloat16" or "float16": the type that products are computed in.
+      distribution_strategy: "one_device", "mirrored" or "tpu".
+
+    Raises:
+      InputError: if there is no such size, or the vocabulary can't be used.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig | str,
+        vocab_file: str,
+        *,
+        output_dir: str | None = None,
+        objective: str = "mlm_nsp",
+        init_checkpoint: str | None = None,
+        dtype: str = "float32",
+        distribution_strategy: str = "one_device",
+    ) -> None:
+        super().__init__(output_dir, init_checkpoint, {"dtype": dtype, "objective": objective}, distribution_strategy)
+        check_vocab_file(vocab_file)
+        self.vocab_file = vocab_file
+        size = len(load_vocab(vocab_file))
+        self.config = BertConfig.named(config, vocab_size=size) if isinstance(config, str) else config
+
+    @classmethod
+    def from_pretrained(cls, path: str, **options: Any) -> Self:
+        """Goes on with the pre-training of a model, for example on text of another kind.
+
+        Args:
+          path: of the model, as `bert_tf.load` takes it.
+          options: arguments of the class.
+
+        Raises:
+          InputError: if something is missing, or doesn't fit together.
+        """
+        checkpoint, config, tokenizer = pretrained.find_model(path, "from_pretrained()")
+        tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
+        return cls(config, tokenizer.vocab_file, init_checkpoint=path, **options)
+
+    def fit(
+        self,
+        records: str,
+        *,
+        max_steps: int,
+        max_seq_length: int = 128,
+        max_predictions_per_seq: int = 20,
+        validation_data: str | None = None,
+        evaluate_every: int = 1000,
+        keep_best: bool = False,
+        batch_size: int = 32,
+        learning_rate: float = 5e-5,
+        warmup_proportion: float = 0.1,
+        seed: int = 12345,
+        bias_correction: bool = False,
+        **training: Any,
+    ) -> dict[str, float]:
+        """Trains; called again in the same folder with the same data and settings, it goes on where it was interrupted.
+
+        Args:
+          records: TFRecord files of `data_prep`: names and globs, separated by commas.
+          max_steps: the step at which training ends.
+          max_seq_length: length of the sequences, as in the data.
+          max_predictions_per_seq: masked positions of a sequence, as in the data.
+          validation_data: further files, to evaluate on.
+          evaluate_every: number of steps between two evaluations; there is always one at the end.
+          keep_best: use the weights with the smallest loss on the validation data, not the last ones.
+          batch_size: examples in a step.
+          learning_rate: the peak.
+          warmup_proportion: the share of the steps in which the learning rate rises.
+          seed: of initial values, the order of the data, and dropout.
+          bias_correction: see `bert_tf.optimization.OptimizerConfig`.
+          training: further fields of `bert_tf.training.settings.TrainingConfig`.
+
+        Returns:
+          The means of the last steps of training; `history` has all of them, and the evaluations.
+
+        Raises:
+          InputError: if the data can't be used, or the folder holds a run with other data or settings.
+          TypeError: if there is no such argument.
+        """
+        warmup = int(max_steps * warmup_proportion)
+        optimizer = OptimizerConfig(learning_rate, max_steps, warmup, bias_correction=bias_correction)
+        lengths = (max_seq_length, max_predictions_per_seq)
+        if keep_best and validation_data is None:
+            raise InputError("fit(): keep_best needs validation_data, but there are none.")
+        run = PretrainingRun(
+            self.config,
+            self._flags["objective"],
+            [PretrainingData(records, *lengths, "records")],
+            [max_steps],
+            self._training_config(optimizer, batch_size, seed, training),
+            self._distribution,
+            vocab_file=self.vocab_file,
+            init_checkpoint=self._init_checkpoint,
+        )
+        evaluation = None
+        if validation_data is not None:
+            held_out = PretrainingData(validation_data, *lengths, "validation_data")
+            evaluation = run.held_out_evaluation(
+                held_out, batch_size=batch_size, max_steps=100, every=evaluate_every, keep_best=keep_best
+            )
+        run.record(self._flags)
+        return run.train(evaluation)

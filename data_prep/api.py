@@ -1,0 +1,75 @@
+"""The programs that make vocabularies and pre-training data, called from Python with texts or files."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+
+from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
+
+Flag = str | int | float | bool
+
+
+def build_vocab(texts: str | Iterable[str], output_file: str, vocab_size: int = 30522, **flags: Flag) -> None:
+    """Learns a vocabulary; see `data_prep.build_vocab`.
+
+    Args:
+      texts: files, globs and folders, separated by commas; or texts themselves.
+      output_file: the vocabulary to write.
+      vocab_size: the number of pieces, including special ones.
+      flags: further flags of the program.
+
+    Raises:
+      InputError: if the program ends with an error; this is its message.
+    """
+    _run("build_vocab", texts, {"output_file": output_file, "vocab_size": vocab_size, **flags})
+
+
+def create_pretraining_data(texts: str | Iterable[str], output_file: str, vocab_file: str, **flags: Flag) -> None:
+    """Makes TFRecords of masked sentence pairs; see `data_prep.create_pretraining_data`.
+
+    Args:
+      texts: files, globs and folders, separated by commas, with a sentence on each line; or texts themselves, each of
+        which is a document that is split into sentences (unless `split_sentences=False`, if each line is one).
+      output_file: the TFRecords to write.
+      vocab_file: the vocabulary.
+      flags: further flags of the program.
+
+    Raises:
+      InputError: if the program ends with an error; this is its message.
+    """
+    split = {} if isinstance(texts, str) else {"split_sentences": True}
+    _run("create_pretraining_data", texts, {"output_file": output_file, "vocab_file": vocab_file, **split, **flags})
+
+
+def _run(program: str, texts: str | Iterable[str], flags: dict[str, Flag]) -> None:
+    """Runs a program in a process of its own, because each of them has flags named as those of the others."""
+    with _input_files(texts) as input_file:
+        given = [f"--{name}={value}" for name, value in {"input_file": input_file, **flags}.items()]
+        command = [sys.executable, "-m", f"data_prep.{program}", *given]
+        # In a notebook, only what this process itself writes is seen.
+        process = subprocess.run(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", check=False)
+    if process.returncode:
+        raise InputError(f"data_prep.{program}: {process.stderr.strip()[-2000:] or process.returncode}")
+    sys.stderr.write(process.stderr)
+
+
+@contextlib.contextmanager
+def _input_files(texts: str | Iterable[str]) -> Iterator[str]:
+    if isinstance(texts, str):
+        yield texts
+        return
+    with tempfile.TemporaryDirectory(prefix="data_prep-") as folder:
+        path = os.path.join(folder, "texts.jsonl")
+        with files.replacing(path) as writer:
+            for number, text in enumerate(texts):
+                if not isinstance(text, str):
+                    raise InputError(
+                        f"text {number} is {str(text)[:40]!r} ({type(text).__name__}), but a str is expected."
+                    )
+                writer.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+        yield path

@@ -1,0 +1,30 @@
+"""Vocabularies and pre-training data from Python."""
+
+import json
+
+import pytest
+
+from bert_tf.runtime.files import InputError
+from data_prep import api
+
+TEXTS = ["The whale was white. It swam in the sea.\nNobody saw it.", "She danced with him. He was glad."] * 10
+
+
+def test_texts_become_a_vocabulary_and_examples(tmp_path):
+    vocab, records = str(tmp_path / "vocab.txt"), str(tmp_path / "corpus.tfrecord")
+    api.build_vocab(TEXTS, vocab, vocab_size=80)
+    with open(vocab, encoding="utf-8") as reader:
+        assert {"[MASK]", "whale"} <= set(reader.read().split())
+    api.create_pretraining_data(TEXTS, records, vocab, max_seq_length=16, max_predictions_per_seq=3, dupe_factor=1)
+    (sidecar,) = tmp_path.glob("corpus.tfrecord.*json*")
+    settings = json.loads(sidecar.read_text())["settings"]
+    assert (settings["corpus"]["split_sentences"], settings["dupe_factor"], settings["input_files"]) == (True, 1, 1)
+
+
+def test_errors_are_those_of_the_programs(tmp_path):
+    with pytest.raises(InputError, match=r"text 1 is '5' \(int\), but a str is expected"):
+        api.build_vocab(["a", 5], str(tmp_path / "vocab.txt"))
+    with pytest.raises(InputError, match=r"data_prep\.build_vocab: .*no_such\.txt"):
+        api.build_vocab("no_such.txt", str(tmp_path / "vocab.txt"))
+    with pytest.raises(InputError, match="Unknown command line flag 'vocab_sise'"):
+        api.build_vocab(["a"], str(tmp_path / "vocab.txt"), vocab_sise=5)
