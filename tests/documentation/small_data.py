@@ -55,7 +55,7 @@ NOTEBOOKS: dict[str, dict[str, object]] = {
         "TEST": 4,
         "EPOCHS": 2,
     },
-    "pretraining": {"STEPS": 2},
+    "pretraining": {"STEPS": 2, "BATCH": 4},
     "serving": {"PRETRAINED": _MODEL, "EPOCHS": 2},
     "squad": {"MODEL": _MODEL, "SQUAD": "../../squad", "TRAIN": 12, "TEST": 2, "EPOCHS": 2},
 }
