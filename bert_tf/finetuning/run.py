@@ -271,15 +271,8 @@ class FinetuningRun:
         num_examples = next((len(rows) for rows, own in self._data.values() if own is features), len(features))
         reports.announce_training(training_config, num_examples, len(features))
         remove_stale_best(training_config.output_dir)
-        return loop.train(
-            self.model,
-            training_config,
-            self.strategy,
-            data,
-            init_checkpoint=self.init_checkpoint,
-            evaluation=evaluation,
-            fresh_variables=self.fresh_variables,
-        )
+        options = {"init_checkpoint": self.init_checkpoint, "fresh_variables": self.fresh_variables}
+        return loop.train(self.model, training_config, self.strategy, data, evaluation=evaluation, **options)
 
     def batch_sampler(self, features: FeatureSet | LazyFeatures) -> BatchSampler:
         """Returns the object that chooses the examples of each step."""
