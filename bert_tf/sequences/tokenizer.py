@@ -1,6 +1,7 @@
 """A tokenizer that makes the batches that a model reads, as users of Hugging Face's tokenizers are used to."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -8,6 +9,9 @@ from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_TOKENS
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # The number of positions of the released models.
 _MAX_LENGTH = 512
@@ -38,7 +42,8 @@ class Tokenizer(FullTokenizer):
         max_length: int = _MAX_LENGTH,
         padding: bool | str = True,
         truncation: bool = True,
-    ) -> dict[str, np.ndarray]:
+        return_tensors: str = "np",
+    ) -> "dict[str, np.ndarray | tf.Tensor]":
         """Makes a batch of B sequences: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] for a pair.
 
         Args:
@@ -47,6 +52,7 @@ class Tokenizer(FullTokenizer):
           max_length: longer sequences are cut as in fine-tuning: the longer text of a pair loses tokens first.
           padding: True or "longest": zeros up to the longest sequence of the batch; "max_length": up to `max_length`.
           truncation: False makes a longer sequence an error.
+          return_tensors: "np" or "tf".
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, [B, T] int32: what `BertEncoder` takes.
@@ -57,6 +63,8 @@ class Tokenizer(FullTokenizer):
         packing.check_max_seq_length(max_length)
         if padding not in (True, "longest", "max_length"):
             raise InputError(f"padding is {padding!r}, but True, 'longest' or 'max_length' is expected.")
+        if return_tensors not in ("np", "tf"):
+            raise InputError(f"return_tensors is {return_tensors!r}, but 'np' or 'tf' is expected.")
         pairs = _pairs(texts, text_pair)
         # One token more than may stay shows that a sequence is too long.
         packed = [pack_texts(self, *pair, max_length + (not truncation)) for pair in pairs]
@@ -65,10 +73,13 @@ class Tokenizer(FullTokenizer):
             number = next(number for number, (ids, _) in enumerate(packed) if len(ids) > max_length)
             raise InputError(f"text {number} has more than {max_length} tokens, and truncation is False.")
         rows = [packing.pad(*row, max_length if padding == "max_length" else length) for row in packed]
-        return {
-            name: np.array(column, np.int32)
-            for name, column in zip(packing.PackedSequence._fields, zip(*rows, strict=True), strict=True)
-        }
+        columns = zip(packing.PackedSequence._fields, zip(*rows, strict=True), strict=True)
+        batch = {name: np.array(column, np.int32) for name, column in columns}
+        if return_tensors == "np":
+            return batch
+        import tensorflow as tf  # text needs no TensorFlow
+
+        return {name: tf.constant(column) for name, column in batch.items()}
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Joins the pieces of ids to words with spaces between them; capitals and accents that are lost stay lost.
@@ -78,11 +89,19 @@ class Tokenizer(FullTokenizer):
           skip_special_tokens: leave out [CLS], [SEP], [PAD], [MASK] and [UNK].
 
         Raises:
+          InputError: if `ids` are those of several sequences; see `batch_decode`.
           KeyError: if an id is not in the vocabulary.
         """
+        ids = np.asarray(ids if hasattr(ids, "__len__") else list(ids))
+        if ids.ndim != 1:
+            raise InputError(f"ids of the shape {list(ids.shape)} are not one sequence; batch_decode() takes several.")
         tokens = self.convert_ids_to_tokens(map(int, ids))
         kept = [token for token in tokens if not (skip_special_tokens and token in SPECIAL_TOKENS)]
         return " ".join(kept).replace(f" {CONTINUATION}", "")
+
+    def batch_decode(self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = False) -> list[str]:
+        """Does what `decode` does with each of several sequences, such as a batch's `input_ids`."""
+        return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
 
 def _pairs(texts: object, text_pair: object) -> list[tuple[str, str | None]]:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf.runtime.files import InputError
@@ -73,3 +74,13 @@ def test_decode(tokenizer):
     assert tokenizer.decode(ids[1], skip_special_tokens=True) == "the"
     with pytest.raises(KeyError):
         tokenizer.decode([99])
+    assert tokenizer.batch_decode(ids, skip_special_tokens=True)[1] == "the"
+    with pytest.raises(InputError, match=r"shape \[2, 7\] are not one sequence; batch_decode"):
+        tokenizer.decode(ids)
+
+
+def test_tensors_of_tensorflow(tokenizer):
+    tensors, arrays = (tokenizer(["whales", "the whales"], return_tensors=kind) for kind in ("tf", "np"))
+    assert all(tf.is_tensor(tensors[name]) and (tensors[name].numpy() == arrays[name]).all() for name in arrays)
+    with pytest.raises(InputError, match="return_tensors is 'pt', but 'np' or 'tf'"):
+        tokenizer("the", return_tensors="pt")
