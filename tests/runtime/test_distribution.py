@@ -12,30 +12,26 @@ def test_float32_is_float32_unless_less_is_allowed(allowed):
     assert tf.config.experimental.tensor_float_32_execution_enabled() == allowed
 
 
-def test_replicas_add_up_gradients_in_the_given_type():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+class Replica:
+    """Stands in for the context of a replica beside others that have computed the same."""
+
+    def __init__(self, replicas):
+        self.num_replicas_in_sync = replicas
+
+    def all_reduce(self, reduce_op, values):
+        assert reduce_op == tf.distribute.ReduceOp.SUM
+        assert len({value.dtype for value in tf.nest.flatten(values)}) == 1  # TensorFlow takes no others
+        return tf.nest.map_structure(lambda value: value * self.num_replicas_in_sync, values)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "dtype", "expected"),
+    [(2, "float32", 2 + 2**-8), (2, "bfloat16", 2.0), (1, "bfloat16", 1 + 2**-9)],
+)
+def test_replicas_add_up_gradients_in_the_given_type(monkeypatch, replicas, dtype, expected):
+    monkeypatch.setattr(tf.distribute, "get_replica_context", lambda: Replica(replicas))
     value = 1 + 2**-9  # bfloat16 rounds it to 1
-
-    @tf.function(autograph=False)
-    def sums():
-        def add_up():
-            gradients = [tf.constant([value]), tf.constant(value)]
-            in_float32 = distribution.sum_over_replicas({"loss": tf.constant(value)}, gradients, "float32")
-            return in_float32, distribution.sum_over_replicas({"loss": tf.constant(value)}, gradients, "bfloat16")
-
-        return strategy.run(add_up)
-
-    for (values, gradients), expected in zip(sums(), (2 + 2**-8, 2.0), strict=True):
-        assert [float(each) for each in values["loss"].values] == [2 + 2**-8] * 2
-        for gradient in gradients:
-            assert [(float(tf.squeeze(x)), x.dtype) for x in gradient.values] == [(expected, tf.float32)] * 2
-
-
-def test_one_replica_rounds_no_gradients():
-    @tf.function
-    def sums():
-        return tf.distribute.OneDeviceStrategy("CPU:0").run(
-            lambda: distribution.sum_over_replicas(tf.constant(1.0), [tf.constant(1 + 2**-9)], "bfloat16")
-        )
-
-    assert float(sums()[1][0]) == 1 + 2**-9
+    gradients = [tf.constant([value]), tf.constant(value)]
+    values, sums = distribution.sum_over_replicas({"loss": tf.constant(value)}, gradients, dtype)
+    assert float(values["loss"]) == replicas * value
+    assert [(float(tf.squeeze(x)), x.dtype) for x in sums] == [(expected, tf.float32)] * 2
