@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import random
@@ -23,11 +24,10 @@ _SECONDS = 900
 def run(part: str, seed: int, number: int) -> tuple[collections.Counter, str]:
     """Runs a trial in a child process, in a folder of its own; returns what was tried, and the problem or ""."""
     folder = tempfile.mkdtemp(prefix="torture-")
-    reader, writer = os.pipe()
+    result = f"{folder}.json"
     child = os.fork()
     if child == 0:
         os.setpgid(0, 0)
-        os.close(reader)
         with open(os.devnull, "w") as nothing:
             os.dup2(nothing.fileno(), 1)
             os.dup2(nothing.fileno(), 2)
@@ -37,13 +37,16 @@ def run(part: str, seed: int, number: int) -> tuple[collections.Counter, str]:
             trials.PARTS[part](folder, random.Random(f"{part} {seed} {number}"), number, counts)
         except BaseException:
             problem = traceback.format_exc()
-        with open(writer, "w") as pipe:
-            json.dump([counts, problem], pipe)
+        with open(result, "w") as writer:
+            json.dump([counts, problem], writer)
         os._exit(0)
-    os.close(writer)
-    with open(reader) as pipe:
-        told = pipe.read()
     os.waitpid(child, 0)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what a trial that was not held has left
+    told = ""
+    with contextlib.suppress(FileNotFoundError), open(result) as reader:
+        told = reader.read()
+        os.remove(result)
     shutil.rmtree(folder, ignore_errors=True)
     if not told:
         return collections.Counter(), f"the trial hung for {_SECONDS} seconds, or crashed"
