@@ -162,6 +162,15 @@ def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
     assert third["error"] == "the field 'review' is missing: the model reads ['review'], but gets ['body']."
 
 
+def test_a_classifier_of_another_program_need_not_be_callable(tmp_path):
+    module = tf.Module()
+    module.served = tf.function(
+        lambda sentence: {"logits": tf.strings.length(sentence)}, input_signature=[tf.TensorSpec([None], tf.string)]
+    )
+    tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.served})
+    assert saved_model.load(str(tmp_path)).predict(["four"]) == [{"logits": 4}]
+
+
 def test_valid_lines_are_answered_although_others_are_invalid(model):
     lines = [
         b'{"text_a": "a", "text_b": "b", "id": 5}\n',

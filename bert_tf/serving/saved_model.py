@@ -115,9 +115,11 @@ class ExportedModel:
 
     def _columns(self) -> dict[str, str]:
         """Other name -> name, for the texts of a classifier."""
-        if not {"logits", "score"} & self._function.structured_outputs.keys():
+        is_classifier = {"logits", "score"} & self._function.structured_outputs.keys()
+        if not is_classifier or not callable(self._model):  # models of other programs may not be
             return {}
-        specs = self._model.__call__.concrete_functions[0].structured_input_signature[0]  # of a missing text_b, None
+        functions = self._model.__call__.concrete_functions
+        specs = functions[0].structured_input_signature[0]  # of a missing text_b, None
         in_order = [spec.name for spec in specs if spec is not None]
         return {other: name for other, name in zip(TEXT_INPUTS, in_order, strict=False) if other not in self.inputs}
 
