@@ -84,6 +84,10 @@ class Assembly:
 
     def _cells(self, row: Row, in_file: str, heading: str, column: Column, name: str) -> list[Cell]:
         task = self._scale.tasks.get(row.tasks.get(column.task, name))
+        # Features of random weights are features of no model.
+        task = (
+            None if row.pretraining is False and "feature_layers" in {**row.finetuning, **column.finetuning} else task
+        )
         if name == "pretraining":
             runs: dict[int | None, Any] = {None: self._pretraining(row)}
         elif task is None:

@@ -42,6 +42,7 @@ def test_every_flag_of_every_run_exists():
             pieces = [cell.piece]
             for piece in pieces:
                 pieces += piece.needs
+                assert "feature_layers" not in piece.flags or "init_checkpoint" in piece.flags, cell.name
                 module, *flags = piece.command("pieces")
                 given.setdefault(module, {}).update((flag.partition("=")[0], flag) for flag in flags)
     assert given.keys() >= {"run_squad", "run_classifier", "run_pretraining", "data_prep.build_vocab"}

@@ -62,7 +62,7 @@ def _line(rng: random.Random, number: int) -> bytes:
     fields = [f'"{name}": {rng.choice(_VALUES)}' for name in ("text_a", "text_b", "other") if rng.random() < 0.95]
     line = f'{{"id": {number}, {", ".join(fields)}}}'.encode()
     if rng.random() < 0.1:
-        at = rng.randrange(len(line))
+        at = rng.randrange(line.index(b","), len(line))  # behind the id, by which answers are known
         line = line[:at] + rng.randbytes(3).replace(b"\n", b"") + line[at:] if rng.random() < 0.5 else line[:at] or b"{"
     return line
 
