@@ -8,9 +8,7 @@ described by the method `signatures` of the served model in `tasks.served`, `tas
 `tasks.squad.served`, or, for a pre-trained model, `serving.pretrained_encoder`.
 """
 
-import contextlib
 import os
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -46,7 +44,7 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
     if config.onnx:
         portable_models.import_tf2onnx()
     model = build(model_dir, config)
-    with files.replacing_folder(export_dir) as folder, _without_messages():
+    with files.replacing_folder(export_dir) as folder:
         signatures = saved_model.write(model.served, folder, config.text)
         model.write_text_settings(folder)
         if config.quantize == "int8":
@@ -54,20 +52,6 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
         if config.onnx:
             portable_models.write_onnx(model.plain, os.path.join(folder, portable_models.ONNX_FILE))
     say(f"Wrote {export_dir} with the signatures {', '.join(signatures)}.")
-
-
-@contextlib.contextmanager
-def _without_messages() -> Iterator[None]:
-    """TensorFlow says where it has written a model, but that is a folder that is moved afterwards, or removed."""
-    import tensorflow as tf
-
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel("WARNING")
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def build(model_dir: str, config: ExportConfig) -> "Exportable":

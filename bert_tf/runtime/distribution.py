@@ -14,23 +14,28 @@ from bert_tf.runtime import workers
 from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 
+_ERRORS_ONLY = 2  # a value of TF_CPP_MIN_LOG_LEVEL
 
-def _quieten_absl() -> None:
-    """Applies TF_CPP_MIN_LOG_LEVEL, whose default `bert_tf` sets, to the part of TensorFlow's log that is absl's.
 
-    TensorFlow applies it to the rest. There is no public function for this. Where another version of TensorFlow has
-    other names inside, nothing happens, and some lines of TensorFlow's stand between ours.
+def _quieten_tensorflow() -> None:
+    """Applies TF_CPP_MIN_LOG_LEVEL, whose default `bert_tf` sets, to those parts of TensorFlow's log that ignore it.
+
+    These are its log in Python, which warns of each graph of a step although there is meant to be one for each length,
+    and absl's. There is no public function for absl's. Where another version of TensorFlow has other names inside,
+    nothing happens, and some lines of TensorFlow's stand between ours.
     """
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
+    if not level.isdecimal():
+        return
+    if int(level) >= _ERRORS_ONLY:
+        tf.get_logger().setLevel("ERROR")
     library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
     with contextlib.suppress(OSError, AttributeError):
         loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        set_level = loaded._ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE
-        if level.isdecimal():
-            set_level(int(level))
+        loaded._ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE(int(level))
 
 
-_quieten_absl()
+_quieten_tensorflow()
 
 
 def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:

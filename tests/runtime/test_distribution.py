@@ -1,3 +1,5 @@
+import logging
+
 import pytest
 import tensorflow as tf
 
@@ -35,3 +37,7 @@ def test_replicas_add_up_gradients_in_the_given_type(monkeypatch, replicas, dtyp
     values, sums = distribution.sum_over_replicas({"loss": tf.constant(value)}, gradients, dtype)
     assert float(values["loss"]) == replicas * value
     assert [(float(tf.squeeze(x)), x.dtype) for x in sums] == [(expected, tf.float32)] * 2
+
+
+def test_tensorflow_says_nothing_below_errors():
+    assert tf.get_logger().level == logging.ERROR
