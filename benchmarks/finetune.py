@@ -117,7 +117,7 @@ def measure(contenders):
     """Returns the median number of sequences per second of each contender; the contenders alternate."""
     rates = {name: [] for name in contenders}
     for train in contenders.values():
-        train(2)
+        train(WINDOW_STEPS)  # traces a graph for each length
     for _ in range(_ROUNDS.value):
         for name, train in contenders.items():
             rates[name].append(WINDOW_STEPS * _BATCH_SIZE.value / train(WINDOW_STEPS))
