@@ -67,7 +67,6 @@ def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_pa
     assert_close(loaded.predict_proba(TEXTS[:4]), probabilities, 0)
     with pytest.raises(InputError, match="exists already"):
         classifier.save(str(tmp_path / "saved"))
-    caplog.set_level("INFO", "tensorflow")
     loaded.export(str(tmp_path / "exported"))
     assert not caplog.messages
     served = bert_tf.export.load(str(tmp_path / "exported"))
