@@ -34,8 +34,9 @@ def main() -> None:
         lines = files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb")
     else:
         lines = sys.stdin.buffer
+    input_bytes = files.size(_INPUT_FILE.value) if _INPUT_FILE.value else 0
     with line_predictions.answers_file(_OUTPUT_FILE.value) as writer:
-        failed, total = line_predictions.answer_lines(model, lines, writer, _BATCH_SIZE.value)
+        failed, total = line_predictions.answer_lines(model, lines, writer, _BATCH_SIZE.value, input_bytes)
     if failed:
         raise InputError(f"{failed} of {total} lines could not be used; 'error' in their answers gives the reason.")
 

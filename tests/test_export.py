@@ -171,7 +171,7 @@ def test_a_classifier_of_another_program_need_not_be_callable(tmp_path):
     assert saved_model.load(str(tmp_path)).predict(["four"]) == [{"logits": 4}]
 
 
-def test_valid_lines_are_answered_although_others_are_invalid(model):
+def test_valid_lines_are_answered_although_others_are_invalid(model, capsys):
     lines = [
         b'{"text_a": "a", "text_b": "b", "id": 5}\n',
         b"{oops\n",
@@ -184,7 +184,8 @@ def test_valid_lines_are_answered_although_others_are_invalid(model):
         b'{"text_a": "a", "text_b": "b", "text_b": "c"}',
     ]
     written = io.StringIO()
-    assert line_predictions.answer_lines(model, lines, written, batch_size=2) == (6, 8)
+    assert line_predictions.answer_lines(model, lines, written, 2, input_bytes=sum(map(len, lines))) == (6, 8)
+    assert "8/8 " in capsys.readouterr().err
     answers = [json.loads(line) for line in written.getvalue().splitlines()]
     assert answers[0]["id"] == 5
     assert answers[0]["label"] in ("x", "ý", "z")

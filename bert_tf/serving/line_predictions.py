@@ -16,7 +16,9 @@ from bert_tf.serving.saved_model import ExportedModel
 _SORTED_BATCHES = 16
 
 
-def answer_lines(model: ExportedModel, lines: Iterable[bytes], writer: IO[str], batch_size: int) -> tuple[int, int]:
+def answer_lines(
+    model: ExportedModel, lines: Iterable[bytes], writer: IO[str], batch_size: int, input_bytes: int = 0
+) -> tuple[int, int]:
     """Writes an answer for each line that isn't empty, as soon as it is computed.
 
     Args:
@@ -24,6 +26,7 @@ def answer_lines(model: ExportedModel, lines: Iterable[bytes], writer: IO[str], 
       lines: JSON; more lines are read while earlier ones are answered.
       writer: the file of the answers.
       batch_size: the number of lines that are computed together.
+      input_bytes: the bytes of all lines, from which the remaining time is estimated; 0 if nobody knows.
 
     Returns:
       The number of lines that couldn't be used, and the number of all lines.
@@ -31,7 +34,7 @@ def answer_lines(model: ExportedModel, lines: Iterable[bytes], writer: IO[str], 
     Raises:
       InputError: if reading fails; the lines before are answered.
     """
-    total = failed = 0
+    total = failed = read_bytes = 0
     with reporting.progress_bar(None, "predict", unit="line") as bar:
         for available in _available(lines, batch_size * _SORTED_BATCHES):
             rows = [_parsed(model, line) for line in available]
@@ -44,6 +47,8 @@ def answer_lines(model: ExportedModel, lines: Iterable[bytes], writer: IO[str], 
                 failed += fields is None or answer.keys() == {"error"}
             writer.flush()
             total += len(available)
+            read_bytes += sum(map(len, available))
+            bar.total = max(total, round(input_bytes / read_bytes * total)) if input_bytes else None
             bar.update(len(available))
     return failed, total
 

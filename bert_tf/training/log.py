@@ -37,9 +37,11 @@ class TrainingLog:
         self._is_shown = is_shown
         self._evaluated_before = {line["step"] for line in read_metrics(config.output_dir) if line["kind"] == "eval"}
         self._metrics = MetricsLog(config.output_dir, start) if is_shown else None
-        self._bar = reporting.progress_bar(config.num_train_steps, "train", initial=start, shown=is_shown)
+        description = "train (building the graph)"
+        self._bar = reporting.progress_bar(config.num_train_steps, description, initial=start, shown=is_shown)
         self._summaries: dict[str, tf.summary.SummaryWriter] = {}
         self._timer_start = (start, time.perf_counter())
+        self._first_step: dict[str, float] | None = None
         self._is_profiling = False
         self._evaluations: list[dict[str, float]] = []
         self.last: dict[str, float] = {}
@@ -65,7 +67,10 @@ class TrainingLog:
         self._is_profiling = is_due
 
     def advance(self, count: int) -> None:
-        """Advances the progress bar by some steps."""
+        """Advances the progress bar by some steps. The first ones contain the tracing and compiling of the graph."""
+        if self._first_step is None:
+            self._first_step = {"first_step_seconds": time.perf_counter() - self._timer_start[1]}
+            self._bar.set_description_str("train", refresh=False)
         self._bar.update(count)
 
     def has_evaluation(self, step: int) -> bool:
@@ -90,7 +95,8 @@ class TrainingLog:
             refresh=False,
         )
         if is_due or step % self._config.log_steps == 0:
-            self._write("train", step, self.last)
+            self._write("train", step, self.last | (self._first_step or {}))
+            self._first_step = {}
 
     def _report_spike(self, step: int, steps: int, means: Mapping[str, float]) -> None:
         largest = means.get("largest_loss", -math.inf)

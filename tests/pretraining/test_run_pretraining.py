@@ -90,6 +90,8 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert rates[6] == pytest.approx(5e-4 * (1 - 1 / 2) ** 0.5)
     assert best["loss"] == min(line["loss"] for line in lines if line["kind"] == "eval")
     assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= lines[0].keys()
+    assert lines[0]["first_step_seconds"] > 0
+    assert "first_step_seconds" not in lines[3]  # the process's first line only
     assert sorted(p.name for p in out.glob("*.index")) == ["model.ckpt-4.index", "model.ckpt-6.index"]
     source = checkpoints.open_checkpoint(str(out / "model.ckpt-6"))
     assert int(source.read("global_step")) == 6
