@@ -3,11 +3,11 @@
 import dataclasses
 import pathlib
 import tomllib
-import types
 import typing
 from dataclasses import field
 from typing import Any
 
+from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
 
 FOLDER = pathlib.Path(__file__).parent
@@ -161,26 +161,17 @@ def _at_scale(values: Any, scale: str, where: str) -> Any:
 
 
 def _build(kind: Any, values: Any, where: str) -> Any:
-    """Makes an object of a type of values from TOML; `where` names them in messages."""
-    if kind is Any:
-        return values
-    if isinstance(kind, types.UnionType):
-        kind = bool if isinstance(values, bool) else typing.get_args(kind)[0]
-    origin, parts = typing.get_origin(kind) or kind, typing.get_args(kind)
-    expected = dict if dataclasses.is_dataclass(kind) else (int, float) if kind is float else origin
-    if not isinstance(values, expected) or (isinstance(values, bool) and kind is not bool):
-        names = {dict: "a table", list: "a list", str: "a text", bool: "true or false"}
-        raise InputError(f"{where}: {names.get(expected, 'a number')} is expected, but {values!r} was found.")
+    """Makes an object of a type of values from TOML; `where` names the file in messages."""
+    return _made(kind, json_files.checked(values, kind, where))
+
+
+def _made(kind: Any, values: Any) -> Any:
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is list:
-        return [_build(parts[0], value, f"{where}[{i}]") for i, value in enumerate(values)]
+        return [_made(parts[0], value) for value in values]
     if origin is dict:
-        return {key: _build(parts[1], value, f"{where}: {key}") for key, value in values.items()}
+        return {key: _made(parts[1], value) for key, value in values.items()}
     if not dataclasses.is_dataclass(kind):
         return values
     hints = typing.get_type_hints(kind)
-    if unknown := values.keys() - hints.keys():
-        raise InputError(f"{where}: unknown key {min(unknown)!r}; the keys are {', '.join(hints)}.")
-    needed = {field.name for field in dataclasses.fields(kind) if field.default is field.default_factory}
-    if missing := needed - values.keys():
-        raise InputError(f"{where}: the key {min(missing)!r} is missing.")
-    return kind(**{key: _build(hints[key], value, f"{where}: {key}") for key, value in values.items()})
+    return kind(**{key: _made(hints[key], value) for key, value in values.items()})

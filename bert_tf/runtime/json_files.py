@@ -1,10 +1,11 @@
 """Reads JSON for all programs: with limits, and with a check of what it must hold.
 
-What a value must hold is written as a type hint: `list[str]`, `dict[str, int] | None`, or a `TypedDict`, whose values
-may have other keys too. Nothing that is read here can be nested so deep, or hold such numbers, that writing or
-comparing it would fail later.
+What a value must hold is written as a type hint: `list[str]`, `dict[str, int] | None`, a `TypedDict`, whose values
+may have other keys too, or a dataclass, whose values may not. Nothing that is read here can be nested so deep, or hold
+such numbers, that writing or comparing it would fail later.
 """
 
+import dataclasses
 import functools
 import json
 import math
@@ -177,8 +178,8 @@ def problem(value: Any, kind: Any, place: str = "") -> str:
 
     Args:
       value: the value.
-      kind: `Any`, one of `str`, `int`, `float`, `bool` and `None`, a list, a dict or a `TypedDict` of these, or several
-        with `|` between them.
+      kind: `Any`, one of `str`, `int`, `float`, `bool` and `None`, a list, a dict, a `TypedDict` or a dataclass of
+        these, or several with `|` between them.
       place: the name of the place, for messages.
     """
     kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
@@ -191,7 +192,7 @@ def problem(value: Any, kind: Any, place: str = "") -> str:
 
 
 def _problem(value: Any, kind: Any, place: str) -> str:
-    base = typing.get_origin(kind) or (dict if typing.is_typeddict(kind) else kind)
+    base = _base(kind)
     if base is Any:
         return ""
     if base is float:
@@ -200,11 +201,13 @@ def _problem(value: Any, kind: Any, place: str) -> str:
         fits = isinstance(value, base) and (base is bool or not isinstance(value, bool))
     if not fits:
         return f"{_place(place)}{_shown(value)} was found"
-    if typing.is_typeddict(kind):
-        missing = sorted(kind.__required_keys__ - value.keys())
-        if missing:
+    if base is dict and base is not kind and not typing.get_args(kind):
+        hints = typing.get_type_hints(kind)
+        if missing := sorted(_required_keys(kind) - value.keys()):
             return f"{_place(place)}the key {missing[0]!r} is missing"
-        parts = [(name, value[name], hint) for name, hint in typing.get_type_hints(kind).items() if name in value]
+        if dataclasses.is_dataclass(kind) and (unknown := sorted(value.keys() - hints.keys())):
+            return f"{_place(place)}the key {unknown[0]!r} is unknown; the keys are {', '.join(hints)}"
+        parts = [(name, value[name], hint) for name, hint in hints.items() if name in value]
     elif base is dict and typing.get_args(kind):
         parts = [(name, part, typing.get_args(kind)[1]) for name, part in value.items()]
     elif base is list and typing.get_args(kind):
@@ -215,12 +218,24 @@ def _problem(value: Any, kind: Any, place: str) -> str:
     return next((text for text in found if text), "")
 
 
+def _base(kind: Any) -> Any:
+    has_keys = typing.is_typeddict(kind) or dataclasses.is_dataclass(kind)
+    return typing.get_origin(kind) or (dict if has_keys else kind)
+
+
+def _required_keys(kind: Any) -> set[str]:
+    if typing.is_typeddict(kind):
+        return kind.__required_keys__
+    fields = dataclasses.fields(kind)
+    return {field.name for field in fields if field.default is field.default_factory is dataclasses.MISSING}
+
+
 def _place(place: str) -> str:
     return f"at {place}, " if place else ""
 
 
 def _name(kind: Any) -> str:
-    return _NAMES[typing.get_origin(kind) or (dict if typing.is_typeddict(kind) else kind)]
+    return _NAMES[_base(kind)]
 
 
 def _shown(value: Any) -> str:

@@ -66,12 +66,15 @@ def test_the_scales_of_a_table_replace_keys(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("seed = [1]", r"table9.toml: unknown key 'seed'; the keys are title, columns"),
-        ('seeds = "1"', r"table9.toml: seeds: a list is expected, but '1' was found"),
-        ("seeds = [true]", r"table9.toml: seeds\[0\]: a number is expected, but True"),
+        ("seed = [1]", r"table9.toml: the key 'seed' is unknown; the keys are title, columns"),
+        ('seeds = "1"', r'table9.toml: at seeds, "1" was found, but a list is expected'),
+        ("seeds = [true]", r"table9.toml: at seeds.0, True was found, but a whole number is expected"),
         ("at.huge = {}", r"table9.toml: at: unknown key 'huge'; the scales are smoke, tiny, paper"),
-        ("[columns.F1]\ntask = 'QNLI'", r"table9.toml: columns: F1: the key 'metric' is missing"),
-        ("[columns.F1]\ntask = 'QNLI'\nmetric = 'f1'\ntaks = 1", r"table9.toml: columns: F1: unknown key 'taks'"),
+        ("[columns.F1]\ntask = 'QNLI'", r"table9.toml: at columns.F1, the key 'metric' is missing"),
+        (
+            "[columns.F1]\ntask = 'QNLI'\nmetric = 'f1'\ntaks = 1",
+            r"table9.toml: at columns.F1, the key 'taks' is unknown",
+        ),
         ("[[claims]]\ntext='x'\nbetter='a'\nworse='b'\ncolumn='EM'", r"table9.toml: x: there is no column 'EM'"),
         ("title = ", "table9.toml: not valid TOML"),
     ],
@@ -84,7 +87,7 @@ def test_a_wrong_file_is_named_with_its_key(tmp_path, wrong, message):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ('{ name = "b", pretrainin = false }', r"table9.toml: rows\[0\]: unknown key 'pretrainin'"),
+        ('{ name = "b", pretrainin = false }', r"table9.toml: at rows.0, the key 'pretrainin' is unknown"),
         ('{ name = "b", paper = { EM = 1 } }', "table9.toml: b: there is no column 'EM'"),
         ('{ name = "b" }, { name = "b" }', "two rows have the same name"),
     ],
