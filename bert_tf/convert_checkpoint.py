@@ -4,8 +4,8 @@ python -m bert_tf.convert_checkpoint --from=DIR_OR_CHECKPOINT --to=DIR --format=
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from absl import flags
@@ -14,21 +14,12 @@ from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 
-if TYPE_CHECKING:
-    from bert_tf.checkpoints import CheckpointSource
-
 # The model that a tensor belongs to, unless a run says more.
 _HF_ARCHITECTURES = {
     "qa_outputs.weight": "BertForQuestionAnswering",
     "classifier.weight": "BertForSequenceClassification",
     "cls.seq_relationship.weight": "BertForPreTraining",
     "cls.predictions.bias": "BertForMaskedLM",
-}
-_HF_HEAD_KEYS = ("architectures", "id2label", "label2id", "problem_type", "classifier_dropout", "finetuning_task")
-_HF_PROBLEMS = {
-    "classification": "single_label_classification",
-    "regression": "regression",
-    "multi_label": "multi_label_classification",
 }
 
 _FROM = flags.DEFINE_string("from", None, "The checkpoint to convert: a folder, a prefix, a file, or owner/name.")
@@ -57,6 +48,7 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     from bert_tf import checkpoints
     from bert_tf.checkpoints import output_layers, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, recorded_casing
+    from bert_tf.tasks import architectures
 
     files.check_new_folder(target_folder, "--to")
     source = checkpoints.open_checkpoint(source_path, "--from")
@@ -71,7 +63,7 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     vocab_file = find_vocabulary(folder)
     with files.replacing_folder(target_folder) as new:
         if target_format == "hf":
-            write_hf(new, weights, config, hf_settings(source))
+            write_hf(new, weights, config, architectures.hf_settings(source))
         else:
             saver.write_checkpoint(os.path.join(new, "bert_model.ckpt"), weights)
             with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:
@@ -93,39 +85,6 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
     program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
 
 
-def hf_settings(source: "CheckpointSource") -> dict[str, Any]:
-    """What Hugging Face's `config.json` says of an output layer, as far as the checkpoint's folder tells it.
-
-    Returns:
-      `architectures`, `id2label`, `label2id` and `problem_type`, or some of them; nothing for a checkpoint that is
-      neither a run's nor Hugging Face's.
-    """
-    from bert_tf.checkpoints import output_layers, run_directory
-    from bert_tf.tasks import multiple_choice
-
-    if source.kind == "hf":
-        config = output_layers.hf_config(source)
-        return {name: config[name] for name in _HF_HEAD_KEYS if name in config}
-    settings = run_directory.recorded(source.path)
-    if settings.get("task") in multiple_choice.FILE_NAMES:
-        return {"architectures": ["BertForMultipleChoice"]}
-    if "labels" not in settings:
-        return {}
-    classes = output_layers.recorded_classes(source)
-    values = {"architectures": ["BertForTokenClassification"]}
-    if settings["task"] != output_layers.TAGGING:
-        problem = settings.get("problem", "classification" if classes else "regression")
-        values = {"architectures": ["BertForSequenceClassification"], "problem_type": _HF_PROBLEMS[problem]}
-    return values | _named(classes or ["LABEL_0"])
-
-
-def _named(classes: Sequence[str]) -> dict[str, Any]:
-    return {
-        "id2label": {str(number): name for number, name in enumerate(classes)},
-        "label2id": {name: number for number, name in enumerate(classes)},
-    }
-
-
 def write_hf(
     folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig, settings: Mapping[str, Any] | None = None
 ) -> None:
@@ -135,7 +94,7 @@ def write_hf(
       folder: the folder; made if it doesn't exist.
       tensors: released name -> array, float32.
       config: the model's config.
-      settings: see `hf_settings`; what they don't say follows from the tensors.
+      settings: see `architectures.hf_settings`; what they don't say follows from the tensors.
     """
     import safetensors.numpy
 
@@ -143,6 +102,7 @@ def write_hf(
     from bert_tf.checkpoints.formats import SAFETENSORS_FILE
     from bert_tf.checkpoints.output_layers import HF_CONFIG_FILE
     from bert_tf.model.heads import CLASSIFIER_DROPOUT
+    from bert_tf.tasks import architectures
 
     stored = {}
     for name, array in tensors.items():
@@ -157,7 +117,7 @@ def write_hf(
     values = config.to_hf_dict(architecture)
     if "classifier.weight" in stored:
         values["classifier_dropout"] = CLASSIFIER_DROPOUT
-        values |= _named([f"LABEL_{number}" for number in range(len(stored["classifier.weight"]))])
+        values |= architectures.named([f"LABEL_{number}" for number in range(len(stored["classifier.weight"]))])
     with files.replacing(os.path.join(folder, SAFETENSORS_FILE), "wb") as writer:
         writer.write(safetensors.numpy.save(stored, metadata={"format": "pt"}))
     files.write_json(os.path.join(folder, HF_CONFIG_FILE), values | dict(settings or {}))

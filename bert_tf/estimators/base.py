@@ -16,6 +16,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import Task
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import architectures
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 
@@ -34,6 +35,8 @@ class Estimator(RunFolder, abc.ABC):
     """
 
     _TASK: ClassVar[str]
+    _ARCHITECTURE: ClassVar[str]
+    _problem_type: str | None = None  # in Hugging Face's words; None for a task that has only one
     _SUFFIX: ClassVar[str]
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
@@ -172,6 +175,8 @@ class Estimator(RunFolder, abc.ABC):
         return source if self._OUTPUT_WEIGHTS in source.shapes else None
 
     def _check_usable(self) -> None:
-        """Raises an InputError if nothing was trained, and the model of `from_pretrained` has no output layer."""
+        """Raises an InputError if nothing was trained, and `from_pretrained` gave no output layer of this kind."""
         if self._tuned_before is None:
             self._check_trained()
+        elif not self._trained_checkpoint:
+            architectures.check(self._tuned_before, self._ARCHITECTURE, self._problem_type)

@@ -16,6 +16,7 @@ from bert_tf.finetuning.selection import SelectionConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import architectures
 from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
 from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, evaluate
@@ -40,6 +41,7 @@ class QuestionAnswerer(Estimator):
     """
 
     _TASK = SquadTask.name
+    _ARCHITECTURE = architectures.SPAN
     _SUFFIX = ".json"
     _MAX_SEQ_LENGTH = 384
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"

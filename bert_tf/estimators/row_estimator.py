@@ -88,16 +88,21 @@ class RowEstimator(Estimator):
         """
         examples, labels, weights = rows.with_weights(x, y, sample_weight, "x", self._RANK)
         train = self._table(examples, labels)
-        self._weigh(train, weights)
         dev = [] if validation_data is None else self._table(*rows.validation(validation_data, self._RANK))
-        train, dev = rows.train_and_validation(train, dev, validation_split, seed, keep_best or early_stopping_patience)
         optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
         training_config = self._training_config(optimizer, batch_size, seed, training)
-        self._flags |= self._learned_settings(train)
-        folder = os.path.join(self.output_dir, DATA_FOLDER)
-        self._write_once(folder, "train", train)
-        if dev:
-            self._write_once(folder, "dev", dev)
+        folder, before = os.path.join(self.output_dir, DATA_FOLDER), dict(self._flags)
+        try:
+            self._weigh(train, weights)
+            needs_dev = keep_best or early_stopping_patience
+            train, dev = rows.train_and_validation(train, dev, validation_split, seed, needs_dev)
+            self._flags |= self._learned_settings(train)
+            self._write_once(folder, "train", train)
+            if dev:
+                self._write_once(folder, "dev", dev)
+        except BaseException:
+            self._flags = before  # what was trained before is used as it was trained
+            raise
         config = WorkflowConfig(
             do_train=True,
             do_eval=bool(dev),

@@ -12,6 +12,7 @@ from bert_tf.estimators import rows
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences import packing
 from bert_tf.tasks import sentence_features
 from bert_tf.tasks.sentence_features import InputExample
 
@@ -33,6 +34,7 @@ class Encoder:
         self.bert = bert
         self.max_seq_length = max_seq_length or bert.config.max_position_embeddings
         bert.config.check_sequence_length(self.max_seq_length)
+        packing.check_max_seq_length(self.max_seq_length)
 
     @classmethod
     def from_pretrained(

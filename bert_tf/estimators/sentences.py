@@ -10,6 +10,7 @@ from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.finetuning.workflow import ReportingTask
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import architectures
 from bert_tf.tasks.custom import Columns
 from bert_tf.tasks.names import CUSTOM
 from bert_tf.tasks.registry import DataConfig
@@ -20,6 +21,7 @@ class _TextEstimator(RowEstimator):
     """What reads a text or a pair of texts, and learns from rows with the columns of `run_classifier.py`."""
 
     _TASK = CUSTOM
+    _ARCHITECTURE = architectures.SEQUENCE
     _PROBLEM = "classification"
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
@@ -75,6 +77,10 @@ class _TextEstimator(RowEstimator):
     @property
     def _problem(self) -> str:
         return self._PROBLEM
+
+    @property
+    def _problem_type(self) -> str:
+        return architectures.PROBLEM_TYPES[self._problem]
 
     def _options(self) -> dict[str, Any]:
         return {}
@@ -175,6 +181,7 @@ class MultipleChoice(RowEstimator):
     """
 
     _TASK = "multiple_choice"
+    _ARCHITECTURE = architectures.CHOICE
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         table = []

@@ -11,6 +11,7 @@ from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import architectures
 from bert_tf.tasks.names import TAGGING
 from bert_tf.tasks.registry import DataConfig
 
@@ -41,6 +42,7 @@ class Tagger(RowEstimator):
     """
 
     _TASK = TAGGING
+    _ARCHITECTURE = architectures.TOKENS
     _SUFFIX = ".conll"
     _RANK = 1
 

@@ -293,7 +293,12 @@ def batches_by_length(
 
     Yields:
       The numbers of the examples, without the copies, and the batch.
+
+    Raises:
+      InputError: if the batch size is not positive.
     """
+    if batch_size < 1:
+        raise InputError(f"The batch size is {batch_size}, but at least 1 is expected.")
     order = np.argsort(features.longest, kind="stable")
     for start in range(0, len(order), batch_size):
         examples = order[start : start + batch_size]

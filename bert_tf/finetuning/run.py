@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -17,6 +16,7 @@ from bert_tf.finetuning import feature_sets, input_pipeline, reports
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.finetuning.task import FinetuningModel, Task
+from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import distribution, files, reporting
 from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.program import say
@@ -139,8 +139,7 @@ class FinetuningRun:
     @functools.cached_property
     def model(self) -> FinetuningModel:
         """The model, built when it is first needed, with initial values that depend on the seed."""
-        keras.utils.set_random_seed(self.training_config.seed)
-        with self.strategy.scope():
+        with self.strategy.scope(), initial_values_from(self.training_config.seed):
             return self.task.build_model(
                 self.config,
                 use_one_hot_embeddings=distribution.is_tpu(self.strategy),

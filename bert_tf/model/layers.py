@@ -12,6 +12,7 @@ itself, also takes `training`, and then draws a seed if none is given.
 
 import contextlib
 import math
+import random
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -31,6 +32,21 @@ serializable = keras.saving.register_keras_serializable(package="bert_tf")
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
     """The release's initializer of kernels and embeddings."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+@contextlib.contextmanager
+def initial_values_from(seed: int) -> Iterator[None]:
+    """The initial values of layers that are made inside depend on the seed only.
+
+    Keras draws the seeds of its initializers from Python's random numbers, which are left as they were: who draws some
+    beside training gets others each time.
+    """
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
 
 
 @contextlib.contextmanager

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
+from bert_tf.model.layers import initial_values_from
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet, PretrainingData
 from bert_tf.pretraining.model import PretrainingModel
@@ -90,8 +90,7 @@ class PretrainingRun:
     @functools.cached_property
     def model(self) -> PretrainingModel:
         """The model with initial values from the seed; built in the strategy's scope when it is first used."""
-        keras.utils.set_random_seed(self.training_config.seed)
-        with self.strategy.scope():
+        with self.strategy.scope(), initial_values_from(self.training_config.seed):
             return PretrainingModel(
                 self.config,
                 self.objective,

@@ -11,6 +11,7 @@
     held_out             a dev set that is drawn from the training file
     sentence_task        labels, scores and prediction files of all sentence tasks
     sentence_features    features of sentences and pairs, with the release's names
+    architectures        what a fine-tuned model computes, in the words of Hugging Face's files
     metrics              the scores of all tasks
     tables               rows of TSV, CSV and JSON-lines files
     served               served models of sentence tasks and multiple choice

@@ -10,6 +10,7 @@ from bert_tf.checkpoints import output_layers
 from bert_tf.finetuning.hyperparameters import fresh_variables
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import architectures
 from bert_tf.training import resume
 from tests.conftest import assert_close, tiny_config
 
@@ -141,13 +142,13 @@ def test_hugging_faces_config_says_what_a_run_has_trained(
     tmp_path, their_weights, settings, architecture, names, problem
 ):
     source = checkpoints.open_checkpoint(run_folder(tmp_path, their_weights, settings))
-    convert_checkpoint.write_hf(str(tmp_path / "hf"), their_weights, CONFIG, convert_checkpoint.hf_settings(source))
+    convert_checkpoint.write_hf(str(tmp_path / "hf"), their_weights, CONFIG, architectures.hf_settings(source))
     written = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert written["architectures"] == [f"BertFor{architecture}"]
     assert written["id2label"] == named(names)
     assert written["label2id"] == {name: number for number, name in enumerate(names)}
     assert written.get("problem_type") == problem
     # Once more from Hugging Face's format, nothing is lost.
-    again = convert_checkpoint.hf_settings(checkpoints.open_checkpoint(str(tmp_path / "hf")))
+    again = architectures.hf_settings(checkpoints.open_checkpoint(str(tmp_path / "hf")))
     assert again.items() <= written.items()
     assert {"architectures", "id2label", "label2id"} <= again.keys()

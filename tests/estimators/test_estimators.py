@@ -1,5 +1,6 @@
 """Estimators: the same weights as the programs give, the same folders, and inputs of all kinds."""
 
+import random
 import shutil
 
 import keras
@@ -125,13 +126,20 @@ def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained
         estimator.fit(texts, np.linspace(0, 1, len(texts)), **FIT)
         return estimator
 
-    first = fit(TEXTS).predict(GOOD)
+    np.random.seed(5)
+    before = random.getstate(), np.random.get_state()[1].tolist()
+    trained = fit(TEXTS)
+    first = trained.predict(GOOD)
+    assert (random.getstate(), np.random.get_state()[1].tolist()) == before
     written = (tmp_path / "data" / "train.jsonl").stat().st_mtime_ns
     assert first.shape == (2,)
     assert_close(fit(TEXTS).predict(GOOD), first, 0)
     assert (tmp_path / "data" / "train.jsonl").stat().st_mtime_ns == written
     with pytest.raises(InputError, match="was trained on other data"):
         fit([*TEXTS[1:], TEXTS[0]])
+    with pytest.raises(InputError, match="was trained on other data"):
+        trained.fit([(text, text) for text in TEXTS], np.linspace(0, 1, len(TEXTS)), **FIT)
+    assert_close(trained.predict(GOOD), first, 0)  # it still reads single texts
 
 
 def test_weights_of_examples(pretrained, tmp_path):
@@ -178,6 +186,9 @@ def test_several_labels_of_pairs(pretrained):
     assert estimator.predict(pairs[:4]) == labels[:4]
     with pytest.raises(InputError, match="x has single texts, but the model was trained on pairs of texts"):
         estimator.predict(TEXTS)
+    for other in (bert_tf.Classifier, bert_tf.Regressor, bert_tf.Tagger, bert_tf.MultipleChoice):
+        with pytest.raises(InputError, match=r"was trained for .*fresh_head=True"):
+            other.from_pretrained(estimator.output_dir, max_seq_length=16)._check_usable()
     # A model that was fine-tuned elsewhere is given both texts too.
     copied = bert_tf.Classifier.from_pretrained(estimator.output_dir, multi_label=True, max_seq_length=16)
     for given, second in ((pairs, "words"), (TEXTS, None)):
@@ -236,6 +247,13 @@ def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
         assert_close(vector, expected, 1e-5)
     lengths = np.linalg.norm(encoder.encode(texts, pooling=pooling, normalize=True), axis=1)
     assert_close(lengths, 1, 1e-6)
+
+
+def test_sizes_that_give_no_vectors_are_refused(pretrained):
+    with pytest.raises(InputError, match="max_seq_length is 2, but at least 4"):
+        bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=2)
+    with pytest.raises(InputError, match="batch size is -1, but at least 1"):
+        bert_tf.Encoder.from_pretrained(pretrained).encode(["day"], batch_size=-1)
 
 
 def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):

@@ -1,0 +1,76 @@
+"""What a fine-tuned model computes, in the words of Hugging Face's `config.json`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bert_tf.checkpoints import output_layers, run_directory
+from bert_tf.checkpoints.formats import CheckpointSource
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import multiple_choice
+
+SEQUENCE, TOKENS, CHOICE, SPAN = (
+    f"BertFor{task}"
+    for task in ("SequenceClassification", "TokenClassification", "MultipleChoice", "QuestionAnswering")
+)
+# By the values of --problem.
+PROBLEM_TYPES = {
+    "classification": "single_label_classification",
+    "regression": "regression",
+    "multi_label": "multi_label_classification",
+}
+_HEAD_KEYS = ("architectures", "id2label", "label2id", "problem_type", "classifier_dropout", "finetuning_task")
+
+
+def hf_settings(source: CheckpointSource) -> dict[str, Any]:
+    """What Hugging Face's `config.json` says of an output layer, as far as the checkpoint's folder tells it.
+
+    Returns:
+      `architectures`, `id2label`, `label2id` and `problem_type`, or some of them; nothing for a checkpoint that is
+      neither a run's nor Hugging Face's.
+    """
+    if source.kind == "hf":
+        config = output_layers.hf_config(source)
+        return {name: config[name] for name in _HEAD_KEYS if name in config}
+    settings = run_directory.recorded(source.path)
+    if settings.get("task") in multiple_choice.FILE_NAMES:
+        return {"architectures": [CHOICE]}
+    if "labels" not in settings:
+        return {}
+    classes = output_layers.recorded_classes(source)
+    values = {"architectures": [TOKENS]}
+    if settings["task"] != output_layers.TAGGING:
+        problem = settings.get("problem", "classification" if classes else "regression")
+        values = {"architectures": [SEQUENCE], "problem_type": PROBLEM_TYPES[problem]}
+    return values | named(classes or ["LABEL_0"])
+
+
+def named(classes: Sequence[str]) -> dict[str, Any]:
+    """The names of classes, as `config.json` holds them."""
+    return {
+        "id2label": {str(number): name for number, name in enumerate(classes)},
+        "label2id": {name: number for number, name in enumerate(classes)},
+    }
+
+
+def check(source: CheckpointSource, architecture: str, problem_type: str | None) -> None:
+    """Checks that an output layer was trained for what it is to be used for, as far as its folder tells.
+
+    Args:
+      source: the fine-tuned model.
+      architecture: what it is to be.
+      problem_type: of a classifier of sequences.
+
+    Raises:
+      InputError: if it was trained for something else.
+    """
+    recorded = hf_settings(source)
+    for found, expected in (
+        (next(iter(recorded.get("architectures") or ()), None), architecture),
+        (recorded.get("problem_type"), problem_type),
+    ):
+        if found and expected and found not in (expected, "BertModel"):
+            raise InputError(
+                f"from_pretrained(): the output layer of {source.path} was trained for {found}, but {expected} is to "
+                "be computed. Use the estimator of that kind (a Classifier with several labels has multi_label=True), "
+                "or train a new output layer: fresh_head=True, then fit()."
+            )
