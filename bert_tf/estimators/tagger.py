@@ -14,6 +14,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
 from bert_tf.tasks.names import TAGGING
 from bert_tf.tasks.registry import DataConfig
+from bert_tf.tasks.tagging.conll import DOCUMENT_START
 
 
 class TaggedEntity(NamedTuple):
@@ -61,6 +62,11 @@ class Tagger(RowEstimator):
                         raise InputError(
                             f"{kind} {i} of {place} is {cell!r}, but text without white space is expected."
                         )
+            if any(word.startswith(DOCUMENT_START) for word in words):
+                raise InputError(
+                    f"{place} has a word that begins with {DOCUMENT_START}, which marks the beginning of a document in "
+                    "files of tagged sentences. Leave it out."
+                )
             table.append({"words": words, "tags": tags})
         return table
 

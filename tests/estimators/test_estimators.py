@@ -230,6 +230,12 @@ def test_tags(pretrained, tmp_path):
         bert_tf.Classifier.load(str(tmp_path / "saved"))
 
 
+def test_a_mark_of_documents_is_no_word(pretrained):
+    tagger = bert_tf.Tagger.from_pretrained(pretrained)
+    with pytest.raises(InputError, match="sentence 1 has a word that begins with -DOCSTART-"):
+        tagger._table([["a", "day"], ["a", "-DOCSTART-X", "day"]], None)
+
+
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
 def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
     encoder = bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=16)
