@@ -20,12 +20,13 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
       rank: of the texts in one example: 0 for a text or several ones, 1 for a list of words.
 
     Raises:
-      InputError: if it is a single text, has no order, or is nothing that can be gone through.
+      InputError: if it is a single text, has no order, or is nothing that can be gone through; or if a data set's
+        elements may be pairs of texts or batches of two.
     """
     if isinstance(values, str | bytes | Mapping | set | frozenset) or not isinstance(values, Iterable):
         raise InputError(f"{name} is {_shown(values)}, but a list of examples is expected.")
     if isinstance(values, tf.data.Dataset):
-        values = _unbatched(values, rank).as_numpy_iterator()
+        values = _unbatched(values, name, rank).as_numpy_iterator()
     elif isinstance(values, tf.Tensor):
         values = values.numpy()
     elif hasattr(values, "itertuples"):  # a pandas.DataFrame
@@ -188,10 +189,21 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _unbatched(dataset: tf.data.Dataset, rank: int) -> tf.data.Dataset:
-    """A data set of examples, from one of examples or of batches; two texts in one tensor are a pair."""
-    first = tf.nest.flatten(dataset.element_spec)[0].shape
-    is_batched = first.rank is not None and first.rank > rank and first[0] != 2
+def _unbatched(dataset: tf.data.Dataset, name: str, rank: int) -> tf.data.Dataset:
+    """A data set of examples, from one of examples or of batches.
+
+    Two texts in one tensor are a batch if all that stands beside them, such as labels, comes in twos; else a pair.
+    """
+    specs = tf.nest.flatten(dataset.element_spec)
+    first = specs[0].shape
+    is_batched = first.rank is not None and first.rank > rank
+    if is_batched and first == [2]:  # never so for lists of words, whose batches have two axes
+        if len(specs) == 1 and specs[0].dtype == tf.string:
+            raise InputError(
+                f"{name}: the data set's elements are tensors of two texts, which may be pairs or batches of two. Give "
+                "each pair as a tuple of two tensors, or batches of another size."
+            )
+        is_batched = len(specs) > 1 and all(spec.shape.rank and spec.shape[0] == 2 for spec in specs)
     return dataset.unbatch() if is_batched else dataset
 
 

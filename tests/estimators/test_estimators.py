@@ -287,6 +287,24 @@ def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
     assert rows.as_list(pairs, "x") == [(text, text) for text in TEXTS]
 
 
+def test_batches_of_two_are_no_pairs():
+    def read(elements, rank=0, batch=True):
+        dataset = tf.data.Dataset.from_tensor_slices(elements)
+        return rows.as_list(dataset.batch(2, drop_remainder=True) if batch else dataset, "x", rank)
+
+    texts, labels, pairs = ["a", "b", "c", "d"], [0, 1, 0, 1], [["a", "b"], ["c", "d"]]
+    assert read((texts, labels)) == list(zip(texts, labels, strict=True))
+    assert read((texts, labels, np.ones(4))) == [(*pair, 1.0) for pair in read((texts, labels))]
+    assert read((texts, [[0, 1, 1]] * 4)) == [(text, [0, 1, 1]) for text in texts]
+    assert read((texts, texts)) == [(text, text) for text in texts]
+    for batch in (True, False):
+        assert read((pairs, labels[:2]), batch=batch) == list(zip(pairs, labels, strict=False))
+    assert read(pairs) == read(pairs, rank=1) == pairs
+    for elements, batch in ((texts, True), (pairs, False)):
+        with pytest.raises(InputError, match="x: the data set's elements are tensors of two texts"):
+            read(elements, batch=batch)
+
+
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
