@@ -86,6 +86,16 @@ class _TextEstimator(RowEstimator):
         return {}
 
 
+_NAME_THE_COLUMNS = (
+    "If these are columns of 0 and 1, name the classes of the columns: from_pretrained(..., labels=[...])."
+)
+
+
+def _are_flags(value: Any) -> bool:
+    """Whether it is a row of 0 and 1, which may be the columns of a table of classes."""
+    return isinstance(value, list | tuple) and all(part in (0, 1) and not isinstance(part, str) for part in value)
+
+
 class Classifier(_TextEstimator):
     """Classes of texts or of pairs of texts.
 
@@ -117,6 +127,12 @@ class Classifier(_TextEstimator):
     def _options(self) -> dict[str, Any]:
         return {"class_weights": self._flags.get("class_weights", "")}
 
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+        is_named = self._problem != "multi_label" or self._labels or self._trained_checkpoint
+        if labels and not is_named and all(_are_flags(value) and len(value) >= 2 for value in labels):
+            raise InputError(f"every example has a row of 0 and 1 as its labels. {_NAME_THE_COLUMNS}")
+        return super()._table(examples, labels)
+
     def _label(self, value: Any, place: str) -> Any:
         if self._problem != "multi_label":
             return super()._label(value, place)
@@ -125,15 +141,11 @@ class Classifier(_TextEstimator):
                 f"{place} has the label {value!r}, but with multi_label=True a list of labels is expected."
             )
         classes = list(map(str, self._labels or ()))
-        is_flags = all(part in (0, 1) and not isinstance(part, str) for part in value)
-        if is_flags and len(value) == len(classes) and not {"0", "1"} & set(classes):  # a row of 0 and 1
+        if _are_flags(value) and len(value) == len(classes) and not {"0", "1"} & set(classes):
             return [label for label, is_there in zip(classes, value, strict=True) if is_there]
         found = [super(Classifier, self)._label(part, place) for part in value]
         if len(set(found)) < len(found):
-            raise InputError(
-                f"{place} has a label twice: {', '.join(found)}. If these are columns of 0 and 1, name the classes of "
-                "the columns: from_pretrained(..., labels=[...])."
-            )
+            raise InputError(f"{place} has a label twice: {', '.join(found)}. {_NAME_THE_COLUMNS}")
         return found
 
     @property

@@ -193,8 +193,17 @@ def test_several_labels_of_pairs(pretrained):
     copied = bert_tf.Classifier.from_pretrained(estimator.output_dir, multi_label=True, max_seq_length=16)
     for given, second in ((pairs, "words"), (TEXTS, None)):
         assert {example.text_b for example in copied._read("test", copied._table(given, None))[1]} == {second}
-    with pytest.raises(InputError, match="example 0 has a label twice: 1, 0, 1"):
-        copied._table(TEXTS[:1], [[1, 0, 1]])
+
+
+def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True)
+    with pytest.raises(InputError, match=r"example 0 has a label twice: 1, 0, 1\. .* name the classes"):
+        estimator._table(TEXTS[:2], [[1, 0, 1], ["a"]])
+    for flags in ([[1, 0], [0, 1]], [[1.0, 0.0]] * 2, [[True, False]] * 2, [[1, 0, 1], [0, 0, 0]]):
+        with pytest.raises(InputError, match=r"every example has a row of 0 and 1 as its labels.* name the classes"):
+            estimator._table(TEXTS[:2], flags)
+    for labels in ([[1, 0], [0]], [["1", "0"]] * 2, [[1, 2], [2, 0]], [[], []]):
+        assert [row["label"] for row in estimator._table(TEXTS[:2], labels)] == [list(map(str, row)) for row in labels]
 
 
 def test_choices(pretrained, tmp_path):
