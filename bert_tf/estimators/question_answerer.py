@@ -20,7 +20,7 @@ from bert_tf.tasks import architectures
 from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
 from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, evaluate
-from bert_tf.tasks.squad.predictions import SquadPredictions
+from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.training.settings import TrainingConfig
@@ -128,11 +128,11 @@ class QuestionAnswerer(Estimator):
 
     def predict(self, x: Any) -> list[str]:
         """The best answer to each question; "" if there is none."""
-        return list(self._answers(_table(rows.as_list(x, "x"), None))[1].answers.values())
+        return list(self._predictions(x).answers.values())
 
     def predict_n_best(self, x: Any) -> list[list[dict[str, Any]]]:
-        """The best answers to each question: text, probability among them, and the two logits."""
-        return [list(best) for best in self._answers(_table(rows.as_list(x, "x"), None))[1].n_best.values()]
+        """The best answers to each question, which may be none: text, probability among them, and the two logits."""
+        return list(self._predictions(x).n_best.values())
 
     def evaluate(self, x: Any, y: Any = None) -> dict[str, float]:
         """Exact match and F1 in percent, as the official evaluation of SQuAD gives them (needs the extra "models")."""
@@ -142,6 +142,14 @@ class QuestionAnswerer(Estimator):
     def score(self, x: Any, y: Any = None) -> float:
         """The F1 of `evaluate`, by which models are compared."""
         return self.evaluate(x, y)["f1"]
+
+    def _predictions(self, x: Any) -> SquadPredictions:
+        predictions = self._answers(_table(rows.as_list(x, "x"), None))[1]
+        for qas_id in predictions.without_candidates:
+            predictions.answers[qas_id] = ""
+            best = predictions.n_best[qas_id]  # where the release's files need an answer
+            predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
+        return predictions
 
     def _answers(self, table: Sequence[Mapping[str, Any]]) -> tuple[SquadTask, SquadPredictions]:
         self._check_usable()
@@ -186,10 +194,16 @@ def _table(examples: Sequence[Any], answers: Sequence[Any] | None) -> list[dict[
 
 def _answer(answer: Any, context: str, place: str) -> list[dict[str, Any]]:
     """An answer as SQuAD's files hold it; nothing for the empty text."""
-    if isinstance(answer, list | tuple):
-        text, start = answer
-    else:
-        text = rows.text(answer, f"the answer of {place}")
+    is_pair = isinstance(answer, list | tuple) and len(answer) == 2
+    text, start = answer if is_pair else (answer, 0)
+    if not isinstance(text, str) or type(start) is not int:  # True and False are also instances of int
+        raise InputError(
+            f"the answer of {place} is {str(answer)[:60]!r}, but a text or a pair (text, number of its first character "
+            'in the context) is expected; "" says that there is no answer.'
+        )
+    if text.isspace():
+        raise InputError(f'the answer of {place} is {text!r}; give words of the context, or "" for no answer.')
+    if not is_pair:
         start = context.find(text)
     if context[start : start + len(text)] != text or start < 0:
         raise InputError(f"the answer {text!r} of {place} is not at character {start} of its context.")

@@ -376,6 +376,9 @@ def test_questions(pretrained, tmp_path):
     best = answerer.predict_n_best(questions[:2])
     assert [entries[0]["text"] for entries in best] == ["fine", "poor"]
     assert sum(entry["probability"] for entry in best[0]) == pytest.approx(1)
+    nothing = ("fine words", "")
+    assert answerer.predict([nothing, questions[0]]) == ["", "fine"]
+    assert answerer.predict_n_best([nothing, questions[0]]) == [[], best[0]]
     answerer.save(str(tmp_path / "saved"))
     saved = str(tmp_path / "saved")
     for loaded in (
@@ -389,6 +392,24 @@ def test_questions(pretrained, tmp_path):
         answerer.fit(questions[:1], ["gone"])
     with pytest.raises(InputError, match="a pair \\(question, context\\) is expected"):
         answerer.predict(["a question"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (("fine", 2, 6), r"the answer of example 0 is \"\('fine', 2, 6\)\", but a text or a pair"),
+        (("fine", None), "but a text or a pair"),
+        (("fine", True), "but a text or a pair"),
+        ((5, 0), "but a text or a pair"),
+        (None, "the answer of example 0 is 'None', but a text or a pair"),
+        (" ", "the answer of example 0 is ' '; give words of the context"),
+        ((" ", 1), "the answer of example 0 is ' '; give words of the context"),
+    ],
+)
+def test_answers_of_other_kinds_are_refused(pretrained, answer, message):
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16)
+    with pytest.raises(InputError, match=message):
+        answerer.fit([("fine words", "a fine day")], [answer])
 
 
 def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
