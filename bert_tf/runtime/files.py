@@ -313,6 +313,12 @@ def remove_folder(path: str) -> None:
 
 
 def write_json(path: str, value: Mapping | list) -> None:
-    """Writes a JSON file completely or not at all."""
+    """Writes a JSON file completely or not at all; NumPy's numbers, which settings may be, are written as Python's."""
+
+    def plain(part: Any) -> Any:
+        if not hasattr(part, "item"):
+            raise TypeError(f"{type(part).__name__} {part!r} can't be written as JSON.")
+        return part.item()
+
     with replacing(path) as writer:
-        writer.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        writer.write(json.dumps(value, indent=2, ensure_ascii=False, default=plain) + "\n")

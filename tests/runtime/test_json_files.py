@@ -1,8 +1,9 @@
 from typing import Any, NotRequired, TypedDict
 
+import numpy as np
 import pytest
 
-from bert_tf.runtime import json_files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 
 
@@ -94,3 +95,11 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(write
         with pytest.raises(InputError, match=r"lines.jsonl, line 2: .*The file is damaged there"):
             read('{"a": 1}\n' + torn.strip("\n") + '\n{"a": 2}\n')
     assert json_files.read_lines(write("nan.jsonl", "[NaN]\n"), "--flag") != []
+
+
+def test_numbers_of_numpy_are_written_as_pythons(tmp_path):
+    path = str(tmp_path / "settings.json")
+    files.write_json(path, {"batch_size": np.int64(4), "share": np.float32(0.5), "cased": np.bool_(True)})
+    assert json_files.read(path, "--flag") == {"batch_size": 4, "share": 0.5, "cased": True}
+    with pytest.raises(TypeError, match="can't be written as JSON"):
+        files.write_json(path, {"batch_size": {1}})
