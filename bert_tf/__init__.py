@@ -12,14 +12,18 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 __version__ = "1.0.0"
 
 
-def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32"):  # noqa: ANN201 (imported when called)
+def load(  # noqa: ANN201 (imported when called)
+    path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str = "float32"
+):
     """Loads an encoder with its tokenizer and config; see `bert_tf.checkpoints.pretrained.load`."""
     from bert_tf.checkpoints import pretrained
 
     return pretrained.load(path, do_lower_case, dtype)
 
 
-def load_tokenizer(path: str, do_lower_case: bool | None = None):  # noqa: ANN201 (imported when called)
+def load_tokenizer(  # noqa: ANN201 (imported when called)
+    path: str | os.PathLike[str], do_lower_case: bool | None = None
+):
     """Loads the tokenizer of a model, without its weights; the arguments are those of `load`.
 
     Raises:

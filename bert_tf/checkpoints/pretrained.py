@@ -77,7 +77,7 @@ class LoadedBert:
         return self.encoder(tokenizer(texts, max_length=max_seq_length))
 
 
-def load(path: str, do_lower_case: bool | None = None, dtype: str = "float32") -> LoadedBert:
+def load(path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str = "float32") -> LoadedBert:
     """Loads an encoder.
 
     Args:
@@ -111,7 +111,7 @@ class ModelFiles(NamedTuple):
     tokenizer: Tokenizer | None
 
 
-def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> ModelFiles:
+def find_model(path: str | os.PathLike[str], flag_name: str, do_lower_case: bool | None = None) -> ModelFiles:
     """Finds a model's checkpoint, config and vocabulary; the arguments are those of `load`.
 
     Args:
@@ -122,7 +122,7 @@ def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> 
     Raises:
       InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
     """
-    checkpoint = checkpoints.find_checkpoint(path, flag_name)
+    checkpoint = checkpoints.find_checkpoint(os.fspath(path), flag_name)
     folder = run_directory.folder_of_checkpoint(checkpoint)
     config = BertConfig.from_json_file(find_config(folder, flag_name), flag_name)
     vocab_file = find_vocabulary(folder)
@@ -131,7 +131,7 @@ def find_model(path: str, flag_name: str, do_lower_case: bool | None = None) -> 
     return ModelFiles(checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case, checkpoint))
 
 
-def find_tokenizer(path: str, flag_name: str, do_lower_case: bool | None = None) -> Tokenizer:
+def find_tokenizer(path: str | os.PathLike[str], flag_name: str, do_lower_case: bool | None = None) -> Tokenizer:
     """Finds a model's tokenizer; see `find_model`.
 
     Raises:

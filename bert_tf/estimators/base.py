@@ -109,7 +109,7 @@ class Estimator(RunFolder, abc.ABC):
         Raises:
           InputError: if the folder isn't that of a finished run of this kind of task.
         """
-        folder = run_directory.folder_of_model(folder)
+        folder = run_directory.folder_of_model(os.fspath(folder))
         recorded = run_directory.read(folder)
         settings = recorded["resume_settings"]
         if settings.get("task") != cls._TASK:

@@ -1,5 +1,6 @@
 """Pre-training from Python."""
 
+import os
 from typing import Any, Self
 
 from bert_tf.checkpoints import pretrained
@@ -38,18 +39,18 @@ class Pretrainer(RunFolder):
     def __init__(
         self,
         config: BertConfig | str,
-        vocab_file: str,
+        vocab_file: str | os.PathLike[str],
         *,
-        output_dir: str | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
         objective: str = "mlm_nsp",
-        init_checkpoint: str | None = None,
+        init_checkpoint: str | os.PathLike[str] | None = None,
         dtype: str = "float32",
         distribution_strategy: str = "one_device",
     ) -> None:
         super().__init__(output_dir, init_checkpoint, {"dtype": dtype, "objective": objective}, distribution_strategy)
-        check_vocab_file(vocab_file)
-        self.vocab_file = vocab_file
-        size = len(load_vocab(vocab_file))
+        self.vocab_file = os.fspath(vocab_file)
+        check_vocab_file(self.vocab_file)
+        size = len(load_vocab(self.vocab_file))
         self.config = BertConfig.named(config, vocab_size=size) if isinstance(config, str) else config
 
     @classmethod

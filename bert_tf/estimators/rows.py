@@ -185,7 +185,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, list | tuple):
-        return type(value)(_plain(part) for part in value)
+        parts = map(_plain, value)
+        return list(parts) if isinstance(value, list) else tuple(parts)  # of a named tuple too
     return value
 
 

@@ -38,13 +38,13 @@ class RunFolder:
 
     def __init__(
         self,
-        output_dir: str | None,
-        init_checkpoint: str | None,
+        output_dir: str | os.PathLike[str] | None,
+        init_checkpoint: str | os.PathLike[str] | None,
         flags: Mapping[str, Any],
         distribution_strategy: str = "one_device",
     ) -> None:
-        self.output_dir = output_dir or self._temporary_folder()
-        self._init_checkpoint = init_checkpoint
+        self.output_dir = os.fspath(output_dir or self._temporary_folder())
+        self._init_checkpoint = init_checkpoint and os.fspath(init_checkpoint)
         self._flags = dict(flags)
         self._distribution = DistributionConfig(distribution_strategy)
 
@@ -57,13 +57,13 @@ class RunFolder:
         """The lines of metrics.jsonl: what was measured during training, and when."""
         return log.read_metrics(self.output_dir)
 
-    def save(self, folder: str) -> None:
+    def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes the trained model into a new folder, whole or not at all; `load` and all programs read it.
 
         Raises:
           InputError: if nothing was trained yet, or the folder isn't new.
         """
-        trained = self._check_trained()
+        trained, folder = self._check_trained(), os.fspath(folder)
         files.check_new_folder(folder, "save()")
         source = checkpoints.open_checkpoint(trained, "save()")
         weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
@@ -73,7 +73,7 @@ class RunFolder:
             tensors = {name: source.read(name) for name in (*weights, "global_step")}
             saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
 
-    def export(self, folder: str, **options: Any) -> None:
+    def export(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """Exports the trained model as a SavedModel that takes raw texts; see `bert_tf.export.export_run`.
 
         Args:
@@ -81,7 +81,7 @@ class RunFolder:
           options: fields of `bert_tf.export.ExportConfig`.
         """
         self._check_trained()
-        export_run(self.output_dir, folder, ExportConfig(**options))
+        export_run(self.output_dir, os.fspath(folder), ExportConfig(**options))
 
     def _training_config(
         self, optimizer: OptimizerConfig, batch_size: int, seed: int, others: Mapping[str, Any]

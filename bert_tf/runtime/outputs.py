@@ -32,9 +32,9 @@ _SECONDS_OF_FOREIGN_LEFTOVERS = 7 * 24 * 3600.0
 _unfinished: set[str] = set()
 
 
-def is_remote(path: str) -> bool:
+def is_remote(path: str | os.PathLike[str]) -> bool:
     """True for URLs (`gs://...`), which only `tf.io.gfile` can open."""
-    return "://" in path
+    return "://" in os.fspath(path)
 
 
 def kind_of(path: str) -> str:

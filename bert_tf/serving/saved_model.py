@@ -1,5 +1,6 @@
 """Writes this project's SavedModels, loads them and calls them with plain Python values."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -224,7 +225,7 @@ class ExportedModel:
         return tf.ragged.constant([[_encode(text) for text in texts] for texts in column]).to_tensor("")
 
 
-def load(folder: str, signature: str = SERVING_DEFAULT) -> ExportedModel:
+def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT) -> ExportedModel:
     """Loads an exported model.
 
     Args:
@@ -234,7 +235,7 @@ def load(folder: str, signature: str = SERVING_DEFAULT) -> ExportedModel:
     Raises:
       InputError: if there is no such model or signature.
     """
-    return ExportedModel(folder, signature)
+    return ExportedModel(os.fspath(folder), signature)
 
 
 def _encode(text: str) -> bytes:

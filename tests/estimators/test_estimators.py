@@ -1,5 +1,6 @@
 """Estimators: the same weights as the programs give, the same folders, and inputs of all kinds."""
 
+import pathlib
 import random
 import shutil
 
@@ -63,14 +64,14 @@ def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_pa
     assert classifier.evaluate(TEXTS, LABELS)["accuracy"] == classifier.score(TEXTS, LABELS) == 1.0
     assert [line["kind"] for line in classifier.history()].count("eval") == 2  # after 30 steps, and at the end
 
-    classifier.save(str(tmp_path / "saved"))
-    loaded = bert_tf.Classifier.load(str(tmp_path / "saved"))
+    classifier.save(tmp_path / "saved")
+    loaded = bert_tf.Classifier.load(tmp_path / "saved")
     assert_close(loaded.predict_proba(TEXTS[:4]), probabilities, 0)
     with pytest.raises(InputError, match="exists already"):
         classifier.save(str(tmp_path / "saved"))
-    loaded.export(str(tmp_path / "exported"))
+    loaded.export(tmp_path / "exported")
     assert not caplog.messages
-    served = bert_tf.export.load(str(tmp_path / "exported"))
+    served = bert_tf.export.load(tmp_path / "exported")
     assert_close(served(text_a=TEXTS[:4])["probabilities"], probabilities, 1e-5)
 
 
@@ -294,6 +295,17 @@ def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
     assert rows.as_list(words, "x", rank=1) == [["a", "day"]]
     pairs = pd.DataFrame({"question": TEXTS, "answer": TEXTS})
     assert rows.as_list(pairs, "x") == [(text, text) for text in TEXTS]
+    assert rows.as_list(list(pairs.itertuples()), "x")[0] == (0, TEXTS[0], TEXTS[0])  # a named tuple
+
+
+def test_paths_may_be_objects(pretrained, tmp_path):
+    path = pathlib.Path(pretrained)
+    estimator = bert_tf.Classifier.from_pretrained(path, output_dir=tmp_path)
+    assert (estimator.output_dir, estimator._init_checkpoint) == (str(tmp_path), pretrained)
+    assert bert_tf.load_tokenizer(path).vocab == bert_tf.load(path).tokenizer.vocab
+    pretrainer = bert_tf.Pretrainer("tiny", path / "vocab.txt", init_checkpoint=path)
+    assert (pretrainer.vocab_file, pretrainer._init_checkpoint) == (f"{pretrained}/vocab.txt", pretrained)
+    assert BertConfig.from_json_file(path / "bert_config.json") == estimator.config
 
 
 def test_batches_of_two_are_no_pairs():
