@@ -39,9 +39,9 @@ class Tokenizer(FullTokenizer):
         texts: str | tuple[str, str] | Sequence[str | tuple[str, str]],
         text_pair: str | Sequence[str] | None = None,
         *,
-        max_length: int = _MAX_LENGTH,
+        max_length: int | None = None,
         padding: bool | str = True,
-        truncation: bool = True,
+        truncation: bool | str = True,
         return_tensors: str = "np",
     ) -> "dict[str, np.ndarray | tf.Tensor]":
         """Makes a batch of B sequences: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] for a pair.
@@ -49,9 +49,10 @@ class Tokenizer(FullTokenizer):
         Args:
           texts: a text, a pair (a tuple), or a list of texts and pairs.
           text_pair: the second texts, if `texts` has only the first ones.
-          max_length: longer sequences are cut as in fine-tuning: the longer text of a pair loses tokens first.
+          max_length: longer sequences are cut as in fine-tuning: the longer text of a pair loses tokens first;
+            512 if None.
           padding: True or "longest": zeros up to the longest sequence of the batch; "max_length": up to `max_length`.
-          truncation: False makes a longer sequence an error.
+          truncation: True or "longest_first"; False or "do_not_truncate" makes a longer sequence an error.
           return_tensors: "np" or "tf".
 
         Returns:
@@ -60,18 +61,24 @@ class Tokenizer(FullTokenizer):
         Raises:
           InputError: if anything but texts is given, there are none, or a sequence is too long and may not be cut.
         """
+        max_length = _MAX_LENGTH if max_length is None else max_length
         packing.check_max_seq_length(max_length)
         if padding not in (True, "longest", "max_length"):
             raise InputError(f"padding is {padding!r}, but True, 'longest' or 'max_length' is expected.")
+        if truncation not in (True, "longest_first", False, "do_not_truncate"):
+            raise InputError(
+                f"truncation is {truncation!r}, but True, 'longest_first', False or 'do_not_truncate' is expected."
+            )
+        is_cut = truncation in (True, "longest_first")
         if return_tensors not in ("np", "tf"):
             raise InputError(f"return_tensors is {return_tensors!r}, but 'np' or 'tf' is expected.")
         pairs = _pairs(texts, text_pair)
         # One token more than may stay shows that a sequence is too long.
-        packed = [pack_texts(self, *pair, max_length + (not truncation)) for pair in pairs]
+        packed = [pack_texts(self, *pair, max_length + (not is_cut)) for pair in pairs]
         length = max(len(ids) for ids, _ in packed)
         if length > max_length:
             number = next(number for number, (ids, _) in enumerate(packed) if len(ids) > max_length)
-            raise InputError(f"text {number} has more than {max_length} tokens, and truncation is False.")
+            raise InputError(f"text {number} has more than {max_length} tokens, and truncation is {truncation!r}.")
         rows = [packing.pad(*row, max_length if padding == "max_length" else length) for row in packed]
         columns = zip(packing.PackedSequence._fields, zip(*rows, strict=True), strict=True)
         batch = {name: np.array(column, np.int32) for name, column in columns}

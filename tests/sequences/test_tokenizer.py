@@ -55,6 +55,12 @@ def test_pads_to_the_longest_sequence(tokenizer):
         ([3], {}, "'3' is given"),
         (["a", "b"], {"text_pair": ["c"]}, "2 texts have 1 second texts"),
         (["the", "the whale swim"], {"max_length": 4, "truncation": False}, "text 1 has more than 4 tokens"),
+        (
+            "the whale swim",
+            {"max_length": 4, "truncation": "do_not_truncate"},
+            "more than 4 tokens, and truncation is 'do",
+        ),
+        ("the", {"truncation": "only_first"}, "truncation is 'only_first', but True, 'longest_first', False or"),
         ("the", {"padding": "longer"}, "padding is 'longer'"),
         ("the", {"max_length": 3}, "at least 4"),
     ],
@@ -66,6 +72,11 @@ def test_refuses(tokenizer, texts, arguments, message):
 
 def test_whole_text_of_the_largest_length_is_not_too_long(tokenizer):
     assert tokenizer("the whale", max_length=4, truncation=False)["input_ids"].tolist() == [[2, 5, 6, 3]]
+
+
+def test_length_is_that_of_the_released_models_without_another(tokenizer):
+    for options in ({}, {"max_length": None, "truncation": "longest_first"}):
+        assert tokenizer("the " * 600, **options)["input_ids"].shape == (1, 512)
 
 
 def test_decode(tokenizer):
