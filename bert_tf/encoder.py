@@ -173,8 +173,8 @@ class BertEncoder(BertLayer):
           seed: [2], integers; dropout is active with the masks of this seed, whatever `training` says.
 
         Raises:
-          ValueError: if the dict has an unknown key or lacks the input_ids, an input isn't [B, T] numbers, or the
-            sequences are longer than the model's positions.
+          ValueError: if the dict has an unknown key or lacks the input_ids, an input isn't [B, T] numbers or has
+            another shape than input_ids, or the sequences are longer than the model's positions.
         """
         inputs = _named_inputs(input_ids, input_mask, segment_ids)
         # Keras's inputs are float32 by default, and masks may be bool.
@@ -273,4 +273,8 @@ def _named_inputs(
                 raise ValueError(f"{key} has the shape {list(inputs[name].shape)}, but [batch, tokens] is expected.")
     if "input_ids" not in inputs:
         raise ValueError(f"input_ids are missing; BertEncoder was given {', '.join(map(str, inputs)) or 'nothing'}.")
+    expected = inputs["input_ids"].shape
+    for name, value in inputs.items():
+        if not tf.TensorShape(value.shape).is_compatible_with(expected):
+            raise ValueError(f"{name} has the shape {list(value.shape)}, but that of input_ids is {list(expected)}.")
     return inputs

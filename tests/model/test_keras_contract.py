@@ -276,6 +276,11 @@ def test_padding_is_left_out_of_losses(call, causal):
         ([IDS, MASK], r"input_ids has the shape \[2, 6, 8\], but \[batch, tokens\]"),
         (IDS[0], r"input_ids has the shape \[8\], but"),
         (np.ones((1, 33), np.int32), "33 tokens, but the model has only 32 positions"),
+        (
+            {"input_ids": IDS, "segment_ids": MASK[:1]},
+            r"segment_ids has the shape \[1, 8\], but that of input_ids is \[",
+        ),
+        ({"input_ids": IDS, "input_mask": MASK[:, :7]}, r"input_mask has the shape \[6, 7\], but that of input_ids"),
     ],
 )
 def test_inputs_that_cannot_be_read_are_named(inputs, message):
