@@ -30,6 +30,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/pretraining.md", "--use_tpu", "needs a TPU"),
     ("docs/serving.md", "prediction_service_pb2_grpc", "needs a running server, and tensorflow-serving-api"),
     ("docs/measurements.md", "--init_checkpoint=$M", "is what was measured, in 50 minutes each"),
+    ("docs/experiments.md", "--init_checkpoint=$M", "is what was measured, in two hours"),
     ("docs/measurements.md", "still.json", "is what was measured, in hours"),
 ]
 # Pages that only list what the code says of itself.
