@@ -134,6 +134,8 @@ def window_size(global_batch_size: int) -> int:
     return global_batch_size * -(-_WINDOW_RECORDS // global_batch_size)
 
 
+# The functions below use no Python control flow on tensors. AutoGraph, which datasets use, would only cost time.
+@tf.autograph.experimental.do_not_convert
 def training_batches(
     shards: Sequence[Shard],
     features: Sequence[Feature],
@@ -176,6 +178,7 @@ def training_batches(
     return _parsed(dataset, features, global_batch_size, start_step=start_step, context=context, masker=masker)
 
 
+@tf.autograph.experimental.do_not_convert
 def evaluation_batches(
     shards: Sequence[Shard],
     features: Sequence[Feature],
@@ -214,7 +217,10 @@ def _own_records(
     """The serialised records of this pipeline's part of each batch; each element [B / replicas] is for one replica."""
     part, size = _part_of_batch(global_batch_size, context)
     own = np.arange(window).reshape(-1, global_batch_size)[:, part].ravel()  # places in the shuffled window
-    if reads_through or context is None or context.num_input_pipelines == 1:
+    gives_whole_batches = context is None or context.num_input_pipelines == 1
+    # A window that holds all records several times would open each file as often.
+    is_repeated = sum(shard.records for shard in shards) <= window
+    if reads_through or (gives_whole_batches and not is_repeated):
         windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
         dataset = windows.enumerate(start=first_window).map(
             lambda number, records: tf.gather(records, _shuffled(own, window, seed, number))

@@ -64,7 +64,7 @@ class BatchMasker:
             is_chosen = _choose_pieces(is_text, order, limits, self.max_predictions_per_seq)
 
         replacements = tf.constant(self.vocabulary.replacements, tf.int32)
-        random_ids = tf.gather(replacements, tf.cast(uniform(2) * float(len(replacements)), tf.int32))
+        random_ids = tf.gather(replacements, tf.cast(uniform(2) * float(replacements.shape[0]), tf.int32))
         replaced = self.policy.replaced(share, input_ids, random_ids, self.vocabulary.mask_id, xp=tf)
         positions, weights = _first_true(is_chosen, self.max_predictions_per_seq)
         kept = {name: value for name, value in batch.items() if name != "word_starts"}
