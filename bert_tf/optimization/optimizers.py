@@ -113,10 +113,22 @@ class Optimizer(abc.ABC):
                 lambda: [tf.identity(gradient) for gradient in gradients],
             )
         count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
+        # Variables with the same rate share their scalars, because each operation adds to the time that tracing takes.
+        rates = {factor: rate if factor == 1 else rate * factor for factor in self._layer_rates}
+        scalars = {factor: self._scalars(layer_rate, count) for factor, layer_rate in rates.items()}
         updates = zip(self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True)
         for update, factor in zip(updates, self._layer_rates, strict=True):
-            self._update(*update, rate=rate if factor == 1 else rate * factor, count=count)
+            self._update(*update, scalars[factor])
         return rate
+
+    @abc.abstractmethod
+    def _scalars(self, rate: tf.Tensor, count: tf.Tensor) -> dict[str, tf.Tensor]:
+        """What updates of all variables with the same rate have in common.
+
+        Args:
+          rate: the learning rate.
+          count: the number of updates since the means were 0, including this one.
+        """
 
     @abc.abstractmethod
     def _update(
@@ -126,11 +138,9 @@ class Optimizer(abc.ABC):
         squared_mean: tf.Variable,
         gradient: tf.Tensor,
         decayed: bool,
-        rate: tf.Tensor,
-        count: tf.Tensor,
+        scalars: dict[str, tf.Tensor],
     ) -> None:
-        """Updates one variable and its slots; `count` is the number of updates since the means were 0,
-        including this one."""
+        """Updates one variable and its slots; `scalars` are those of its rate."""
 
 
 class AdamWeightDecay(Optimizer):
@@ -138,27 +148,30 @@ class AdamWeightDecay(Optimizer):
 
     slot_prefix = "adam"
 
-    def _update(self, variable, mean, squared_mean, gradient, decayed, rate, count) -> None:  # noqa: ANN001
+    def _scalars(self, rate: tf.Tensor, count: tf.Tensor) -> dict[str, tf.Tensor]:
         config = self.config
-        # First the weight decay by itself, then the rest with TensorFlow's fused Adam. If the powers of beta are 0, it
-        # does no bias correction.
-        if decayed and config.weight_decay_rate:
-            decayed_value = variable.value * (1.0 - rate * config.weight_decay_rate)
-            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=decayed_value)
-        power_1 = config.beta_1**count if config.bias_correction else tf.constant(0.0)
-        power_2 = config.beta_2**count if config.bias_correction else tf.constant(0.0)
+        # If the powers of beta are 0, TensorFlow's fused Adam does no bias correction.
+        power_1, power_2 = (
+            beta**count if config.bias_correction else tf.constant(0.0) for beta in (config.beta_1, config.beta_2)
+        )
+        return {
+            "kept": 1.0 - rate * config.weight_decay_rate,
+            "beta1_power": power_1,
+            "beta2_power": power_2,
+            "lr": rate,
+            "beta1": tf.constant(config.beta_1),
+            "beta2": tf.constant(config.beta_2),
+            # as in the paper, where epsilon is added to the corrected root
+            "epsilon": config.epsilon * tf.sqrt(1.0 - power_2),
+        }
+
+    def _update(self, variable, mean, squared_mean, gradient, decayed, scalars) -> None:  # noqa: ANN001
+        # First the weight decay by itself, then the rest with the fused Adam.
+        kept, adam = scalars["kept"], {name: value for name, value in scalars.items() if name != "kept"}
+        if decayed and self.config.weight_decay_rate:
+            tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=variable.value * kept)
         tf.raw_ops.ResourceApplyAdam(
-            var=variable.value.handle,
-            m=mean.handle,
-            v=squared_mean.handle,
-            beta1_power=power_1,
-            beta2_power=power_2,
-            lr=rate,
-            beta1=config.beta_1,
-            beta2=config.beta_2,
-            epsilon=config.epsilon
-            * tf.sqrt(1.0 - power_2),  # as in the paper, where epsilon is added to the corrected root
-            grad=gradient,
+            var=variable.value.handle, m=mean.handle, v=squared_mean.handle, grad=gradient, **adam
         )
 
 
@@ -171,13 +184,17 @@ class Lamb(Optimizer):
 
     slot_prefix = "lamb"
 
-    def _update(self, variable, mean, squared_mean, gradient, decayed, rate, count) -> None:  # noqa: ANN001
-        config = self.config
+    def _scalars(self, rate: tf.Tensor, count: tf.Tensor) -> dict[str, tf.Tensor]:
+        correction_1, correction_2 = (1.0 - beta**count for beta in (self.config.beta_1, self.config.beta_2))
+        return {"rate": rate, "correction_1": correction_1, "correction_2": correction_2}
+
+    def _update(self, variable, mean, squared_mean, gradient, decayed, scalars) -> None:  # noqa: ANN001
+        config, rate = self.config, scalars["rate"]
         value = variable.value.read_value()
         next_mean = config.beta_1 * mean.read_value() + (1.0 - config.beta_1) * gradient
         next_squared = config.beta_2 * squared_mean.read_value() + (1.0 - config.beta_2) * tf.square(gradient)
-        corrected = next_mean / (1.0 - config.beta_1**count)
-        step = corrected / (tf.sqrt(next_squared / (1.0 - config.beta_2**count)) + config.epsilon)
+        corrected = next_mean / scalars["correction_1"]
+        step = corrected / (tf.sqrt(next_squared / scalars["correction_2"]) + config.epsilon)
         if decayed:
             step += config.weight_decay_rate * value
             norm, step_norm = tf.norm(value), tf.norm(step)
