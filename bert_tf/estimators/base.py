@@ -59,10 +59,10 @@ class Estimator(RunFolder, abc.ABC):
     @classmethod
     def from_pretrained(
         cls,
-        path: str,
+        path: str | os.PathLike[str],
         labels: Sequence[str | int] | None = None,
         *,
-        output_dir: str | None = None,
+        output_dir: str | os.PathLike[str] | None = None,
         max_seq_length: int | None = None,
         do_lower_case: bool | None = None,
         dtype: str = "float32",
@@ -99,7 +99,7 @@ class Estimator(RunFolder, abc.ABC):
         return cls(path, config, tokenizer, flags=flags, **options)
 
     @classmethod
-    def load(cls, folder: str, distribution_strategy: str = "one_device") -> Self:
+    def load(cls, folder: str | os.PathLike[str], distribution_strategy: str = "one_device") -> Self:
         """The estimator that `save` wrote, or that a program trained.
 
         Args:

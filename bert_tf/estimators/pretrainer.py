@@ -54,7 +54,7 @@ class Pretrainer(RunFolder):
         self.config = BertConfig.named(config, vocab_size=size) if isinstance(config, str) else config
 
     @classmethod
-    def from_pretrained(cls, path: str, **options: Any) -> Self:
+    def from_pretrained(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """Goes on with the pre-training of a model, for example on text of another kind.
 
         Args:

@@ -1,6 +1,7 @@
 """Turns what Python users hold their data in into plain lists of texts and labels."""
 
 import math
+import operator
 import random
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -130,7 +131,7 @@ def train_and_validation(
         count = math.ceil(len(train) * share)
         if not 0 < share < 1 or count == len(train):
             raise InputError(f"validation_split is {share} of {len(train)} examples; both parts need at least one.")
-        drawn = set(random.Random(seed).sample(range(len(train)), count))
+        drawn = set(random.Random(operator.index(seed)).sample(range(len(train)), count))
         dev = [row for number, row in enumerate(train) if number in drawn]
         train = [row for number, row in enumerate(train) if number not in drawn]
     if is_needed and not dev:

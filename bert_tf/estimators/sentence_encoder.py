@@ -1,5 +1,6 @@
 """Vectors of texts."""
 
+import os
 from typing import Any, Self
 
 import numpy as np
@@ -38,7 +39,12 @@ class Encoder:
 
     @classmethod
     def from_pretrained(
-        cls, path: str, *, max_seq_length: int | None = None, do_lower_case: bool | None = None, dtype: str = "float32"
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        max_seq_length: int | None = None,
+        do_lower_case: bool | None = None,
+        dtype: str = "float32",
     ) -> Self:
         """An encoder with a model's weights; the arguments are those of `bert_tf.load`.
 

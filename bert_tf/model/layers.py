@@ -12,6 +12,7 @@ itself, also takes `training`, and then draws a seed if none is given.
 
 import contextlib
 import math
+import operator
 import random
 from collections.abc import Iterator
 from typing import Any, Self
@@ -42,7 +43,7 @@ def initial_values_from(seed: int) -> Iterator[None]:
     beside training gets others each time.
     """
     state = random.getstate()
-    random.seed(seed)
+    random.seed(operator.index(seed))  # also of NumPy
     try:
         yield
     finally:

@@ -151,7 +151,16 @@ def test_weights_of_examples(pretrained, tmp_path):
     for kind, given in {"list": (TEXTS, LABELS, weights), "dataset": (dataset, None, None)}.items():
         estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
         x, y, sample_weight = given
-        estimator.fit(x, y, sample_weight=sample_weight, max_steps=1, batch_size=8)
+        number = int if kind == "list" else np.int64  # settings may be NumPy's numbers
+        estimator.fit(
+            x,
+            y,
+            sample_weight=sample_weight,
+            max_steps=number(1),
+            batch_size=number(8),
+            seed=number(7),
+            epochs=number(3),
+        )
     examples = estimator._task(str(tmp_path / kind / "data"), do_train=True).examples("train")
     assert [row.weight for row in examples] == weights.tolist()
     trained, twin = weights_of(tmp_path / "list"), weights_of(tmp_path / "dataset")
