@@ -217,10 +217,7 @@ def _own_records(
     """The serialised records of this pipeline's part of each batch; each element [B / replicas] is for one replica."""
     part, size = _part_of_batch(global_batch_size, context)
     own = np.arange(window).reshape(-1, global_batch_size)[:, part].ravel()  # places in the shuffled window
-    gives_whole_batches = context is None or context.num_input_pipelines == 1
-    # A window that holds all records several times would open each file as often.
-    is_repeated = sum(shard.records for shard in shards) <= window
-    if reads_through or (gives_whole_batches and not is_repeated):
+    if reads_through or context is None or context.num_input_pipelines == 1:
         windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
         dataset = windows.enumerate(start=first_window).map(
             lambda number, records: tf.gather(records, _shuffled(own, window, seed, number))

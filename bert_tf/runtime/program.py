@@ -1,6 +1,7 @@
 """Starts and ends the programs: checks the arguments, and prints input errors without a traceback."""
 
 import contextlib
+import gc
 import itertools
 import os
 import signal
@@ -78,23 +79,28 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
             raise app.UsageError(f"unknown argument {arguments[1]!r} (flags look like --name=value)")
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.WARNING)  # our own messages go through `say`
+        status = 0
         try:
             for argument in sys.argv[1:]:
                 errors.require_utf8(argument, "the argument")
             main(*arguments[1:])
         except (Exception, KeyboardInterrupt) as error:
             explained = [message for listener in _listeners if (message := listener(error))]
-            if isinstance(error, KeyboardInterrupt):
-                say("\nInterrupted.")
-                sys.exit(_INTERRUPTED_STATUS)
             by_listeners = None if isinstance(error, errors.InputError) else next(iter(explained), None)
-            message = by_listeners or errors.explanation(error)
-            if message is None:
+            if isinstance(error, KeyboardInterrupt):
+                status, message = _INTERRUPTED_STATUS, "\nInterrupted."
+            elif message := by_listeners or errors.explanation(error):
+                status, message = 1, f"error: {message}"
+            else:
                 raise
             if isinstance(error, BrokenPipeError):  # Python would write the rest of the output when it ends
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            say(f"error: {message}")
-            sys.exit(1)
+            say(message)
+        if status:
+            # The error's traceback held iterators of data. One that is removed when Python ends waits for ever for a
+            # function that reads for it, because nothing in Python can go on then.
+            gc.collect()
+            sys.exit(status)
 
     _present_as_main(sys.modules[main.__module__])
     flags.mark_flags_as_required(required)

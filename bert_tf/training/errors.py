@@ -61,8 +61,8 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
         unknown_id = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
         if unknown_id:
             found = f"holds the id {unknown_id.group(1)}, which the model doesn't have"
-        elif "record" in error.message or "Example" in error.message:
-            found = f"is damaged: {_reason(error.message)}"
+        elif reason := re.search(r"^.*(?:record|Example).*$", error.message, re.MULTILINE):
+            found = f"is damaged: {_without_nodes(reason.group())}"
         else:
             raise
         step = current_step()
@@ -72,9 +72,9 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
         ) from None
 
 
-def _reason(message: str) -> str:
-    """The first line of a message of TensorFlow, without the names of its nodes."""
-    return re.sub(r"\{\{.*?\}\}|\[\[.*", "", message.strip().partition("\n")[0]).strip()
+def _without_nodes(line: str) -> str:
+    """A line of a message of TensorFlow without the names of its nodes."""
+    return re.sub(r"\{\{.*?\}\}|\[\[.*", "", line).strip()
 
 
 @contextlib.contextmanager

@@ -56,14 +56,6 @@ def test_pipelines_and_replicas_share_each_global_batch(shards, reads_through):
         assert batch == list(itertools.chain(*(part for p in parts for part in p[2 * step : 2 * step + 2])))
 
 
-def test_records_that_fit_into_one_window_come_in_the_order_of_a_pipeline_that_reads_through(shards, monkeypatch):
-    monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 45)
-    stream = batches(shards, count=40, reads_through=True)
-    assert batches(shards, count=40) == stream
-    for start in (1, 14, 15, 33):
-        assert batches(shards, start=start, count=4) == stream[start : start + 4]
-
-
 def worker(i, of, replicas=None):
     return tf.distribute.InputContext(num_input_pipelines=of, input_pipeline_id=i, num_replicas_in_sync=replicas or of)
 

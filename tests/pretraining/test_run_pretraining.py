@@ -235,7 +235,7 @@ def test_a_damaged_record_stops_the_run_and_its_shards_are_named(files, tmp_path
     with open(path, "r+b") as file:
         file.seek(20 * (len(file.read()) // 40) + 30)  # inside a record's data, so only the checksum is wrong
         file.write(b"\xff" * 4)
-    with pytest.raises(InputError, match=r"--input_file: the data after step \d \(part-.*\) is damaged"):
+    with pytest.raises(InputError, match=r"after step \d \(part-.*\) is damaged: corrupted record at \d+\. Make"):
         make_run((files[0], files[1], path), tmp_path / "out").train()
 
 

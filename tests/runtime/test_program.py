@@ -155,3 +155,20 @@ program.run(main)
         "Does something.\n\nflags:\n\nFiles:\n  --also: Another file.\n  --input_file: A file.\n\nWork:\n"
     )
     assert shown.count("--zeal") == 1 and "--verbosity" not in shown
+
+
+def test_what_an_error_held_is_removed_before_python_ends():
+    """Otherwise an iterator whose data are read by a Python function waits for ever for that function."""
+    holding = """
+import sys
+
+class Held:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        print("removed", "late" if sys.is_finalizing() else "in time")
+"""
+    program = holding + PROGRAM.format(error="InputError(str(held))").replace("raise", "held = Held()\n    raise")
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (1, "removed in time\n")
