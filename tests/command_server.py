@@ -109,6 +109,15 @@ def _import_what_takes_long() -> None:
     import bert_tf.serving.pretrained_encoder
     import bert_tf.tasks.registry  # noqa: F401
 
+    shuffle_few_records()
+
+
+def shuffle_few_records() -> None:
+    """Makes the shuffle window of pre-training small; a large one opens tiny files hundreds of times."""
+    from bert_tf.pretraining import input_pipeline
+
+    input_pipeline._WINDOW_RECORDS = 64
+
 
 def _answer(connection: socket.socket) -> None:
     """Runs a program in a child, passes signals on to it, and sends its exit status."""

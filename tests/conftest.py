@@ -14,6 +14,10 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import pytest
 import tensorflow as tf
 
+from tests import command_server
+
+command_server.shuffle_few_records()
+
 # The CPU becomes two devices for the tests of distribution; all other tests use only the first.
 tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

@@ -16,9 +16,6 @@ from bert_tf.runtime import errors
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
 
-# Titles of `section`, each with the number of flags that were defined before it.
-_sections: list[tuple[str, int]] = []
-
 # See `section`: titles, and how many flags were defined before.
 _sections: list[tuple[str, int]] = []
 
