@@ -9,6 +9,7 @@ import shutil
 from absl import flags
 
 from bert_tf.runtime import files, program
+from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
@@ -60,9 +61,12 @@ def main() -> None:
         return
     else:
         resources = _resources(f"{config.shards.paths[0]}.work")
-        counts = prepare(config, resources)
-        if not _WORK_DIR.value:
-            shutil.rmtree(resources.work_dir)
+        if _WORK_DIR.value:
+            counts = prepare(config, resources)
+        else:
+            with claimed(resources.work_dir, "--output_file", "output", doing="makes the same files", advice=""):
+                counts = prepare(config, resources)
+                shutil.rmtree(resources.work_dir)
     preparation_flags.say_summary(counts)
 
 

@@ -9,6 +9,7 @@ import itertools
 import lzma
 import math
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -20,6 +21,8 @@ INPUT_FLAG = "--input_file"
 LONGEST_LINE = 8 << 20
 _CHUNK = 1 << 17
 _BOM = b"\xef\xbb\xbf"
+# UTF-16 with a mark, and without one but with two characters of ASCII.
+_UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[^\0]\0[^\0]\0|\0[^\0]\0[^\0]")
 
 
 def _open_zstandard(raw: BinaryIO) -> Any:
@@ -52,7 +55,7 @@ def read_lines(
       The offset of the line in the uncompressed file, and the line without its end.
 
     Raises:
-      InputError: if a compressed file is damaged.
+      InputError: if a compressed file is damaged, or the file is UTF-16.
     """
     with files.open_file(path, "rb") as raw:
         decompress = decompressor(path)
@@ -62,7 +65,17 @@ def read_lines(
         chunks = _chunks(path, reader, raw, start=start, end=end, advance=advance)
         inside_until = (math.inf if end is None else end) if start else None
         for offset, line in _split_lines(chunks, max(start - 1, 0), inside_until):
-            yield offset, line.removeprefix(_BOM) if offset == 0 else line
+            if offset == 0:
+                _refuse_utf16(path, line)
+                line = line.removeprefix(_BOM)
+            yield offset, line
+
+
+def _refuse_utf16(path: str, first_line: bytes) -> None:
+    if _UTF16.match(first_line):
+        raise InputError(
+            f"{INPUT_FLAG}: {path} is UTF-16, but UTF-8 is expected. Convert it: iconv -f UTF-16 -t UTF-8 FILE."
+        )
 
 
 def _chunks(

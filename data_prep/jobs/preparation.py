@@ -204,7 +204,9 @@ def _make(
             cleaning, tokenized = clean(run, store, tokenized, tokenize.folder, resources.run_examples)
             store = _token_store(cleaning, tokenized, store.id_dtype)
             removed, removed_file = _add_up(tokenized, COUNTS_OF_REMOVED.values()), cleaning.removed_file
-        check_documents(store.documents, sum(removed.values()))
+        if store.documents < 2:
+            rejected = tokenize.write_rejected(config.shards.rejected_path, tokenized)
+            check_documents(store.documents, sum(removed.values()), rejected)
 
         plan = PlanStage(os.path.join(folder, "plan"), store, config.rules, resources.run_examples)
         planned = run(plan, "plan", store.sentences, "sentence")
@@ -269,21 +271,24 @@ def _token_store(stage: Stage, counts: Sequence[Mapping[str, Any]], id_dtype: np
     return TokenStore(parts, id_dtype)
 
 
-def check_documents(documents: int, removed: int = 0) -> None:
+def check_documents(documents: int, removed: int = 0, rejected: Sequence[str] = ()) -> None:
     """Raises an InputError if there are no other documents from which to take random segments.
 
     Args:
       documents: the number of documents.
       removed: the number of those that were removed.
+      rejected: messages about the lines that were left out.
     """
     cleaned = f" when {removed} documents have been removed (--remove_duplicates, --keep_languages and " * bool(removed)
     cleaned += "--min_document_chars say which)" * bool(removed)
+    left_out = "".join(f" {message[0].upper()}{message[1:]}." for message in rejected)
     if documents == 0:
-        raise InputError(f"--input_file: there is no text in the files{cleaned}.")
+        raise InputError(f"--input_file: there is no text in the files{cleaned}.{left_out}")
     if documents == 1:
         raise InputError(
             f"--input_file: the text is one single document{cleaned}, so no next sentence could be taken from another "
             'one, and every "random" label would be wrong. Separate documents by blank lines, or set --documents.'
+            f"{left_out}"
         )
 
 

@@ -69,6 +69,13 @@ def test_cuts_change_nothing(write, monkeypatch, chunk):
                 assert documents(path, pieces=pieces, **options) == whole
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_refused(tmp_path, encoding):
+    (tmp_path / "text.txt").write_bytes("The cat sat.\nIt ran.\n".encode(encoding))
+    with pytest.raises(InputError, match=r"text\.txt is UTF-16, but UTF-8 is expected\. Convert it: iconv"):
+        documents(str(tmp_path / "text.txt"))
+
+
 def test_compressed_files(tmp_path):
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
     (tmp_path / "b.txt.bz2").write_bytes(bz2.compress(TEXT.encode()))

@@ -6,11 +6,12 @@ import json
 import os
 import pathlib
 import pickle
+import re
 
 import pytest
 
 from bert_tf.pretraining import input_pipeline, record_shards
-from bert_tf.runtime import files
+from bert_tf.runtime import claims, files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
 from data_prep.corpus import sorted_runs, token_store
@@ -178,6 +179,17 @@ def test_a_corpus_of_one_document_is_refused(tmp_path):
     (tmp_path / "none.txt").write_text("\n\n \n")
     with pytest.raises(InputError, match="no text"):
         make(tmp_path, tmp_path / "none.txt")
+    (tmp_path / "none.jsonl").write_text('{"body": "ba co."}\n' * 2)
+    with pytest.raises(InputError, match=r"no text in the files\. Left out 2 lines .*none\.jsonl line 1"):
+        make(tmp_path, tmp_path / "none.jsonl")
+
+
+def test_another_program_that_makes_the_same_files_is_named(text, tmp_path):
+    given = {"input_file": text, "output_file": tmp_path / "out", "vocab_file": tmp_path / "vocab.txt"}
+    command = ["-m", "data_prep.create_pretraining_data", *(f"--{name}={value}" for name, value in given.items())]
+    with claims.claimed(f"{given['output_file']}.work", "--output_file", "output"):
+        refused = programs.run(*command, expect=1)
+    assert re.search(r"error: --output_file: .* makes the same files in .*out\.work at this moment", refused)
 
 
 def test_work_is_taken_up_where_a_crash_left_it(text, tmp_path, small_pieces, monkeypatch):
