@@ -80,7 +80,9 @@ _DOCUMENT_CONTEXT = flags.DEFINE_bool(
 )
 program.section("Training")
 _NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over the training set.")
-_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of steps with rising learning rate.")
+_WARMUP_PROPORTION = flags.DEFINE_float(
+    "warmup_proportion", 0.1, "Share of steps with rising learning rate.", lower_bound=0, upper_bound=1
+)
 _MAX_STEPS = program_flags.define_max_steps()
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
 _REINIT_LAYERS = flags.DEFINE_integer(

@@ -51,7 +51,9 @@ _INTERACTIVE = flags.DEFINE_bool("interactive", False, "Answer typed questions a
 _EVALUATE_FILE = flags.DEFINE_string(
     "evaluate_file", None, "Only evaluate these answers to --predict_file, in the format of predictions.json."
 )
-_PREDICT_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 8, "Number of windows in a batch on each device.")
+_PREDICT_BATCH_SIZE = flags.DEFINE_integer(
+    "predict_batch_size", 8, "Number of windows in a batch on each device.", lower_bound=1
+)
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
 _VERBOSE_LOGGING = flags.DEFINE_bool("verbose_logging", False, "Report answers that can't be aligned with the text.")
 program.section("Windows and answers")
@@ -87,7 +89,9 @@ _PAD_TO_MAX = flags.DEFINE_bool(
 )
 program.section("Training")
 _NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over each training file.")
-_WARMUP_PROPORTION = flags.DEFINE_float("warmup_proportion", 0.1, "Share of steps with rising learning rate.")
+_WARMUP_PROPORTION = flags.DEFINE_float(
+    "warmup_proportion", 0.1, "Share of steps with rising learning rate.", lower_bound=0, upper_bound=1
+)
 _MAX_STEPS = program_flags.define_max_steps()
 _GROUP_BY_LENGTH = program_flags.define_group_by_length()
 _FRESH_HEAD = program_flags.FreshHeadFlag()

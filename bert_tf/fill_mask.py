@@ -105,10 +105,19 @@ def cli() -> None:
 
     def main() -> None:
         filler = FillMask(model.value)
-        for text in texts.value or program.typed_lines():
+        refused = 0
+        for text in texts.value or filter(str.strip, program.typed_lines()):
             print(text)
-            for guesses in filler(text, top.value):
+            try:
+                found = filler(text, top.value)
+            except InputError as error:
+                refused += 1
+                program.say(f"error: {error}")
+                continue
+            for guesses in found:
                 print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))
+        if refused:
+            raise InputError(f"fill_mask: {refused} of the texts could not be filled in; see the messages above.")
 
     program.run(main, required=["model"])
 

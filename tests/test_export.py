@@ -190,7 +190,7 @@ def test_valid_lines_are_answered_although_others_are_invalid(model, capsys):
     assert answers[0]["id"] == 5
     assert answers[0]["label"] in ("x", "ý", "z")
     assert answers[1] == {"error": answers[1]["error"]}
-    assert "not valid JSON" in answers[1]["error"]
+    assert answers[1]["error"].startswith("column 2: not valid JSON")
     assert answers[2]["id"] == 6
     assert "'text_b' is missing" in answers[2]["error"]
     assert answers[3]["label"] in ("x", "ý", "z")

@@ -7,6 +7,7 @@ from bert_tf.encoder import BertEncoder
 from bert_tf.fill_mask import FillMask
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
+from tests import programs
 from tests.conftest import tiny_config
 
 PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##c")
@@ -45,6 +46,12 @@ def test_guesses_for_each_mask_are_sorted(folder):
 def test_bad_texts_are_refused(folder, text, top, message):
     with pytest.raises(InputError, match=message):
         FillMask(str(folder))(text, top)
+
+
+def test_a_line_that_cannot_be_filled_in_does_not_stop_the_others(folder):
+    shown = programs.run("-m", "bert_tf.fill_mask", f"--model={folder}", typed="[MASK]\n\na b\nb [MASK]\n", expect=1)
+    assert shown.index("[MASK]\n   ##c") < shown.index("'a b' has no [MASK]") < shown.index("b [MASK]\n   ##c")
+    assert "error: fill_mask: 1 of the texts could not be filled in" in shown
 
 
 def test_a_model_without_the_head_is_refused(tmp_path):

@@ -82,8 +82,9 @@ def explanation(error: BaseException) -> str | None:
 
 
 def _told(number: int, path: str, error: BaseException) -> str:
+    place = path or ("standard output" if number == errno.EPIPE else "an operation")
     return (
-        f"{path or 'an operation'}: {os.strerror(number)}{_operation(error)}. {_REMEDIES[number]}; then run the "
+        f"{place}: {os.strerror(number)}{_operation(error)}. {_REMEDIES[number]}; then run the "
         "program again. Nothing that was complete is lost."
     )
 

@@ -81,7 +81,7 @@ def _parsed(model: ExportedModel, line: bytes) -> tuple[dict[str, Any] | None, d
     """Returns the fields that the model reads (None if the line can't be used), and other fields of the answer."""
     other_fields: dict[str, Any] = {}
     try:
-        example = json_files.parse(line.decode("utf-8", "ignore"))
+        example = json_files.parse(line.decode("utf-8", "ignore").strip())
         if isinstance(example, dict):
             other_fields = model.other_fields(example)
         return model.check(example), other_fields

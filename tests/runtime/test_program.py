@@ -68,6 +68,7 @@ def test_a_reader_that_ends_early_is_named():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
         program.stdout.close()
         told = program.stderr.read()
+    assert told.startswith("error: standard output: Broken pipe")
     assert "The program that reads this output has ended" in told and told.count("\n") == 1 and program.returncode == 1
 
 
