@@ -147,6 +147,7 @@ _DISTRIBUTION = program_flags.DistributionFlags()
 program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
+_NEEDED = {"export_": "do_export", "sweep_": "sweep", "feature_combination": "feature_layers"}
 # What trains a BiLSTM from fresh weights. The usual defaults are for weights that are pre-trained.
 _FRESH_BILSTM = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 
@@ -155,6 +156,7 @@ def main() -> None:
     """Carries out the steps that the flags ask for."""
     if _FEATURE_LAYERS.value:
         program_flags.set_defaults(_FRESH_BILSTM)
+    program.require_together(_NEEDED)
     names = parse(_TASK_NAME.value)
     export_config = make_export_config() if _DO_EXPORT.value else None
     if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:

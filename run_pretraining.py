@@ -98,10 +98,21 @@ _DISTRIBUTION = program_flags.DistributionFlags()
 program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
+_NEEDED = {
+    "export_": "do_export",
+    "eval_steps": "eval_input_file",
+    "second_num_warmup_steps": "second_learning_rate",
+    "second_reset_moments": "second_learning_rate",
+    "second_": "second_input_file",
+}
 
 
 def main() -> None:
     """Trains, evaluates and exports as the flags say."""
+    program_flags.set_defaults(RECIPES.get(_RECIPE.value, {}))
+    program.require_together(_NEEDED)
+    if _SECOND_LEARNING_RATE.value is not None and not _SECOND_INPUT_FILE.value:
+        raise InputError(f"--recipe={_RECIPE.value} has a second phase, and needs --second_input_file for it.")
     if not (_DO_TRAIN.value or _DO_EVAL.value or _DO_EXPORT.value):
         raise InputError("At least one of --do_train, --do_eval and --do_export must be given.")
     if _KEEP_BEST.value and not _EVAL_INPUT_FILE.value:
@@ -115,7 +126,6 @@ def main() -> None:
     found = _MODEL.find(_OUTPUT_DIR.value)
     if export_config is not None and _DO_TRAIN.value and not found.vocab_file:
         raise InputError("--do_export needs --vocab_file: the exported model takes raw strings.")
-    program_flags.set_defaults(RECIPES.get(_RECIPE.value, {}))
     lengths = (_MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value)
     data, phase_ends = [PretrainingData(_INPUT_FILE.value, *lengths)], [_NUM_TRAIN_STEPS.value]
     if _SECOND_INPUT_FILE.value:
@@ -157,17 +167,8 @@ def main() -> None:
 
 
 def _with_second_phase(config: TrainingConfig, start: int) -> TrainingConfig:
-    """Adds the settings of the second phase, which begins after `start` steps.
-
-    Raises:
-      InputError: if such settings are given without data of the second phase, or without a schedule of its own.
-    """
-    batch, schedule = (_SECOND_BATCH_SIZE, _SECOND_ACCUMULATION), (_SECOND_WARMUP_STEPS, _SECOND_RESET_MOMENTS)
-    for needed, needing in ((_SECOND_INPUT_FILE, (*batch, _SECOND_LEARNING_RATE)), (_SECOND_LEARNING_RATE, schedule)):
-        given = [flag.name for flag in needing if flag.value is not None]
-        if given and needed.value is None:
-            source = "" if any(flag.present for flag in needing) else f" (which --recipe={_RECIPE.value} sets)"
-            raise InputError(f"--{given[0]}{source} needs --{needed.name}, but it is not given.")
+    """Adds the settings of the second phase, which begins after `start` steps."""
+    batch = (_SECOND_BATCH_SIZE, _SECOND_ACCUMULATION)
     if any(flag.value is not None for flag in batch):
         sizes = config.train_batch_size, config.gradient_accumulation_steps
         sizes = [first if flag.value is None else flag.value for flag, first in zip(batch, sizes, strict=True)]

@@ -110,12 +110,14 @@ _DISTRIBUTION = program_flags.DistributionFlags()
 program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
+_NEEDED = {"export_": "do_export", "tune_null_threshold": "version_2_with_negative"}
 
 
 def main() -> None:
     """Carries out the steps that the flags ask for."""
     if _VERBOSE_LOGGING.value:
         logging.set_verbosity(logging.INFO)
+    program.require_together(_NEEDED)
     if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value or _DO_EXPORT.value or _EVALUATE_FILE.value):
         raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
     from bert_tf.export import export_run

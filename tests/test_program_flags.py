@@ -9,6 +9,7 @@ from absl.testing import flagsaver
 from bert_tf import program_flags
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from tests import programs
 from tests.conftest import tiny_config
 
 
@@ -138,3 +139,20 @@ def test_steps_to_profile():
                 program_flags.step_range(holder)
     finally:
         delattr(flags.FLAGS, "steps_of_a_test")
+
+
+@pytest.mark.parametrize(
+    ("program", "given", "needed"),
+    [
+        ("run_classifier.py", "--task_name=rte --sweep_epochs=2", "sweep"),
+        ("run_classifier.py", "--task_name=ner --feature_combination=concat", "feature_layers"),
+        ("run_squad.py", "--do_predict --export_dir=x", "do_export"),
+        ("run_squad.py", "--do_predict --tune_null_threshold", "version_2_with_negative"),
+        ("run_pretraining.py", "--do_train --input_file=x --second_max_seq_length=512", "second_input_file"),
+        ("run_pretraining.py", "--do_train --input_file=x --eval_steps=5", "eval_input_file"),
+    ],
+)
+def test_flags_that_nothing_would_read_are_refused(tmp_path, program, given, needed):
+    output = programs.run(program, *given.split(), f"--output_dir={tmp_path}", expect=1)
+    name = given.rpartition("--")[2].partition("=")[0]
+    assert f"error: --{name} is used only with --{needed}, which is not given. Give it too, or omit --{name}." in output

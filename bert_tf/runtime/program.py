@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 
 from absl import app, flags, logging
@@ -106,6 +106,24 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
     help_by_section.allow_override = True
     flags.FLAGS["help"] = help_by_section
     app.run(run_main)
+
+
+def require_together(needed: Mapping[str, str]) -> None:
+    """Refuses flags that are given without the flag without which nothing would read them.
+
+    Args:
+      needed: what the names of some flags begin with -> the flag that they need.
+
+    Raises:
+      InputError: names the first of them, and the flag that is missing.
+    """
+    for start, other in needed.items():
+        if not flags.FLAGS[other].value:
+            given = [name for name in flags.FLAGS if name.startswith(start) and flags.FLAGS[name].present]
+            if given:
+                raise errors.InputError(
+                    f"--{given[0]} is used only with --{other}, which is not given. Give it too, or omit --{given[0]}."
+                )
 
 
 def _present_as_main(module: ModuleType) -> None:

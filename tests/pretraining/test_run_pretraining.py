@@ -128,11 +128,8 @@ def make_run(files, folder, config=None, data=None, **options):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (
-            ["--recipe=lamb_64k"],
-            r"--second_train_batch_size \(which --recipe=lamb_64k sets\) needs --second_input_file",
-        ),
-        (["--second_num_warmup_steps=3"], "--second_num_warmup_steps needs --second_learning_rate"),
+        (["--recipe=lamb_64k"], "--recipe=lamb_64k has a second phase, and needs --second_input_file for it"),
+        (["--second_num_warmup_steps=3"], "--second_num_warmup_steps is used only with --second_learning_rate"),
     ],
 )
 def test_settings_of_a_second_phase_need_one(files, tmp_path, values, message):
