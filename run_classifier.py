@@ -40,7 +40,9 @@ _PREDICT_BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 8, "Number of examples in a prediction batch on each device.", lower_bound=1
 )
 _RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
+_NUM_WORKERS = flags.DEFINE_integer(
+    "num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0
+)
 program.section("Data")
 _TRAIN_FILE = flags.DEFINE_string("train_file", None, "The training file, if not in --data_dir; not for GLUE.")
 _DEV_FILE = flags.DEFINE_string("dev_file", None, "The dev file, if not in --data_dir; not for GLUE.")

@@ -54,7 +54,9 @@ _EVALUATE_FILE = flags.DEFINE_string(
 _PREDICT_BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 8, "Number of windows in a batch on each device.", lower_bound=1
 )
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.")
+_NUM_WORKERS = flags.DEFINE_integer(
+    "num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0
+)
 _VERBOSE_LOGGING = flags.DEFINE_bool("verbose_logging", False, "Report answers that can't be aligned with the text.")
 program.section("Windows and answers")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Length of a window: question, text and special tokens.")

@@ -18,7 +18,14 @@ from bert_tf.runtime.reporting import progress_bar
 from bert_tf.sequences.example_format import REJECTED_SUFFIX
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE
-from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_bytes, cut_into_splits, find_input_files
+from data_prep.corpus.files import (
+    HELP_INPUT_FORMAT,
+    INPUT_FORMATS,
+    corpus_bytes,
+    cut_into_splits,
+    find_input_files,
+    require_columns,
+)
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
 from data_prep.jobs.word_counts import BoundedCounter, CountStage
@@ -70,6 +77,8 @@ def _first_pieces() -> list[str]:
 def _count_words() -> BoundedCounter:
     corpus = CorpusOptions("record", on_bad_line=_ON_BAD_LINE.value, text_column=_TEXT_COLUMN.value)
     inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value, may_be_empty=corpus.keeps_going)
+    if _TEXT_COLUMN.present:
+        require_columns(inputs)
     files.check_output_files([_OUTPUT_FILE.value], "--output_file", {"--input_file": [file.path for file in inputs]})
     work_dir = f"{_OUTPUT_FILE.value}.work"
     if files.is_remote(work_dir):

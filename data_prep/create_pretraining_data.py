@@ -22,17 +22,21 @@ flags.adopt_module_key_flags(preparation_flags)
 program.section("Content of the records")
 _REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "Make the original program's examples in its order.")
 program.section("Processes and machines, which change no output")
-_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.")
-_MEMORY_BUDGET_MB = flags.DEFINE_integer("memory_budget_mb", 0, "Memory of all processes; 0 for 400 MB each.")
+_NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.", lower_bound=0)
+_MEMORY_BUDGET_MB = flags.DEFINE_integer(
+    "memory_budget_mb", 0, "Memory of all processes; 0 for 400 MB each.", lower_bound=0
+)
 _WORK_DIR = flags.DEFINE_string(
     "work_dir",
     None,
     "Folder that keeps unfinished work and tokenized text; by default a temporary one beside the output.",
 )
 _NUM_TASKS = flags.DEFINE_integer(
-    "num_tasks", 1, "About how many tasks share the work through --work_dir; they may come and go."
+    "num_tasks", 1, "About how many tasks share the work through --work_dir; they may come and go.", lower_bound=1
 )
-_TASK_INDEX = flags.DEFINE_integer("task_index", 0, "With --num_tasks: at which part of the work this task begins.")
+_TASK_INDEX = flags.DEFINE_integer(
+    "task_index", 0, "With --num_tasks: at which part of the work this task begins.", lower_bound=0
+)
 _TASK_TIMEOUT = flags.DEFINE_float(
     "task_timeout", 60, "Seconds without a sign of life after which others do a task's work.", lower_bound=0.1
 )

@@ -15,7 +15,14 @@ from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, read_to
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
 from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE
 from data_prep.corpus.cleaning import REMOVE_DUPLICATES, CleaningOptions
-from data_prep.corpus.files import DOCUMENTS, HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_bytes, find_input_files
+from data_prep.corpus.files import (
+    DOCUMENTS,
+    HELP_INPUT_FORMAT,
+    INPUT_FORMATS,
+    corpus_bytes,
+    find_input_files,
+    require_columns,
+)
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.records import ExampleOptions
@@ -29,7 +36,9 @@ ALREADY_FINISHED = "All files are there already, made with these settings. Remov
 program.section("Files, and how examples are made")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "TFRecord file, or files separated by commas.")
-_NUM_SHARDS = flags.DEFINE_integer("num_shards", 0, "Number of files NAME-00000-of-... to make from --output_file.")
+_NUM_SHARDS = flags.DEFINE_integer(
+    "num_shards", 0, "Number of files NAME-00000-of-... to make from --output_file.", lower_bound=0
+)
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocabulary, a file with one piece per line.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "For uncased models: convert to lower case, remove accents.")
 _DO_WHOLE_WORD_MASK = flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word together.")
@@ -78,11 +87,17 @@ _REMOVE_DUPLICATES = flags.DEFINE_enum(
 _KEEP_LANGUAGES = flags.DEFINE_list(
     "keep_languages", [], "Codes of the languages of documents to keep; all by default."
 )
-_MIN_DOCUMENT_CHARS = flags.DEFINE_integer("min_document_chars", 0, "Remove documents of fewer characters.")
+_MIN_DOCUMENT_CHARS = flags.DEFINE_integer(
+    "min_document_chars", 0, "Remove documents of fewer characters.", lower_bound=0
+)
 
 # A greater share of random next sentences is told. A corpus of paragraphs had 80%, and 56% when they were split.
 _MOST_RANDOM_NEXT = 0.65
 _REMEDY = "If the lines are paragraphs, pass --split_sentences (and --language)."
+
+_NEEDED = {"language": "split_sentences", "word_segmenter": "do_whole_word_mask"}
+# What says how tokens are masked.
+_OF_MASKS = (_MASKED_LM_PROB, _DO_WHOLE_WORD_MASK, _MASKING, _MASKING_POLICY, _ORDINARY)
 
 _SUMMARY = {
     "documents": "documents",
@@ -108,6 +123,7 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
     Raises:
       InputError: if a file or a value can't be used.
     """
+    program.require_together(_NEEDED)
     _check_vocabulary(warn_of_casing=reference_order)
     tokenizer = TokenizerOptions(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _WORD_SEGMENTER.value)
     corpus = CorpusOptions(
@@ -124,6 +140,8 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
     inputs = find_input_files(
         _INPUT_FILE.value, _INPUT_FORMAT.value, as_released=reference_order, may_be_empty=corpus.keeps_going
     )
+    if _TEXT_COLUMN.present:
+        require_columns(inputs)
     settings = {
         "tool_version": TOOL_VERSION,
         "reference_order": reference_order,
@@ -191,8 +209,10 @@ def _examples() -> ExampleOptions:
         raise InputError(
             f"--masking_policy is {','.join(_MASKING_POLICY.value)}, but three numbers are expected: 0.8,0.1,0.1."
         ) from None
-    if _WORD_SEGMENTER.value and not _DO_WHOLE_WORD_MASK.value:
-        raise InputError("--word_segmenter needs --do_whole_word_mask: nothing else depends on words.")
+    if _OBJECTIVE.value == "ltr":
+        for flag in _OF_MASKS:
+            if flag.present:
+                raise InputError(f"--{flag.name} is for masked tokens, of which --objective=ltr makes none. Omit it.")
     policy = MaskingPolicy(
         mask,
         same,

@@ -141,18 +141,42 @@ def test_steps_to_profile():
         delattr(flags.FLAGS, "steps_of_a_test")
 
 
+PREPARATION = "-m data_prep.create_pretraining_data --input_file={text} --output_file=x --vocab_file={vocab}"
+
+
 @pytest.mark.parametrize(
-    ("program", "given", "needed"),
+    ("given", "needed"),
     [
-        ("run_classifier.py", "--task_name=rte --sweep_epochs=2", "sweep"),
-        ("run_classifier.py", "--task_name=ner --feature_combination=concat", "feature_layers"),
-        ("run_squad.py", "--do_predict --export_dir=x", "do_export"),
-        ("run_squad.py", "--do_predict --tune_null_threshold", "version_2_with_negative"),
-        ("run_pretraining.py", "--do_train --input_file=x --second_max_seq_length=512", "second_input_file"),
-        ("run_pretraining.py", "--do_train --input_file=x --eval_steps=5", "eval_input_file"),
+        ("run_classifier.py --task_name=rte --output_dir=x --sweep_epochs=2", "sweep"),
+        ("run_classifier.py --task_name=ner --output_dir=x --feature_combination=concat", "feature_layers"),
+        ("run_squad.py --output_dir=x --do_predict --export_dir=x", "do_export"),
+        ("run_squad.py --output_dir=x --do_predict --tune_null_threshold", "version_2_with_negative"),
+        ("run_pretraining.py --input_file=x --output_dir=x --second_max_seq_length=512", "second_input_file"),
+        ("run_pretraining.py --input_file=x --output_dir=x --eval_steps=5", "eval_input_file"),
+        (f"{PREPARATION} --language=de", "split_sentences"),
+        (f"{PREPARATION} --word_segmenter=jieba:lcut", "do_whole_word_mask"),
     ],
 )
-def test_flags_that_nothing_would_read_are_refused(tmp_path, program, given, needed):
-    output = programs.run(program, *given.split(), f"--output_dir={tmp_path}", expect=1)
+def test_flags_that_need_another_are_refused_without_it(given, needed):
+    output = programs.run(*given.split(), expect=1)
     name = given.rpartition("--")[2].partition("=")[0]
     assert f"error: --{name} is used only with --{needed}, which is not given. Give it too, or omit --{name}." in output
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (f"{PREPARATION} --objective=ltr --masking_policy=1,0,0", "--masking_policy is for masked tokens"),
+        (f"{PREPARATION} --text_column=body", "--text_column is for JSON lines and Parquet"),
+        (
+            "-m data_prep.build_vocab --input_file={text} --output_file=x --text_column=body",
+            "--text_column is for JSON",
+        ),
+    ],
+)
+def test_flags_that_nothing_would_read_are_refused(tmp_path, given, message):
+    text, vocab = tmp_path / "text.txt", tmp_path / "vocab.txt"
+    text.write_text("a b\n")
+    vocab.write_text("\n".join(programs.PIECES))
+    output = programs.run(*given.format(text=text, vocab=vocab).split(), expect=1)
+    assert f"error: {message}" in output

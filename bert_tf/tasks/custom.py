@@ -86,6 +86,8 @@ class CustomTask(SentenceTask):
             raise InputError("--labels are given, but a regression has no classes.")
         if problem != "classification" and class_weights:
             raise InputError(f"--class_weights can be used for classification only, but --problem is {problem}.")
+        if problem != "multi_label" and columns.label_separator != Columns.label_separator:
+            raise InputError(f"--label_separator is for --problem=multi_label only, but --problem is {problem}.")
         if problem == "multi_label" and not columns.label_separator:
             raise InputError("--label_separator is empty, but several labels in one cell need a separator.")
         if labels is not None and len(set(labels)) != len(labels):

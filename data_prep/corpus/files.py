@@ -135,6 +135,19 @@ def find_input_files(
     return inputs
 
 
+def require_columns(inputs: Sequence[InputFile]) -> None:
+    """Checks that at least one file has columns, of which --text_column names one.
+
+    Raises:
+      InputError: if all of them are plain text.
+    """
+    if all(file.format == "text" for file in inputs):
+        raise InputError(
+            f"--text_column is for JSON lines and Parquet, but {INPUT_FLAG} is plain text. If it is not, say so with "
+            "--input_format; otherwise omit --text_column."
+        )
+
+
 def _files_below(folder: str) -> list[str]:
     paths: list[str] = []
     for name in files.list_folder(folder):

@@ -171,6 +171,7 @@ def test_labels_of_dev_must_be_known_from_training(write):
         ),
         ({"labels": ["a", "b", "a"]}, "a label occurs twice"),
         ({"problem": "multi_label", "columns": Columns(label_separator="")}, "--label_separator is empty"),
+        ({"columns": Columns(label_separator=";")}, "--label_separator is for --problem=multi_label only"),
     ],
 )
 def test_contradicting_settings_are_refused(options, message):
