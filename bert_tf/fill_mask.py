@@ -11,8 +11,7 @@ from absl import flags
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
-
-MASK = "[MASK]"
+from bert_tf.tokenization.vocabulary import MASK, UNK
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,9 +68,9 @@ class FillMask:
         sequence_output = self.bert.encoder(tf.constant([ids])).sequence_output
         logits = self.head(sequence_output, tf.constant([positions]), self.bert.encoder.embedding_table)[0]
         probabilities, pieces = tf.math.top_k(tf.nn.softmax(logits), min(top, self.bert.config.vocab_size))
-        names = self.bert.tokenizer.convert_ids_to_tokens
+        names = self.bert.tokenizer.inv_vocab  # a vocabulary may be smaller than the table of embeddings
         return [
-            [Guess(token, float(p)) for token, p in zip(names(row), row_probabilities, strict=True)]
+            [Guess(names.get(piece, UNK), float(p)) for piece, p in zip(row, row_probabilities, strict=True)]
             for row, row_probabilities in zip(pieces.numpy().tolist(), probabilities.numpy(), strict=True)
         ]
 

@@ -19,7 +19,7 @@ from data_prep import inspect
 
 OUTPUT = pathlib.Path("build", "quickstart")
 VOCAB, CORPUS, HELDOUT = OUTPUT / "vocab.txt", OUTPUT / "corpus.tfrecord", OUTPUT / "heldout.tfrecord"
-PRETRAINED, FINETUNED = OUTPUT / "pretrained", OUTPUT / "authors"
+PRETRAINED, FINETUNED, TEST = OUTPUT / "pretrained", OUTPUT / "authors", OUTPUT / "sentences.tsv"
 SENTENCES = (
     "She could not help being pleased, and her sisters were very happy to dance.",
     "The harpoon flew from his hand, and the great whale rolled in the dark sea.",
@@ -79,13 +79,13 @@ def main() -> None:
         None,
         [
             *("run_classifier.py", "--task_name=custom", "--data_dir=examples/authors", f"--output_dir={FINETUNED}"),
-            *(f"--test_file={OUTPUT / 'sentences.tsv'}", f"--vocab_file={VOCAB}"),
+            *(f"--test_file={TEST}", f"--vocab_file={VOCAB}"),
             *(f"--bert_config_file={PRETRAINED / 'bert_config.json'}", f"--init_checkpoint={PRETRAINED}"),
             *("--do_train", "--do_eval", "--do_predict", "--max_seq_length=64", "--learning_rate=5e-4"),
             *("--train_batch_size=32", "--num_train_epochs=3"),
         ],
     )
-    print("\n" + (FINETUNED / "test_predictions.tsv").read_text())
+    print("\n" + (FINETUNED / f"{TEST.stem}_predictions.tsv").read_text())
     step(
         "Predict masked words: the words beside them decide, their meaning hardly does",
         None,
@@ -121,7 +121,7 @@ def most_frequent_label(records: pathlib.Path, vocab_file: pathlib.Path) -> tupl
 def write_sentences(sentences: list[str] | tuple[str, ...]) -> None:
     """Writes a test set of sentences."""
     lines = ["text", *(" ".join(sentence.split()) for sentence in sentences)]
-    (OUTPUT / "sentences.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    TEST.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

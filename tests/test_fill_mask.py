@@ -34,6 +34,14 @@ def test_guesses_for_each_mask_are_sorted(folder):
     assert len(filler("[MASK]", top=99)[0]) == len(PIECES)
 
 
+def test_an_embedding_without_a_piece_is_guessed_as_unk(folder, tmp_path):
+    for name in ("bert_config.json", *(path.name for path in folder.glob("bert_model.ckpt*"))):
+        (tmp_path / name).symlink_to(folder / name)
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES[:-1]))
+    [guesses] = FillMask(str(tmp_path))("a [MASK]", top=2)
+    assert [guess.token for guess in guesses] == ["[UNK]", "b"]
+
+
 @pytest.mark.parametrize(
     ("text", "top", "message"),
     [

@@ -2,9 +2,12 @@ import collections
 import json
 import pathlib
 import re
+import sys
 
 from examples import quickstart
+from tests import command_server
 from tests.data_prep.corpora import PIECES, features, make, records, write_corpus, write_vocab
+from tests.documentation import small_data
 
 EXAMPLES = pathlib.Path(quickstart.__file__).parent
 
@@ -25,3 +28,18 @@ def test_most_frequent_label_counts_masked_pieces_only(tmp_path):
 def test_the_model_has_an_embedding_for_each_piece_of_the_vocabulary():
     [size] = re.findall("--vocab_size=([0-9]+)", pathlib.Path(quickstart.__file__).read_text())
     assert json.loads((EXAMPLES / "tiny.json").read_text())["vocab_size"] == int(size)
+
+
+def test_every_step_runs_and_its_results_are_shown(tmp_path, monkeypatch, capfd):
+    small_data.write_files(tmp_path)
+    (tmp_path / "examples" / "tiny.json").symlink_to(EXAMPLES / "tiny.json")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["quickstart"])
+    monkeypatch.setattr(sys, "executable", command_server.running().python)
+    for name, value in {**command_server.running().environment, "SMALLER_FLAGS": "1"}.items():
+        monkeypatch.setenv(name, value)
+    quickstart.main()
+    shown = capfd.readouterr().out
+    for text in (*quickstart.SENTENCES, *(text.replace("[MASK]", "") for text in quickstart.MASKED)):
+        assert all(part in shown for part in text.split("  "))
+    assert f"  {quickstart.PRETRAINED / 'metrics.png'}\n" in shown
