@@ -173,7 +173,7 @@ def test_a_classifier_of_another_program_need_not_be_callable(tmp_path):
 
 def test_valid_lines_are_answered_although_others_are_invalid(model, capsys):
     lines = [
-        b'{"text_a": "a", "text_b": "b", "id": 5}\n',
+        b'{"text_a": "a", "text_b": "b", "id": 5, "label": "w", "error": 1}\n',
         b"{oops\n",
         b"\n",
         b'{"text_a": "a", "id": 6}\n',
@@ -189,6 +189,7 @@ def test_valid_lines_are_answered_although_others_are_invalid(model, capsys):
     answers = [json.loads(line) for line in written.getvalue().splitlines()]
     assert answers[0]["id"] == 5
     assert answers[0]["label"] in ("x", "ý", "z")
+    assert (answers[0]["given_label"], answers[0]["given_error"]) == ("w", 1) and "error" not in answers[0]
     assert answers[1] == {"error": answers[1]["error"]}
     assert answers[1]["error"].startswith("column 2: not valid JSON")
     assert answers[2]["id"] == 6

@@ -38,13 +38,13 @@ def answer_lines(
     with reporting.progress_bar(None, "predict", unit="line") as bar:
         for available in _available(lines, batch_size * _SORTED_BATCHES):
             rows = [_parsed(model, line) for line in available]
-            answers = _answers(model, [fields for fields, _ in rows if fields is not None], batch_size)
-            for fields, other_fields in rows:
-                answer = {} if fields is None else next(answers)
-                line = json.dumps(other_fields | answer, ensure_ascii=False)
+            answers = _answers(model, [fields for fields, *_ in rows if fields is not None], batch_size)
+            for fields, other_fields, refusal in rows:
+                answer = refusal if fields is None else next(answers)
+                line = json.dumps(_given(other_fields, answer) | answer, ensure_ascii=False)
                 # Half of a surrogate pair, which UTF-8 can't hold, is written as the escape that JSON has for it.
                 writer.write(line.encode("utf-8", "backslashreplace").decode() + "\n")
-                failed += fields is None or answer.keys() == {"error"}
+                failed += answer.keys() == {"error"}
             writer.flush()
             total += len(available)
             read_bytes += sum(map(len, available))
@@ -77,16 +77,21 @@ def answers_file(path: str | None) -> Iterator[IO[str]]:
     files.remove(unfinished)
 
 
-def _parsed(model: ExportedModel, line: bytes) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Returns the fields that the model reads (None if the line can't be used), and other fields of the answer."""
+def _parsed(model: ExportedModel, line: bytes) -> tuple[dict[str, Any] | None, dict[str, Any], dict[str, str]]:
+    """Returns the fields that the model reads (None if the line can't be used), its other fields, and the error."""
     other_fields: dict[str, Any] = {}
     try:
         example = json_files.parse(line.decode("utf-8", "ignore").strip())
         if isinstance(example, dict):
             other_fields = model.other_fields(example)
-        return model.check(example), other_fields
+        return model.check(example), other_fields, {}
     except InputError as error:
-        return None, other_fields | {"error": str(error)}
+        return None, other_fields, {"error": str(error)}
+
+
+def _given(fields: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a line that are copied; one that would be taken for a part of the answer is called given_NAME."""
+    return {f"given_{name}" if name in (*answer, "error") else name: value for name, value in fields.items()}
 
 
 def _answers(model: ExportedModel, examples: list[dict[str, Any]], batch_size: int) -> Iterator[dict[str, Any]]:
