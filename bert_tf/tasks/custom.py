@@ -23,6 +23,7 @@ FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for
 # --class_weights: every class has the same total weight in the loss, however many examples it has.
 BALANCED = "balanced"
 _MISSING = ("nan", "<na>", "nat")
+_SEPARATORS = ",;|"  # which tables have between the labels in a cell
 
 _METRICS = {
     "classification": (metrics.accuracy_and_macro_f1, "accuracy"),
@@ -202,11 +203,26 @@ class CustomTask(SentenceTask):
         return list(self.metric(np.eye(2), np.eye(2))) if self.problem == "multi_label" else super().metric_names
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
-        """Raises an InputError if all rows have the weight 0, or those of a classification the same label."""
+        """Raises an InputError if no row has a weight above 0, or no labels can be told from each other."""
         if examples and not any(getattr(example, "weight", 1.0) for example in examples):
             raise InputError(f"{self.paths['train']}: every row has the weight 0, so there is nothing to learn.")
         if self.problem == "classification":
             super().check_training_set(examples)
+        elif self.problem == "multi_label" and self._learns_labels:
+            self._check_separator(examples)
+
+    def _check_separator(self, examples: Sequence[InputExample]) -> None:
+        """Raises an InputError if each row has one label at most, in which something else may separate several."""
+        labels = {label for example in examples for label in example.label}
+        if any(len(example.label) > 1 for example in examples):
+            return
+        for separator in _SEPARATORS:
+            if found := next((label for label in sorted(labels) if separator in label), None):
+                raise InputError(
+                    f"{self.paths['train']}: no row has several labels with {self.columns.label_separator!r} between "
+                    f"them, but there is {found!r}. If {separator!r} separates labels, pass "
+                    f"--label_separator='{separator}'. If this is one label, list all labels in --labels."
+                )
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1

@@ -72,6 +72,19 @@ def test_regression(write, tokenizer):
     assert task.build_model(tiny_config()).head.outputs == 1
 
 
+def test_another_separator_of_labels_is_found(write):
+    def check(*cells, **options):
+        text = "text\tlabel\n" + "".join(f"a\t{cell}\n" for cell in cells)
+        task = task_of(write, text, problem="multi_label", **options)
+        task.check_training_set(task.examples("train"))
+
+    with pytest.raises(InputError, match=r"there is 'x;y'\. If ';' separates labels, pass --label_separator=';'"):
+        check("x;y", "z", "")
+    check("x;y", "z, x")
+    check("x", "y")
+    check("x;y", "z", labels=["x;y", "z"])
+
+
 def test_several_labels(write, tokenizer):
     lines = [{"text": "a", "label": ["x", "z"]}, {"text": "b", "label": []}, {"text": "c", "label": "y, x"}]
     text = "".join(json.dumps(line) + "\n" for line in lines)
