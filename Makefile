@@ -8,6 +8,10 @@ BENCHMARKS := $(filter-out $(NEED_FILES:%=benchmarks/%.py),$(wildcard benchmarks
 INSTALLED := $(VENV)/.installed
 WITH_TESTS := $(VENV)/.installed-with-tests
 WITH_DOCS := $(VENV)/.installed-with-docs
+
+# Otherwise, where it is set, each process would compile TensorFlow's modules for itself, which takes longer than to import them.
+export PYTHONDONTWRITEBYTECODE :=
+
 # Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
 TEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
 
@@ -66,20 +70,17 @@ clean:
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache
 
 # The stamps make the second run quick: pip is asked again only when the pins change. Compiling all of the packages would
-# take half of pip's time. Instead each install imports, and so compiles, the modules that the programs need, even where
-# PYTHONDONTWRITEBYTECODE is set; otherwise every process would compile them again.
+# take half of pip's time. Instead what the programs import is imported, and so compiled, once.
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
-COMPILE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -c
 
 $(INSTALLED): requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) -r requirements.txt
-	$(COMPILE) "import run_classifier, google_crc32c, matplotlib.figure, sentencex"
+	$(BIN)/python -c "import bert_tf.estimators, sentencex"
 	touch $@
 
 $(WITH_TESTS): requirements-dev.txt requirements-beam.txt $(INSTALLED)
 	$(INSTALL) -r requirements-dev.txt -r requirements-beam.txt
-	$(COMPILE) "import pytest, xdist.plugin"
 	touch $@
 
 $(WITH_DOCS): requirements-docs.txt $(INSTALLED)
