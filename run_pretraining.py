@@ -46,6 +46,14 @@ _DO_EVAL = flags.DEFINE_bool(
 _EVAL_INPUT_FILE = flags.DEFINE_string(
     "eval_input_file", None, "Held-out TFRecord files, which are evaluated during training."
 )
+_EVAL_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+    "eval_max_seq_length", None, "Length of the sequences of --eval_input_file, if it is not --max_seq_length."
+)
+_EVAL_MAX_PREDICTIONS = flags.DEFINE_integer(
+    "eval_max_predictions_per_seq",
+    None,
+    "Masked positions per sequence of --eval_input_file, if they are not --max_predictions_per_seq.",
+)
 _EVAL_STEPS = flags.DEFINE_integer(
     "eval_steps", 1000, "Training steps between evaluations on --eval_input_file.", lower_bound=1
 )
@@ -100,6 +108,7 @@ _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Write a SavedModel that take
 _EXPORT = program_flags.ExportFlags()
 _NEEDED = {
     "export_": "do_export",
+    "eval_max_": "eval_input_file",
     "eval_steps": "eval_input_file",
     "second_num_warmup_steps": "second_learning_rate",
     "second_reset_moments": "second_learning_rate",
@@ -148,7 +157,9 @@ def main() -> None:
     if _DO_TRAIN.value:
         evaluation = None
         if _EVAL_INPUT_FILE.value:
-            held_out = PretrainingData(_EVAL_INPUT_FILE.value, *lengths, "--eval_input_file")
+            given = (_EVAL_MAX_SEQ_LENGTH.value, _EVAL_MAX_PREDICTIONS.value)
+            eval_lengths = [own or first for own, first in zip(given, lengths, strict=True)]
+            held_out = PretrainingData(_EVAL_INPUT_FILE.value, *eval_lengths, "--eval_input_file")
             evaluation = run.held_out_evaluation(
                 held_out,
                 batch_size=_EVAL_BATCH_SIZE.value,

@@ -125,15 +125,21 @@ class Assembly:
         """The pre-training of a row: a piece, a finished model, or None."""
         if row.pretraining is False:
             return None
-        if self._init_checkpoint and not (row.model or row.data or row.pretraining):
+        if self._init_checkpoint and not (row.model or row.data or row.second_data or row.pretraining):
             return self._of_checkpoint("")
         scale, first = self._scale, {**self._scale.data, **row.data}
         flags: Flags = {"do_train": True, "vocab_file": self._vocabulary, "bert_config_file": Output(_CONFIG)}
-        second = {"second_": {**first, **scale.second_data}} if scale.second_data else {}
-        for prefix, data in {"": first, **second}.items():
+        phases = {"": first}
+        if changes := {**scale.second_data, **row.second_data}:
+            phases["second_"] = {**first, **changes}
+        for prefix, data in phases.items():
             flags[f"{prefix}input_file"] = self._records(scale.corpus.files, data)
             flags |= {f"{prefix}{name}": data[name] for name in _LENGTHS}
-        flags["eval_input_file"] = self._records(scale.corpus.held_out, {**first, "dupe_factor": 1})
+        # Losses can be compared if all rows read the same sequences, with the same masks if there are any.
+        held_out = {**scale.data, **scale.second_data, "dupe_factor": 1}
+        held_out |= {name: value for name, value in row.data.items() if name == "objective"}
+        flags["eval_input_file"] = self._records(scale.corpus.held_out, held_out)
+        flags |= {f"eval_{name}": held_out[name] for name in _LENGTHS}
         flags |= {**scale.pretraining, **(row.pretraining or {}), "output_dir": Output("")}
         model = {**scale.model, **row.model}
         work = flags["num_train_steps"] * flags["train_batch_size"] * _operations(model, *(first[n] for n in _LENGTHS))

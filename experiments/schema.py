@@ -74,6 +74,7 @@ class Row:
     paper: dict[str, float] = field(default_factory=dict)  # column -> score
     model: Flags = field(default_factory=dict)
     data: Flags = field(default_factory=dict)
+    second_data: Flags = field(default_factory=dict)
     pretraining: Flags | bool = field(default_factory=dict)  # false: none
     checkpoint: float = 1.0  # the share of the steps after which the weights are taken
     finetuning: Flags = field(default_factory=dict)

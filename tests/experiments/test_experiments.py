@@ -96,11 +96,20 @@ def test_a_run_has_the_settings_of_scale_and_row():
     [pretraining] = bilstm.needs
     flags = set(pretraining.command("P"))
     assert {"--objective=ltr", "--num_train_steps=1000000", "--second_max_seq_length=512"} <= flags
-    of_512, of_128 = (
-        {*piece.command("P")} for piece in sorted(pretraining.needs, key=lambda p: -p.flags["max_seq_length"])[:2]
-    )
-    assert {"--max_seq_length=512", "--objective=ltr", "--dupe_factor=10"} <= of_512
+    of_128, of_512, held_out = ({*piece.command("P")} for piece in pretraining.needs if piece.kind == "data")
     assert {"--max_seq_length=128", "--objective=ltr"} <= of_128
+    assert {"--max_seq_length=512", "--objective=ltr", "--dupe_factor=10"} <= of_512
+    assert {"--max_seq_length=512", "--objective=ltr", "--dupe_factor=1"} <= held_out
+
+
+def test_all_rows_are_compared_on_the_same_held_out_text():
+    pretraining = {cell.row.name: cell.piece for cell in assembly("recipes", "tiny").cells}
+    assert len({piece.name for piece in pretraining.values()}) == len(pretraining)
+    [held_out] = {piece.flags["eval_input_file"].piece.name for piece in pretraining.values()}
+    flags = set(pretraining["masks of 40%"].command("P"))
+    assert {"--max_predictions_per_seq=7", "--second_max_predictions_per_seq=26"} <= flags
+    assert {"--eval_max_seq_length=64", "--eval_max_predictions_per_seq=10"} <= flags
+    assert f"--eval_input_file=P/{held_out}/data.tfrecord" in flags
 
 
 def test_a_checkpoint_in_the_middle_is_taken_where_it_is_saved(tmp_path):
@@ -191,7 +200,7 @@ def test_the_command_prints_plan_and_list(tmp_path):
     assert (shown.count("-m run_squad"), shown.count("-m run_classifier"), shown.count("-m run_pretr")) == (3, 0, 1)
     assert not list(tmp_path.iterdir())
     for arguments, message in (
-        ([], "Name a table or a figure: figure5, table1"),
+        ([], "Name a table or a figure: figure5, recipes, table1"),
         (["table5", "--scale=tiny"], "--data_dir is needed. --scale=tiny trains on books"),
         (["table5", "--only=Nothing"], "--only: table5 has no row and no column 'Nothing' at this scale"),
     ):

@@ -52,7 +52,8 @@ def flags(files, output_dir, **values):
 def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     out = tmp_path / "out"
     longer = programs.write_pretraining_data(tmp_path / "longer.tfrecord", length=LENGTH + 2)
-    values = {"eval_input_file": files[2].split(",")[1], "eval_steps": 3, "log_steps": 2, "save_checkpoints_steps": 4}
+    values = {"eval_input_file": longer, "eval_max_seq_length": LENGTH + 2, "eval_steps": 3, "log_steps": 2}
+    values |= {"save_checkpoints_steps": 4}
     values |= {"second_input_file": longer, "second_max_seq_length": LENGTH + 2, "second_phase_proportion": 1 / 3}
     values |= {
         "second_max_predictions_per_seq": PREDICTIONS,
