@@ -191,10 +191,7 @@ class Assembly:
 def bert_config(values: Flags, vocab_size: int = 30522) -> BertConfig:
     """The config of a model: a released `size` (base without one), changed by other values of `BertConfig`."""
     changes = {name: value for name, value in values.items() if name != "size"}
-    config = BertConfig.named(values.get("size", "base"), vocab_size)
-    if "hidden_size" in changes:
-        changes.setdefault("intermediate_size", 4 * changes["hidden_size"])
-    return BertConfig.from_dict({**config.to_dict(), **changes}, source="model")
+    return BertConfig.named(values.get("size", "base"), vocab_size, **changes)
 
 
 def _checkpoint_bytes(model: Flags) -> float:

@@ -33,6 +33,12 @@ def test_named_base_is_the_released_base():
     assert set(RELEASED_SIZES) == {"tiny", "mini", "small", "medium", "base", "large"}
     with pytest.raises(InputError, match="tiny, mini"):
         BertConfig.named("huge")
+    assert BertConfig.named("tiny", 7, hidden_size=256) == BertConfig(7, 256, 2, 2, 1024, type_vocab_size=2)
+    assert BertConfig.named("tiny", hidden_size=256, intermediate_size=8).intermediate_size == 8
+    with pytest.raises(InputError, match="size tiny: unknown key 'hiden_size'"):
+        BertConfig.named("tiny", hiden_size=256)
+    with pytest.raises(InputError, match="size tiny: hidden_size is '256', but a whole number"):
+        BertConfig.named("tiny", hidden_size="256")
 
 
 def test_unknown_keys_are_named():

@@ -78,6 +78,10 @@ def test_a_released_size_and_its_changes_become_a_config(sizes, write):
     with flagsaver.as_parsed(model_size="mini", hidden_size="128", num_attention_heads="2"):
         config = sizes.config(None, vocab)
         assert (config.hidden_size, config.intermediate_size, config.num_attention_heads) == (128, 512, 2)
+    with flagsaver.as_parsed(model_size="tiny", hidden_dropout_prob="0", initializer_range="0.1"):
+        config = sizes.config(None, vocab)
+        assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.0, 0.1)
+        assert config.initializer_range == 0.1
 
 
 def test_a_config_file_takes_the_place_of_a_size(sizes, write):
@@ -85,6 +89,8 @@ def test_a_config_file_takes_the_place_of_a_size(sizes, write):
     path = write("bert_config.json", json.dumps(tiny_config().to_dict()))
     assert sizes.config(path, None) == tiny_config()
     assert sizes.config(None, None, found=path) == tiny_config()
+    with flagsaver.flagsaver(model_size="mini", hidden_dropout_prob=0.0):  # as a recipe sets them
+        assert sizes.config(path, None) == tiny_config()
     with flagsaver.as_parsed(model_size="mini"):
         assert sizes.config(None, write("vocab.txt", "a\n"), found=path).hidden_size == 256
     with flagsaver.as_parsed(model_size="mini"), pytest.raises(InputError, match="Either --bert_config_file or"):

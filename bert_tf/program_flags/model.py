@@ -1,6 +1,5 @@
 """The flags for the model: its files, its size, and what is put on top of it."""
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -89,18 +88,25 @@ class ModelSizeFlags:
         self._size = flags.DEFINE_enum(
             "model_size", None, list(RELEASED_SIZES), "A released size, instead of --bert_config_file."
         )
-        integer = flags.DEFINE_integer
+        integer, number = flags.DEFINE_integer, flags.DEFINE_float
         self._changes = {
             "num_hidden_layers": integer("num_hidden_layers", None, "Number of blocks, instead of --model_size's."),
             "hidden_size": integer("hidden_size", None, "Hidden size, instead of --model_size's."),
             "num_attention_heads": integer("num_attention_heads", None, "Number of heads, instead of --model_size's."),
             "max_position_embeddings": integer("max_position_embeddings", None, "Number of positions, instead of 512."),
+            "hidden_dropout_prob": number("hidden_dropout_prob", None, "Dropout of hidden values, instead of 0.1."),
+            "attention_probs_dropout_prob": number(
+                "attention_probs_dropout_prob", None, "Dropout of the attention's probabilities, instead of 0.1."
+            ),
+            "initializer_range": number(
+                "initializer_range", None, "Standard deviation of the initial weights, instead of 0.02."
+            ),
         }
 
     def config(self, config_file: str | None, vocab_file: str | None, found: str | None = None) -> BertConfig:
         """Returns the config of the file, or of the size flags (the paper's Table 6 varies layers, width and heads).
 
-        A config file has priority over the size that a recipe sets.
+        A config file has priority over what a recipe sets.
 
         Args:
           config_file: the config that was given.
@@ -110,17 +116,15 @@ class ModelSizeFlags:
         Raises:
           InputError: if both a config and a size are given, or neither, or there is no vocabulary to count.
         """
-        changes = {name: flag.value for name, flag in self._changes.items() if flag.value is not None}
-        if (config_file or found) and not (self._size.present or changes):
+        is_given = any(flag.present for flag in (self._size, *self._changes.values()))
+        if (config_file or found) and not is_given:
             return BertConfig.from_json_file(config_file or found)
         if config_file or not self._size.value:
             raise InputError("Either --bert_config_file or --model_size (with the flags that change it) must be given.")
         if not vocab_file:
             raise InputError("--model_size needs --vocab_file, because it determines the vocab_size of the model.")
-        config = BertConfig.named(self._size.value, vocab_size=len(load_vocab(vocab_file)))
-        if "hidden_size" in changes:
-            changes["intermediate_size"] = 4 * changes["hidden_size"]
-        return dataclasses.replace(config, **changes)
+        changes = {name: flag.value for name, flag in self._changes.items() if flag.value is not None}
+        return BertConfig.named(self._size.value, vocab_size=len(load_vocab(vocab_file)), **changes)
 
 
 class FreshHeadFlag:
