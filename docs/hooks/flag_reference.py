@@ -3,7 +3,7 @@
     python docs/hooks/flag_reference.py    # prints the flags as JSON
 
 Each program defines its flags when it is run, so each is run, in a process of its own, up to the point where its flags
-would be parsed. The processes are forks of one that has imported TensorFlow, which so is imported once.
+would be parsed.
 """
 
 import contextlib
@@ -53,10 +53,6 @@ def describe(program: str) -> dict[str, Any]:
 def describe_all() -> list[dict[str, Any]]:
     """What all programs say of themselves."""
     sys.path.insert(0, str(ROOT))
-    import bert_tf.finetuning.run
-    import bert_tf.pretraining.run
-    import bert_tf.tasks.registry  # noqa: F401
-
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
         return pool.map(describe, sorted(COMMANDS, key=lambda name: name.rpartition(".")[2]), chunksize=1)
 
