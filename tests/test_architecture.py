@@ -126,6 +126,12 @@ def test_text_modules_load_without_tensorflow():
     check_loads_without_tensorflow(*(f"bert_tf.{name}" for name in WITHOUT_TENSORFLOW))
 
 
+def test_a_vocabulary_is_learnt_without_tensorflow():
+    learn = "from data_prep.corpus.wordpiece_learner import learn_vocabulary; learn_vocabulary({'ab': 9}, 6, ['[UNK]'])"
+    code = f"import sys; {learn}; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
 @pytest.mark.parametrize("name", [p.stem for p in ROOT.glob("*.py")] + [f"bert_tf.{name}" for name in PROGRAMS])
 def test_programs_answer_help_and_wrong_flags_without_tensorflow(name):
     check_loads_without_tensorflow(name)

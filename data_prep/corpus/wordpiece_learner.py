@@ -6,8 +6,12 @@ vocabulary is a little too large, and its rarest pieces are left out.
 """
 
 import collections
+import functools
+import importlib.util
 import math
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 
 import numpy as np
 
@@ -45,8 +49,7 @@ def learn_vocabulary(
     Raises:
       InputError: if there are no words, or the alphabet alone is larger than `vocab_size`.
     """
-    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib as learner
-
+    learner = _learner()
     # The result depends on the order of words with equal counts, so the words are sorted first.
     words = learner.get_input_words(sorted(counts.items()), set(first), LONGEST_WORD)
     if not words:
@@ -89,6 +92,17 @@ def learn_vocabulary(
         max(1, sum(counts.values()) // (10 * vocab_size)),
     )
     return _cut(vocabulary, vocab_size, fixed)
+
+
+@functools.cache
+def _learner() -> ModuleType:
+    """The module of tensorflow-text, without its package, which would import TensorFlow. The module needs only NumPy."""
+    package = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
+    path = package / "tools" / "wordpiece_vocab" / "wordpiece_tokenizer_learner_lib.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _alphabet_size(characters: collections.Counter[str]) -> int:
