@@ -1,19 +1,25 @@
-"""What all estimators share: how they are made, loaded, saved and exported."""
+"""What all estimators share: how they are made, loaded and trained."""
 
 import abc
+import dataclasses
 import functools
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
+import tensorflow as tf
+
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
 from bert_tf.config import BertConfig
+from bert_tf.estimators import rows
 from bert_tf.estimators.run_folder import RunFolder
-from bert_tf.finetuning.hyperparameters import fresh_variables
+from bert_tf.finetuning.hyperparameters import Hyperparameters, fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.selection import SelectionConfig
 from bert_tf.finetuning.task import Task
+from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
@@ -22,6 +28,17 @@ from bert_tf.training.settings import TrainingConfig
 
 # The folder, in that of the run, of the data that `fit` was given.
 DATA_FOLDER = "data"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingPlan:
+    """What `fit` was told of the length of training, and of the choice of the weights; see there."""
+
+    hyperparameters: Hyperparameters
+    warmup_proportion: float
+    max_steps: int
+    selection: SelectionConfig
+    has_dev: bool
 
 
 class Estimator(RunFolder, abc.ABC):
@@ -40,6 +57,7 @@ class Estimator(RunFolder, abc.ABC):
     _SUFFIX: ClassVar[str]
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
+    _RANK: ClassVar[int] = 0  # of an example; see `rows.as_list`
 
     def __init__(
         self,
@@ -141,6 +159,112 @@ class Estimator(RunFolder, abc.ABC):
             fresh_variables=fresh_variables(self.config, fresh_head=self._flags.get("fresh_head", False)),
             group_by_length=group_by_length,
         )
+
+    def fit(
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        sample_weight: Any = None,
+        validation_split: float = 0.0,
+        validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
+        epochs: float = 3.0,
+        max_steps: int = 0,
+        batch_size: int = 32,
+        learning_rate: float = 5e-5,
+        warmup_proportion: float = 0.1,
+        seed: int = 12345,
+        keep_best: bool = False,
+        early_stopping_patience: int = 0,
+        evaluate_every: str | int = "epoch",
+        group_by_length: bool | None = None,
+        bias_correction: bool = False,
+        **training: Any,
+    ) -> dict[str, float]:
+        """Trains, with the loop and the defaults of `run_classifier.py` and `run_squad.py`.
+
+        Called again in the same folder with the same data and settings, it goes on where it was interrupted.
+
+        Args:
+          x: the examples; see the class. Or a `tf.data.Dataset` of pairs (example, label), or of triples (example,
+            label, weight), if `y` is None.
+          y: their labels.
+          sample_weight: a number of at least 0 for each example, by which its loss is multiplied before the mean over
+            the batch, as in Keras; for classes and numbers only. Scores don't use weights.
+          validation_split: the share of the examples to evaluate on; they are drawn by the seed, and not trained on.
+          validation_data: a pair of examples and labels to evaluate on, or a data set as for `x`, in place of a share
+            of `x`. With SQuAD 2.0, the threshold for no answer is tuned on the validation data too.
+          epochs: how often each example is seen.
+          max_steps: if it isn't 0, the number of steps, whatever `epochs` says.
+          batch_size: examples in a step; of questions, windows of their contexts.
+          learning_rate: the peak.
+          warmup_proportion: the share of the steps in which the learning rate rises.
+          seed: of the output layer, the order of the data, dropout, and the validation split.
+          keep_best: use the weights with the best score on the validation data, not the last ones.
+          early_stopping_patience: evaluations without a better score after which training stops; 0 for never.
+          evaluate_every: when the validation data are looked at: "epoch", "end", or a number of steps.
+          group_by_length: see `bert_tf.finetuning.run.FinetuningRun`.
+          bias_correction: see `bert_tf.optimization.OptimizerConfig`.
+          training: further fields of `bert_tf.training.settings.TrainingConfig`.
+
+        Returns:
+          The scores on the validation data, named as in eval_results.txt; nothing if there are no such data.
+
+        Raises:
+          InputError: if the data can't be used, or the folder holds a run with other data or settings.
+          TypeError: if there is no such argument.
+        """
+        examples, labels, weights = rows.with_weights(x, y, sample_weight, "x", self._RANK)
+        train = self._table(examples, labels)
+        dev = [] if validation_data is None else self._table(*rows.validation(validation_data, self._RANK))
+        optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
+        training_config = self._training_config(optimizer, batch_size, seed, training)
+        folder, before = os.path.join(self.output_dir, DATA_FOLDER), dict(self._flags)
+        try:
+            self._weigh(train, weights)
+            needs_dev = keep_best or early_stopping_patience
+            train, dev = rows.train_and_validation(train, dev, validation_split, seed, needs_dev)
+            self._flags |= self._learned_settings(train)
+            paths = [self._write_once(folder, name, table) for name, table in (("train", train), ("dev", dev)) if table]
+        except BaseException:
+            self._flags = before  # what was trained before is used as it was trained
+            raise
+        plan = TrainingPlan(
+            Hyperparameters(batch_size, learning_rate, epochs, seed),
+            warmup_proportion,
+            max_steps,
+            SelectionConfig(str(evaluate_every), early_stopping_patience, keep_best),
+            has_dev=bool(dev),
+        )
+        return self._train(self._run(self._training_task(paths), training_config, group_by_length), plan)
+
+    @abc.abstractmethod
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+        """The rows that the task reads."""
+
+    @abc.abstractmethod
+    def _training_task(self, paths: Sequence[str]) -> Task:
+        """The task that reads the training data and, if there is a second file, the validation data."""
+
+    @abc.abstractmethod
+    def _train(self, run: FinetuningRun, plan: TrainingPlan) -> dict[str, float]:
+        """Trains, and returns the scores on the validation data."""
+
+    def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
+        """Adds the weights of the training rows to them.
+
+        Raises:
+          InputError: if there are weights, but the task has none.
+        """
+        if weights is not None:
+            raise InputError(
+                f"{type(self).__name__}.fit(): sample_weight is given, but only Classifier and Regressor weigh "
+                "examples. Omit it."
+            )
+
+    def _learned_settings(self, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What the training data decide, under the names of flags."""
+        return {}
 
     @abc.abstractmethod
     def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:

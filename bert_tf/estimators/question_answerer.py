@@ -7,12 +7,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.estimators import rows
-from bert_tf.estimators.base import DATA_FOLDER, Estimator
-from bert_tf.finetuning.hyperparameters import Hyperparameters
-from bert_tf.finetuning.selection import SelectionConfig
+from bert_tf.estimators.base import Estimator, TrainingPlan
+from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
@@ -53,78 +50,23 @@ class QuestionAnswerer(Estimator):
         super()._checked({name: value for name, value in settings.items() if name not in known})
         return dict(settings)
 
-    def fit(
-        self,
-        x: Any,
-        y: Any = None,
-        *,
-        validation_split: float = 0.0,
-        validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
-        epochs: float = 3.0,
-        max_steps: int = 0,
-        batch_size: int = 32,
-        learning_rate: float = 5e-5,
-        warmup_proportion: float = 0.1,
-        seed: int = 12345,
-        keep_best: bool = False,
-        early_stopping_patience: int = 0,
-        evaluate_every: str | int = "epoch",
-        group_by_length: bool | None = None,
-        bias_correction: bool = False,
-        **training: Any,
-    ) -> dict[str, float]:
-        """Trains, with the loop and the defaults of `run_squad.py`.
+    def _training_task(self, paths: Sequence[str]) -> SquadTask:
+        return SquadTask(self._config(), paths[:1], *paths[1:])
 
-        Called again in the same folder with the same data and settings, it goes on where it was interrupted.
-
-        Args:
-          x: the examples; or a `tf.data.Dataset` of pairs (example, answer), if `y` is None.
-          y: their answers.
-          validation_split: the share of the questions to evaluate on; they are drawn by the seed, and not trained on.
-          validation_data: a pair of examples and answers to evaluate on, or a data set as for `x`, in place of a share
-            of `x`. With SQuAD 2.0, the threshold for no answer is tuned on the validation data too.
-          epochs: how often each question is seen.
-          max_steps: if it isn't 0, the number of steps, whatever `epochs` says.
-          batch_size: windows in a step.
-          learning_rate: the peak.
-          warmup_proportion: the share of the steps in which the learning rate rises.
-          seed: of the output layer, the order of the data, dropout, and the validation split.
-          keep_best: use the weights with the best F1 on the validation data, not the last ones.
-          early_stopping_patience: evaluations without a better F1 after which training stops; 0 for never.
-          evaluate_every: when the validation data are looked at: "epoch", "end", or a number of steps.
-          group_by_length: see `bert_tf.finetuning.run.FinetuningRun`.
-          bias_correction: see `bert_tf.optimization.OptimizerConfig`.
-          training: further fields of `bert_tf.training.settings.TrainingConfig`.
-
-        Returns:
-          The scores on the validation data, as `evaluate` names them; nothing if there are no such data.
-
-        Raises:
-          InputError: if the data can't be used, or the folder holds a run with other data or settings.
-          TypeError: if there is no such argument.
-        """
-        optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
-        config = self._training_config(optimizer, batch_size, seed, training)
-        train = _table(*rows.with_labels(x, y, "x"))
-        dev = [] if validation_data is None else _table(*rows.validation(validation_data))
-        train, dev = rows.train_and_validation(train, dev, validation_split, seed, keep_best or early_stopping_patience)
-        folder = os.path.join(self.output_dir, DATA_FOLDER)
-        paths = [self._write_once(folder, name, table) for name, table in (("train", train), ("dev", dev)) if table]
-        task = SquadTask(self._config(), paths[:1], *paths[1:])
-        run = self._run(task, config, group_by_length)
-        if dev:
-            squad_run.check_evaluator(task)
+    def _train(self, run: FinetuningRun, plan: TrainingPlan) -> dict[str, float]:
+        if plan.has_dev:
+            squad_run.check_evaluator(run.task)
             run.prepare([PREDICT_SPLIT])
         squad_run.train(
             run,
-            Hyperparameters(batch_size, learning_rate, epochs, seed),
+            plan.hyperparameters,
             self._flags,
-            warmup_proportion=warmup_proportion,
-            max_steps=max_steps,
-            selection=SelectionConfig(str(evaluate_every), early_stopping_patience, keep_best) if dev else None,
+            warmup_proportion=plan.warmup_proportion,
+            max_steps=plan.max_steps,
+            selection=plan.selection if plan.has_dev else None,
         )
         self.__dict__.pop("_answerer", None)
-        return squad_run.predict(run, AnswerConfig()) if dev else {}
+        return squad_run.predict(run, AnswerConfig()) if plan.has_dev else {}
 
     def predict(self, x: Any) -> list[str]:
         """The best answer to each question; "" if there is none."""
@@ -136,7 +78,7 @@ class QuestionAnswerer(Estimator):
 
     def evaluate(self, x: Any, y: Any = None) -> dict[str, float]:
         """Exact match and F1 in percent, as the official evaluation of SQuAD gives them (needs the extra "models")."""
-        task, predictions = self._answers(_table(*rows.with_labels(x, y, "x")))
+        task, predictions = self._answers(self._table(*rows.with_labels(x, y, "x")))
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
@@ -144,7 +86,7 @@ class QuestionAnswerer(Estimator):
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:
-        predictions = self._answers(_table(rows.as_list(x, "x"), None))[1]
+        predictions = self._answers(self._table(rows.as_list(x, "x"), None))[1]
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
             best = predictions.n_best[qas_id]  # where the release's files need an answer
@@ -172,24 +114,23 @@ class QuestionAnswerer(Estimator):
         names = [field.name for field in dataclasses.fields(SquadConfig)]
         return SquadConfig(**{name: self._flags[name] for name in names if name in self._flags})
 
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+        """Contexts with their questions as SQuAD's files hold them."""
+        table = []
+        for number, example in enumerate(examples):
+            place = f"example {number}"
+            if not isinstance(example, list | tuple) or len(example) != 2:
+                raise InputError(f"{place} is {str(example)[:60]!r}, but a pair (question, context) is expected.")
+            question, context = (rows.text(part, place) for part in example)
+            found = [] if labels is None else _answer(labels[number], context, place)
+            is_impossible = labels is not None and not found
+            entry = {"id": str(number), "question": question, "answers": found, "is_impossible": is_impossible}
+            table.append({"context": context, "question": entry})
+        return table
+
     def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
         paragraphs = [{"context": row["context"], "qas": [row["question"]]} for row in table]
         files.write_json(path, {"version": "", "data": [{"title": "", "paragraphs": paragraphs}]})
-
-
-def _table(examples: Sequence[Any], answers: Sequence[Any] | None) -> list[dict[str, Any]]:
-    """Contexts with their questions as SQuAD's files hold them."""
-    table = []
-    for number, example in enumerate(examples):
-        place = f"example {number}"
-        if not isinstance(example, list | tuple) or len(example) != 2:
-            raise InputError(f"{place} is {str(example)[:60]!r}, but a pair (question, context) is expected.")
-        question, context = (rows.text(part, place) for part in example)
-        found = [] if answers is None else _answer(answers[number], context, place)
-        is_impossible = answers is not None and not found
-        entry = {"id": str(number), "question": question, "answers": found, "is_impossible": is_impossible}
-        table.append({"context": context, "question": entry})
-    return table
 
 
 def _answer(answer: Any, context: str, place: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The objectives of pre-training, and published settings as values of the flags of `run_pretraining.py`."""
+"""The objectives of pre-training, and settings for whole runs as values of the flags of `run_pretraining.py`."""
 
 # Masked LM and next sentence prediction; masked LM only; a left-to-right LM (paper, Table 5).
 OBJECTIVES = ("mlm_nsp", "mlm", "ltr")
@@ -22,5 +22,23 @@ _LAMB = {
     "second_learning_rate": 4e-3,
     "second_num_warmup_steps": round(0.128 * _LAMB_SECOND_STEPS),
 }
+# What an hour of one core of a CPU is best spent on, by `experiments/recipes.toml`: short sequences, small batches, no
+# dropout and large initial values let a small model leave the plateau of the most frequent pieces early.
+_ONE_HOUR = {
+    "model_size": "tiny",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "initializer_range": 0.1,
+    "max_seq_length": 16,
+    "max_predictions_per_seq": 3,
+    "second_max_seq_length": 64,
+    "second_max_predictions_per_seq": 10,
+    "second_phase_proportion": 0.2,
+    "train_batch_size": 32,
+    "learning_rate": 1e-3,
+    "bias_correction": True,
+    "num_train_steps": 45_000,
+    "num_warmup_steps": 1000,
+}
 RECIPES = {f"bert_{size}": {"model_size": size, **_PAPER} for size in ("base", "large")}
-RECIPES |= {"paper": _PAPER, "lamb_64k": _LAMB}
+RECIPES |= {"paper": _PAPER, "lamb_64k": _LAMB, "one_hour": _ONE_HOUR}

@@ -147,12 +147,7 @@ class CustomTask(SentenceTask):
         def convert(row: Row) -> InputExample:
             row_id = ids.check(_text(row, columns.id, "id"), row) if columns.id else _own_id(row)
             text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
-            example = InputExample(
-                row_id,
-                _text(row, columns.text, "text"),
-                text_b,
-                None,
-            )
+            example = InputExample(row_id, _text(row, columns.text, "text"), text_b, None)
             sentence_features.check_texts(example, row.where)
             try:
                 labelled = dataclasses.replace(example, label=self._label(row))

@@ -96,7 +96,7 @@ def learn_vocabulary(
 
 @functools.cache
 def _learner() -> ModuleType:
-    """The module of tensorflow-text, without its package, which would import TensorFlow. The module needs only NumPy."""
+    """The module of tensorflow-text, which needs only NumPy, without its package, which would import TensorFlow."""
     package = pathlib.Path(importlib.util.find_spec("tensorflow_text").origin).parent
     path = package / "tools" / "wordpiece_vocab" / "wordpiece_tokenizer_learner_lib.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
