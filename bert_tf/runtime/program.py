@@ -1,5 +1,6 @@
 """Starts and ends the programs: checks the arguments, and prints input errors without a traceback."""
 
+import atexit
 import contextlib
 import gc
 import itertools
@@ -99,6 +100,8 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
             gc.collect()
             sys.exit(status)
 
+    # Python looks for garbage among all objects when it ends, which takes more than a second with those of TensorFlow.
+    atexit.register(gc.freeze)
     _present_as_main(sys.modules[main.__module__])
     flags.mark_flags_as_required(required)
     app.define_help_flags()
