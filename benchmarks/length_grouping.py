@@ -53,6 +53,7 @@ _MODEL = flags.DEFINE_string("model", None, "Folder of a pre-trained checkpoint 
 _SETS = flags.DEFINE_list("sets", list(SETS), "The sets to measure.")
 _SEEDS = flags.DEFINE_integer("seeds", 5, "Number of runs with each setting.")
 _DTYPE = flags.DEFINE_string("dtype", "float32", "The type of matrix products.")
+_LEARNING_RATE = flags.DEFINE_float("learning_rate", None, "Instead of the sets' own, which suit a model of 6 layers.")
 _BATCH_SIZE = flags.DEFINE_integer("train_batch_size", 32, "Number of examples in a step.")
 _WORK_DIR = flags.DEFINE_string("work_dir", None, "A folder that keeps the scores of finished runs.")
 
@@ -65,7 +66,9 @@ def write_rows(source, target, rows):
 
 def train_and_evaluate(name, grouped, seed, folder):
     """Returns the accuracy on the dev set, and the seconds of the program."""
-    training_set, work = SETS[name], os.path.join(folder, f"{name}.{'grouped' if grouped else 'plain'}.{seed}")
+    training_set = SETS[name]
+    rate = _LEARNING_RATE.value or training_set.learning_rate
+    work = os.path.join(folder, f"{name}.{'grouped' if grouped else 'plain'}.{seed}")
     result = f"{work}.json"
     if os.path.exists(result):
         return json_files.read(result, "--work_dir")
@@ -76,7 +79,7 @@ def train_and_evaluate(name, grouped, seed, folder):
     command += ["--do_train", "--do_eval", f"--data_dir={work}", f"--output_dir={work}/run"]
     command += [f"--init_checkpoint={_MODEL.value}"]
     command += [f"--bert_config_file={_MODEL.value}/config.json", f"--vocab_file={_MODEL.value}/vocab.txt"]
-    command += [f"--num_train_epochs={training_set.epochs}", f"--learning_rate={training_set.learning_rate}"]
+    command += [f"--num_train_epochs={training_set.epochs}", f"--learning_rate={rate}"]
     command += [f"--train_batch_size={_BATCH_SIZE.value}", f"--random_seed={seed}", f"--dtype={_DTYPE.value}"]
     command += [f"--group_by_length={grouped}", "--evaluate_every=end", "--eval_batch_size=64"]
     start = time.perf_counter()
