@@ -4,6 +4,7 @@ The golden data are outputs of the original code. `tests/golden` contains a smal
 same layout is used instead if the environment variable BERT_GOLDEN names its folder, or if it is beside the checkout.
 """
 
+import contextlib
 import gzip
 import json
 import os
@@ -78,6 +79,26 @@ def data_path(name: str) -> pathlib.Path:
     if not path.exists():
         pytest.skip(f"the real data sets are not beside this checkout ({path})")
     return path
+
+
+@contextlib.contextmanager
+def eagerly():
+    """Runs functions, and programs that are started, without graphs: few steps take less time than to build a graph."""
+    os.environ["RUN_EAGERLY"] = "1"  # for programs
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+        del os.environ["RUN_EAGERLY"]
+
+
+@pytest.fixture(autouse=True)
+def _mode(request):
+    """Obeys the markers `eager` and `graph`; the latter is for exceptions in a module that has the former."""
+    is_eager = request.node.get_closest_marker("eager") and not request.node.get_closest_marker("graph")
+    with eagerly() if is_eager else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def small_files(tmp_path_factory):
 
 def run_script(folder: pathlib.Path, script: str, **variables: str) -> None:
     """Runs a shell script; its first command that fails, fails the test."""
-    environment = {**command_server.running().environment, "SMALLER_FLAGS": "1", **variables}
+    environment = {**command_server.running().environment, "SMALLER_FLAGS": "1", "RUN_EAGERLY": "1", **variables}
     finished = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,

@@ -30,7 +30,7 @@ TEXT = "a bad cab\na big bag\nhe had a bead\n\nbe a cad\nhide a face\ndig a ditc
 # Imports every module, and shows every program's help, each in a fork because programs define flags of the same names.
 # What isn't installed by requirements.txt can't be imported.
 IN_A_MINIMAL_INSTALL = """
-import contextlib, importlib, importlib.metadata, io, json, os, pkgutil, sys, tempfile
+import contextlib, importlib, importlib.metadata, io, json, os, pkgutil, sys, tempfile, traceback
 
 missing = set(json.loads(sys.argv[1]))
 
@@ -61,7 +61,15 @@ def printed(command, *arguments):
         os.dup2(writer, 1)
         os.dup2(writer, 2)
         sys.argv = [command.name, *arguments]
-        command.load()()
+        try:
+            command.load()()
+        except SystemExit:
+            pass
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # an ordinary end takes a second, for the objects of all modules
     os.close(writer)
     os.wait()
     with open(reader) as output:

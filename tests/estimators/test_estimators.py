@@ -121,6 +121,7 @@ def test_weights_are_those_of_the_program(pretrained, tmp_path):
     assert read.predict(TEXTS[:4]) == estimator.predict(TEXTS[:4])
 
 
+@pytest.mark.eager
 def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained, tmp_path):
     def fit(texts):
         estimator = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16, output_dir=str(tmp_path))
@@ -143,6 +144,7 @@ def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained
     assert_close(trained.predict(GOOD), first, 0)  # it still reads single texts
 
 
+@pytest.mark.eager
 def test_weights_of_examples(pretrained, tmp_path):
     weights = np.array([1.0, 2.0, 0.0, 1.0] * 6, np.float32)
     # What is learned doesn't depend on the labels of examples with weight 0.
@@ -433,6 +435,7 @@ def test_answers_of_other_kinds_are_refused(pretrained, answer, message):
         answerer.fit([("fine words", "a fine day")], [answer])
 
 
+@pytest.mark.eager
 def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
     contexts = ["a fine day here", "poor words a day"] * 4
     questions, answers = [("fine words", context) for context in contexts], ["fine", ""] * 4

@@ -30,6 +30,7 @@ from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
 
+pytestmark = pytest.mark.eager
 LONGEST = 14
 
 
@@ -118,6 +119,7 @@ def test_predictions_by_length_are_those_of_full_padding_in_the_order_of_the_row
     assert run.task.scores(outputs, features).keys() == {"accuracy", "macro_f1", "loss"}
 
 
+@pytest.mark.graph
 def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tmp_path, write, monkeypatch, capsys):
     out = tmp_path / "out"
     workflow_config = WorkflowConfig(
@@ -306,6 +308,7 @@ def test_a_training_set_that_is_tokenized_during_training_gives_the_same_weights
     assert (eager["loss"], eager["gradient_norm"]) == (lazy["loss"], lazy["gradient_norm"])
 
 
+@pytest.mark.graph
 def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, write, monkeypatch):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # the forms of dropout draw other elements
     losses = {}
@@ -334,6 +337,7 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
         convert_checkpoint.convert(str(tmp_path / "out"), str(tmp_path / "hf"), "hf")
 
 
+@pytest.mark.graph
 def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     out = str(tmp_path / "out")
     run = run_of(out, write)
@@ -358,6 +362,7 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
         convert_checkpoint.convert(out, str(tmp_path / "hf"), "hf")
 
 
+@pytest.mark.graph
 def test_tags_are_learned_and_written_as_conll(tmp_path, write):
     sentence = "a O\nbcd B-PER\ne I-PER\n\n"
     paths = {split: write(f"{split}.txt", sentence * count) for split, count in (("train", 8), ("dev", 3))}

@@ -24,6 +24,8 @@ from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.programs import LENGTH, PREDICTIONS
 
+pytestmark = pytest.mark.eager
+
 
 @pytest.fixture
 def files(tmp_path):
@@ -49,6 +51,7 @@ def flags(files, output_dir, **values):
     return [f"--{name}={value}" for name, value in (defaults | values).items()]
 
 
+@pytest.mark.graph
 def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     out = tmp_path / "out"
     longer = programs.write_pretraining_data(tmp_path / "longer.tfrecord", length=LENGTH + 2)

@@ -35,6 +35,7 @@ def glue(write, tmp_path):
     return tmp_path / "glue"
 
 
+@pytest.mark.eager
 def test_several_tasks_of_glue(glue, tmp_path):
     config, vocab = programs.write_model_files(tmp_path)
     out = tmp_path / "out"

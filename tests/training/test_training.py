@@ -28,6 +28,7 @@ from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.settings import DTYPES, TrainingConfig
 from tests.conftest import assert_close, tiny_config, train_steps, without_dropout
 
+pytestmark = pytest.mark.eager
 BATCH, LENGTH, PREDICTIONS = 8, 10, 3
 
 
@@ -85,6 +86,7 @@ def loss_and_gradients(options):
     return compute(batch), compute.get_concrete_function(batch)
 
 
+@pytest.mark.graph
 def test_recomputed_gradients_are_the_same():
     (loss, gradients), graph = loss_and_gradients({})
     (again, recomputed), longer_graph = loss_and_gradients({"recompute_gradients": True})
@@ -111,6 +113,7 @@ def assert_same(ours, expected, atol=0.0):
         assert_close(ours[name], value, atol, name)
 
 
+@pytest.mark.graph
 def test_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, capsys):
     uninterrupted, _ = run(config_for(tmp_path / "a"))
 
@@ -192,6 +195,7 @@ def test_own_checkpoint_is_preferred_to_init_checkpoint(tmp_path):
     assert trainer.step == 2
 
 
+@pytest.mark.graph
 def test_accumulated_gradients_equal_the_whole_batch(tmp_path):
     bert_config = without_dropout(tiny_config(num_hidden_layers=1))
     whole, whole_metrics = run(config_for(tmp_path / "whole"), bert_config)
@@ -203,6 +207,7 @@ def test_accumulated_gradients_equal_the_whole_batch(tmp_path):
             assert_close(metrics[name], whole_metrics[name], 1e-5, name)
 
 
+@pytest.mark.graph
 def test_mirrored_replicas_equal_one_device(tmp_path):
     bert_config = without_dropout(tiny_config(num_hidden_layers=1))
     one, one_metrics = run(config_for(tmp_path / "one"), bert_config)
@@ -214,6 +219,7 @@ def test_mirrored_replicas_equal_one_device(tmp_path):
         assert_close(two_metrics[name], one_metrics[name], 1e-5, name)
 
 
+@pytest.mark.graph
 def test_xla_step_equals_the_plain_one(tmp_path):
     bert_config = without_dropout(tiny_config(num_hidden_layers=1))  # XLA draws other random numbers
     plain, _ = run(config_for(tmp_path / "plain"), bert_config)
@@ -256,6 +262,7 @@ def test_a_run_goes_on_with_another_precision_or_optimizer(tmp_path, capsys, bef
         assert float(new.loss_scale.scale.numpy()) == 2.0**15
 
 
+@pytest.mark.graph
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_trains_and_resumes(tmp_path, dtype):
     config = config_for(tmp_path / "a", dtype=dtype, steps=4)
@@ -269,6 +276,7 @@ def test_half_precision_trains_and_resumes(tmp_path, dtype):
     assert_same(run(half)[0], whole)
 
 
+@pytest.mark.graph
 def test_float16_skips_steps_that_overflow(tmp_path):
     config = config_for(tmp_path, dtype="float16", steps=3)
     model = model_for(config)
@@ -285,6 +293,7 @@ def test_float16_skips_steps_that_overflow(tmp_path):
     assert trainer.step == 1
 
 
+@pytest.mark.graph
 def test_float16_stops_if_no_loss_scale_helps(tmp_path):
     config = config_for(tmp_path, dtype="float16", steps=5)
     model = model_for(config)
@@ -325,6 +334,7 @@ def stop_after(monkeypatch, steps):
     monkeypatch.setattr(program, "stop_signals", lambda: contextlib.nullcontext(Signals()))
 
 
+@pytest.mark.graph
 def test_non_finite_loss_stops_the_run_and_names_step_and_data(tmp_path):
     with pytest.raises(InputError, match=r"step 3 is not finite(.|\n)*Data of that step: shard of 3"):
         run(config_for(tmp_path), data=with_nan_at(3), describe=lambda step: f"shard of {step}")
@@ -425,6 +435,7 @@ def test_ids_outside_the_vocabulary_are_named(tmp_path):
         run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
 
 
+@pytest.mark.graph
 def test_details_and_a_trace_are_written_if_they_are_asked_for(tmp_path):
     strategy = build_strategy(DistributionConfig("mirrored"))
     config = config_for(tmp_path, steps=3, log_steps=1, detailed_metrics=True, profile_steps=(1, 2))
@@ -456,6 +467,7 @@ def test_evaluation_during_training_is_logged(tmp_path, capsys):
     assert [line["step"] for line in lines if line["kind"] == "train"] == [2, 3, 4, 6, 7]
 
 
+@pytest.mark.graph
 def test_batches_may_change_their_length_at_a_boundary(tmp_path):
     starts = []
 

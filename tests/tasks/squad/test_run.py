@@ -26,6 +26,7 @@ from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import tiny_config, without_dropout
 
+pytestmark = pytest.mark.eager
 LENGTH = 24
 
 

@@ -61,6 +61,7 @@ def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_pa
     assert [run.task.tags[i] for i in batch["tag_ids"][0, :3]] == ["O", "B-PER", "O"]
 
 
+@pytest.mark.eager
 def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, monkeypatch):
     folder = tmp_path / "features"
     expected = run_of(write, tmp_path / "out", pretrained).features("dev").batch(np.arange(2), 4)
