@@ -153,14 +153,11 @@ class BertConfig:
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if getattr(self, name) >= 1:
                 raise InputError(f"{name} is {getattr(self, name)!r}, but a probability below 1 is expected.")
-        h, n = self.hidden_size, self.num_hidden_layers
-        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
-        weights = h * rows + n * h * (4 * h + 2 * self.intermediate_size)
-        if weights > _MAX_PARAMETERS:
+        if self.num_parameters > _MAX_PARAMETERS:
+            sizes = "vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings"
             raise InputError(
-                f"a model with vocab_size={self.vocab_size}, hidden_size={h}, num_hidden_layers={n}, intermediate_size="
-                f"{self.intermediate_size} and max_position_embeddings={self.max_position_embeddings} would have "
-                f"{weights:.1e} weights, but at most {_MAX_PARAMETERS:.0e} are possible. Correct the sizes."
+                f"a model with {', '.join(f'{name}={getattr(self, name)}' for name in sizes)} would have "
+                f"{self.num_parameters:.1e} weights, but at most {_MAX_PARAMETERS:.0e} are possible. Correct the sizes."
             )
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
@@ -172,6 +169,30 @@ class BertConfig:
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of weights in embeddings and blocks, without biases and layer normalisations, which are few."""
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        return self.hidden_size * rows + self.num_hidden_layers * self._block_weights
+
+    @property
+    def _block_weights(self) -> int:
+        return self.hidden_size * (4 * self.hidden_size + 2 * self.intermediate_size)
+
+    def flops(self, length: Any, predictions: Any = 0) -> Any:
+        """Floating-point operations of the matrix products in a forward pass over a sequence; numbers or tensors.
+
+        A multiplication and its addition count as two. Training takes three times as many: forward, and backward to
+        the inputs and to the weights.
+
+        Args:
+          length: the number of tokens.
+          predictions: the number of tokens that are predicted.
+        """
+        of_token = self.num_hidden_layers * (self._block_weights + 2 * self.hidden_size * length)
+        of_prediction = self.hidden_size * (self.hidden_size + self.vocab_size)
+        return 2.0 * (length * of_token + predictions * of_prediction)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "config") -> "BertConfig":

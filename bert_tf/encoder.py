@@ -225,15 +225,9 @@ class BertEncoder(BertLayer):
             block.attention.self_attention.value.enable_lora(rank)
 
     def flops(self, input_ids: tf.Tensor) -> tf.Tensor:
-        """Floating-point operations of the matrix products in a forward pass over input_ids [B, T].
-
-        A multiplication and its addition count as two. Training takes three times as many: forward, and backward to
-        the inputs and to the weights.
-        """
+        """Floating-point operations of the matrix products in a forward pass over input_ids [B, T]."""
         batch, length = (tf.cast(size, tf.float32) for size in tf.unstack(tf.shape(input_ids)))
-        width, inner = self.config.hidden_size, self.config.intermediate_size
-        per_token = 4 * width * width + 2 * width * inner + 2 * width * length
-        return 2.0 * batch * length * per_token * self.config.num_hidden_layers
+        return batch * self.config.flops(length)
 
     def _summary(self, states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
         """The states of the token that has seen its whole sequence: [B, T, H], [B, T] -> [B, H]."""

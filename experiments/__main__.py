@@ -17,22 +17,16 @@ from experiments import report, runner, schema
 from experiments.assembly import Assembly
 from experiments.pieces import check_data
 
-_SCALE = flags.DEFINE_enum(
-    "scale", "smoke", schema.SCALES, "smoke takes minutes, tiny hours; paper is the published one."
-)
+_SCALE = flags.DEFINE_enum("scale", "smoke", schema.SCALES, "smoke: minutes; tiny: hours; paper: as published.")
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the data; for smoke, by default this repository.")
 _WORK_DIR = flags.DEFINE_string("work_dir", "build/experiments", "The folder of all runs and tables.")
 _INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint",
-    "",
-    "The folder of a finished model, instead of pre-training, for rows that change nothing of it.",
+    "init_checkpoint", "", "A finished model's folder, instead of pre-training, for rows that change nothing of it."
 )
 _ONLY = flags.DEFINE_list("only", [], "Only these rows and these columns of the table.")
 _PLAN = flags.DEFINE_bool("plan", False, "Print what is finished, what is left, and its expected cost; run nothing.")
 _LIST = flags.DEFINE_bool("list", False, "Print each run, its state and its command; run nothing.")
-_REPORT = flags.DEFINE_bool(
-    "report", False, "Write the table of what is finished, and say what is missing; run nothing."
-)
+_REPORT = flags.DEFINE_bool("report", False, "Write the table of what is finished; run nothing.")
 _ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Run an experiment that has changed since its runs began.")
 _DEVICE_FLAGS = flags.DEFINE_list("device_flags", [], "Flags that say where training runs, such as --use_tpu.")
 

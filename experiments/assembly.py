@@ -12,6 +12,7 @@ from experiments.pieces import Output, Piece, Source
 from experiments.schema import Column, Experiment, Flags, Row, Scale, Task
 
 _VOCAB, _CONFIG, _RECORDS = "vocab.txt", "bert_config.json", "data.tfrecord"
+_BYTES_OF_A_WEIGHT = 12.0  # in a checkpoint: the weight, and both means of Adam
 _LENGTHS = ("max_seq_length", "max_predictions_per_seq")
 # What a run of `run_squad` is given for training only, and so an ensemble is not.
 _FOR_TRAINING = {"do_train", "train_file", "init_checkpoint", "bert_config_file", "vocab_file", "output_dir"}
@@ -54,9 +55,9 @@ class Assembly:
     """
 
     def __init__(self, experiment: Experiment, scale: Scale, data_dir: str, init_checkpoint: str = "") -> None:
-        self._title, self._scale = experiment.title, scale
-        self._data_dir, self._init_checkpoint = data_dir, init_checkpoint
-        self._sources: dict[str, Source] = {}
+        self._title, self._scale, self._init_checkpoint = experiment.title, scale, init_checkpoint
+        # Kept, because what a file holds is read once for each object.
+        self._source = functools.cache(lambda name, fetch: Source(os.path.join(data_dir, name), name, fetch))
         self.left_out: list[str] = []
         self.cells: list[Cell] = []
         self._seeds = experiment.seeds or scale.seeds
@@ -99,11 +100,6 @@ class Assembly:
         pieces = {seed: piece for seed, piece in runs.items() if isinstance(piece, Piece)}
         return [Cell(row, in_file, heading, column, seed, piece) for seed, piece in pieces.items()]
 
-    def _source(self, name: str, fetch: str) -> Source:
-        if name not in self._sources:
-            self._sources[name] = Source(os.path.join(self._data_dir, name), name, fetch)
-        return self._sources[name]
-
     @functools.cached_property
     def _vocabulary(self) -> Source | Output:
         vocabulary, corpus = self._scale.vocabulary, self._scale.corpus
@@ -142,9 +138,11 @@ class Assembly:
         flags |= {f"eval_{name}": held_out[name] for name in _LENGTHS}
         flags |= {**scale.pretraining, **(row.pretraining or {}), "output_dir": Output("")}
         model = {**scale.model, **row.model}
-        work = flags["num_train_steps"] * flags["train_batch_size"] * _operations(model, *(first[n] for n in _LENGTHS))
+        config, sequences = bert_config(model), flags["num_train_steps"] * flags["train_batch_size"]
+        work = 3 * sequences * config.flops(*(first[name] for name in _LENGTHS))
         kept = flags.get("keep_checkpoint_max", 5) or flags["num_train_steps"] / flags["save_checkpoints_steps"]
-        return Piece("pretraining", "run_pretraining", flags, work, kept * _checkpoint_bytes(model), model)
+        disk = kept * _BYTES_OF_A_WEIGHT * config.num_parameters
+        return Piece("pretraining", "run_pretraining", flags, work, disk, model)
 
     def _finetuning(self, row: Row, column: Column, task: Task, seed: int) -> Piece:
         flags: Flags = {flag: [self._source(name, task.fetch) for name in names] for flag, names in task.files.items()}
@@ -164,8 +162,9 @@ class Assembly:
             model = sizes
         flags["output_dir"] = Output("")
         epochs = 1 / 3 if "feature_layers" in flags else flags.get("num_train_epochs", 3)
-        work = epochs * task.examples * _operations(sizes, flags["max_seq_length"])
-        disk = flags.get("keep_checkpoint_max", 5) * _checkpoint_bytes(sizes)
+        config = bert_config(sizes)
+        work = 3 * epochs * task.examples * config.flops(flags["max_seq_length"])
+        disk = flags.get("keep_checkpoint_max", 5) * _BYTES_OF_A_WEIGHT * config.num_parameters
         return Piece("finetuning", task.program, flags, work, disk, model)
 
     def _ensemble(self, runs: list[Piece], task: Task) -> Piece:
@@ -192,16 +191,3 @@ def bert_config(values: Flags, vocab_size: int = 30522) -> BertConfig:
     """The config of a model: a released `size` (base without one), changed by other values of `BertConfig`."""
     changes = {name: value for name, value in values.items() if name != "size"}
     return BertConfig.named(values.get("size", "base"), vocab_size, **changes)
-
-
-def _checkpoint_bytes(model: Flags) -> float:
-    """The weights and both means of Adam, four bytes each."""
-    config = bert_config(model)
-    return 12.0 * (config.vocab_size * config.hidden_size + 12 * config.num_hidden_layers * config.hidden_size**2)
-
-
-def _operations(model: Flags, length: int, predictions: int = 0) -> float:
-    """The operations of a training step on one sequence; each product is computed once forward and twice backward."""
-    config = bert_config(model)
-    of_a_token = config.num_hidden_layers * (12 * config.hidden_size**2 + 2 * length * config.hidden_size)
-    return 6.0 * (length * of_a_token + predictions * config.hidden_size * config.vocab_size)

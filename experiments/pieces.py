@@ -74,16 +74,9 @@ class Piece:
             yield from (part.piece for part in _parts(value) if isinstance(part, Output) and part.piece)
 
     def all_settings(self) -> dict[str, Any]:
-        """The settings of this piece and of those it needs, `kind.flag` -> value."""
-        found: dict[str, Any] = {}
-        for piece in self.needs:
-            found |= piece.all_settings()
-        own = {
-            name: _each(value, _identity)
-            for name, value in self.flags.items()
-            if not isinstance(_parts(value)[0], Output)
-        }
-        return found | {f"{self.kind}.{name}": value for name, value in {**own, **(self.model or {})}.items()}
+        """The settings of this piece, behind those of the pieces it needs, `kind.flag` -> value."""
+        settings = [(piece.kind, piece.settings["flags"] | (piece.model or {})) for piece in in_order([self])]
+        return {f"{kind}.{name}": value for kind, of_piece in settings for name, value in of_piece.items()}
 
     def command(self, pieces_dir: str) -> list[str]:
         """The module and its arguments; `pieces_dir` holds a folder for each piece."""
@@ -93,13 +86,7 @@ class Piece:
                 return os.path.join(pieces_dir, (value.piece or self).name, value.name)
             return value.path if isinstance(value, Source) else str(value)
 
-        arguments = [self.module]
-        for name, value in self.flags.items():
-            if isinstance(value, bool):
-                arguments.append(f"--{name}" if value else f"--no{name}")
-            else:
-                arguments.append(f"--{name}={','.join(map(shown, _parts(value)))}")
-        return arguments
+        return [self.module, *(f"--{name}={','.join(map(shown, _parts(x)))}" for name, x in self.flags.items())]
 
 
 def in_order(pieces: Sequence[Piece]) -> list[Piece]:
@@ -118,8 +105,7 @@ def check_data(pieces: Sequence[Piece]) -> None:
       InputError: names each file that is missing, and what to fetch.
     """
     given = [part for piece in in_order(pieces) for value in piece.flags.values() for part in _parts(value)]
-    missing = {x.path: x.fetch for x in given if isinstance(x, Source) and not glob.glob(x.path)}
-    if missing:
+    if missing := {x.path: x.fetch for x in given if isinstance(x, Source) and not glob.glob(x.path)}:
         lines = [f"  {path}: {fetch}" for path, fetch in missing.items()]
         raise InputError("\n".join(["This scale needs data that are not there. Fetch and put here:", *lines]))
 

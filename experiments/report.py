@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -72,11 +73,9 @@ class Table:
         notes = [f"Not at this scale: {', '.join(left_out)}."] if left_out else []
         notes += [f"Missing: {'; '.join(self._missing)}."] if self._missing else []
         text = self._markdown(notes)
-        for ending, content in (("md", text), ("csv", self._csv())):
-            with files.replacing(f"{path}.{ending}") as writer:
+        for ending, content in (("md", text.encode()), ("csv", self._csv().encode()), ("png", self._picture())):
+            with files.replacing(f"{path}.{ending}", "wb") as writer:
                 writer.write(content)
-        with files.replacing(f"{path}.png", "wb") as writer:
-            writer.write(self._picture())
         return text
 
     def tested(self, claim: Claim) -> str:
@@ -97,9 +96,9 @@ class Table:
             f"{claim.worse}, over {len(seeds)} seeds (p = {p:.3f}, one-sided paired t-test)."
         )
 
-    def _mean_and_spread(self, row: str, heading: str) -> tuple[float, float] | None:
-        values = list(self._scores.get((row, heading), {}).values())
-        return (statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0) if values else None
+    def _mean_and_spread(self, row: str, heading: str) -> tuple[float, float]:
+        values = list(self._scores.get((row, heading), {}).values()) or [math.nan]
+        return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan
 
     def _markdown(self, notes: Sequence[str]) -> str:
         header = ["", *(part for heading in self._columns for part in (heading, "paper"))]
@@ -107,9 +106,7 @@ class Table:
         for row in self._rows:
             shown = [row.name]
             for heading, in_file in self._columns.items():
-                found = self._mean_and_spread(row.name, heading)
-                several = len(self._scores[row.name, heading]) > 1 if found else False
-                score = "" if found is None else f"{found[0]:.1f} ± {found[1]:.1f}" if several else f"{found[0]:.1f}"
+                score = " ± ".join(f"{x:.1f}" for x in self._mean_and_spread(row.name, heading) if not math.isnan(x))
                 shown += [score, str(row.paper.get(in_file, ""))]
             lines.append(f"| {' | '.join(shown)} |")
         seeds = sorted({cell.seed for cell in self._cells if cell.seed is not None})
@@ -120,13 +117,13 @@ class Table:
 
     def _csv(self) -> str:
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["row", "column", "seed", "score", "paper", "seconds", "run"])
+        rows: list[tuple] = [("row", "column", "seed", "score", "paper", "seconds", "run")]
         for cell in self._cells:
             score = self._scores[cell.row.name, cell.heading].get(cell.seed)
             seconds = (self._runner.done(cell.piece) or {}).get("seconds")
             paper = cell.row.paper.get(cell.in_file)
-            writer.writerow([cell.row.name, cell.heading, cell.seed, score, paper, seconds, cell.piece.name])
+            rows.append((cell.row.name, cell.heading, cell.seed, score, paper, seconds, cell.piece.name))
+        csv.writer(text, lineterminator="\n").writerows(rows)
         return text.getvalue()
 
     def _picture(self) -> bytes:
@@ -140,21 +137,15 @@ class Table:
             for line in dict.fromkeys(row.line for row in self._rows):
                 rows = [row for row in self._rows if row.line == line]
                 places = [100 * row.checkpoint if line else i for i, row in enumerate(rows)]
-                found = [
-                    (place, self._mean_and_spread(row.name, heading)) for place, row in zip(places, rows, strict=True)
-                ]
-                points = [(place, *score) for place, score in found if score]
-                if points:
-                    x, y, spread = zip(*points, strict=True)
-                    panel.errorbar(x, y, spread, fmt="o-" if line else "o", capsize=3, label=line or "measured")
-                paper = [(x, row.paper[in_file]) for x, row in zip(places, rows, strict=True) if in_file in row.paper]
-                if paper:
-                    panel.plot(*zip(*paper, strict=True), "D", fillstyle="none", label=f"paper {line}".strip())
+                y, spread = zip(*(self._mean_and_spread(row.name, heading) for row in rows), strict=True)
+                panel.errorbar(places, y, spread, fmt="o-" if line else "o", capsize=3, label=line or "measured")
+                if any(in_file in row.paper for row in rows):
+                    paper = [row.paper.get(in_file, math.nan) for row in rows]
+                    panel.plot(places, paper, "D", fillstyle="none", label=f"paper {line}".strip())
                 if not line:
                     panel.set_xticks(places, [row.name for row in rows], rotation=30, ha="right")
-            panel.set(title=heading, xlabel="" if not line else "% of the steps of pre-training")
-            if panel.has_data():
-                panel.legend()
+            panel.set(title=heading, xlabel="% of the steps of pre-training" if line else "")
+            panel.legend()
         figure.suptitle(self._experiment.title)
         picture = io.BytesIO()
         FigureCanvasAgg(figure).print_png(picture)

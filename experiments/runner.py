@@ -79,8 +79,7 @@ class Runner:
                     waiting.append(piece)
                 elif not self.done(piece):
                     try:
-                        if not self._claim_and_run(piece):
-                            waiting.append(piece)
+                        waiting += [] if self._claim_and_run(piece) else [piece]
                     except InputError as error:
                         say(f"error: {error}")
                         failed[piece.name] = str(error)
@@ -143,7 +142,7 @@ def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> N
     before = json_files.read(path, "--work_dir") if files.exists(path) else {}
     now = json.loads(json.dumps({cell.name: cell.piece.all_settings() for cell in cells}))
     for name in [] if allow_changes else sorted(before.keys() & now.keys()):
-        for key in sorted(before[name].keys() | now[name].keys()):
+        for key in now[name] | before[name]:
             old, new = (settings[name].get(key, "not given") for settings in (before, now))
             if old != new:
                 raise InputError(
@@ -156,11 +155,10 @@ def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> N
 def _call(command: list[str], log: str, lock: int) -> int:
     """Runs a program, which inherits the lock, and returns its exit status. SIGTERM and Ctrl-C end it too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with open(log, "ab") as output:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[lock])
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        process.terminate()
-        process.wait()
-        raise
+    streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
+    with open(log, "ab") as output, subprocess.Popen(command, stdout=output, pass_fds=[lock], **streams) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.terminate()  # leaving `with` waits for its end
+            raise

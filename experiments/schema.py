@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 import tomllib
-import typing
 from dataclasses import field
 from typing import Any
 
@@ -120,7 +119,7 @@ def load_experiment(name: str, scale: str) -> Experiment:
     path = pathlib.Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.exists():
         raise InputError(f"There is no experiment {name!r}. There are {', '.join(experiment_names())}.")
-    experiment = _build(Experiment, _at_scale(_read(path), scale, path.name), path.name)
+    experiment = json_files.build(_at_scale(_read(path), scale, path.name), Experiment, path.name)
     rows = [row for row in experiment.rows if not row.skip]
     names = [row.name for row in rows]
     for where, column in [(r.name, c) for r in rows for c in r.paper] + [(c.text, c.column) for c in experiment.claims]:
@@ -138,7 +137,7 @@ def load_scale(name: str) -> Scale:
     Raises:
       InputError: if something in its file can't be used.
     """
-    return _build(Scale, _read(FOLDER / "scales" / f"{name}.toml"), f"scales/{name}.toml")
+    return json_files.build(_read(FOLDER / "scales" / f"{name}.toml"), Scale, f"scales/{name}.toml")
 
 
 def _read(path: pathlib.Path) -> Flags:
@@ -159,20 +158,3 @@ def _at_scale(values: Any, scale: str, where: str) -> Any:
         raise InputError(f"{where}: at: unknown key {min(unknown)!r}; the scales are {', '.join(SCALES)}.")
     kept = {key: value for key, value in values.items() if key != "at"} | changes.get(scale, {})
     return {key: _at_scale(value, scale, f"{where}: {key}") for key, value in kept.items()}
-
-
-def _build(kind: Any, values: Any, where: str) -> Any:
-    """Makes an object of a type of values from TOML; `where` names the file in messages."""
-    return _made(kind, json_files.checked(values, kind, where))
-
-
-def _made(kind: Any, values: Any) -> Any:
-    origin, parts = typing.get_origin(kind), typing.get_args(kind)
-    if origin is list:
-        return [_made(parts[0], value) for value in values]
-    if origin is dict:
-        return {key: _made(parts[1], value) for key, value in values.items()}
-    if not dataclasses.is_dataclass(kind):
-        return values
-    hints = typing.get_type_hints(kind)
-    return kind(**{key: _made(hints[key], value) for key, value in values.items()})

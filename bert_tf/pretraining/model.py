@@ -47,10 +47,10 @@ class PretrainingModel:
 
     def flops(self, batch: Batch) -> tf.Tensor:
         """The number of floating-point operations of the matrix products in a training step."""
-        predictions = tf.cast(tf.size(self._predictions(batch)[0]), tf.float32)
-        width = self.encoder.config.hidden_size
-        head = 2.0 * predictions * width * (width + self.encoder.config.vocab_size)
-        return 3.0 * (self.encoder.flops(batch["input_ids"]) + head)
+        positions = self._predictions(batch)[0]
+        sizes = tf.cast([*tf.unstack(tf.shape(batch["input_ids"])), tf.shape(positions)[1]], tf.float32)
+        size, length, predictions = tf.unstack(sizes)
+        return 3.0 * size * self.encoder.config.flops(length, predictions)
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The number of predictions and the number of examples."""

@@ -135,6 +135,27 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     return value
 
 
+def build(value: Any, kind: Any, where: str) -> Any:
+    """Returns a value as dataclasses, lists and dicts of them, if it is as a type hint says (see `problem`).
+
+    Raises:
+      InputError: as `checked` does.
+    """
+    return _built(checked(value, kind, where), kind)
+
+
+def _built(value: Any, kind: Any) -> Any:
+    base, parts = _base(kind), typing.get_args(kind)
+    if base is list and parts:
+        return [_built(part, parts[0]) for part in value]
+    if base is dict and parts:
+        return {key: _built(part, parts[1]) for key, part in value.items()}
+    if not dataclasses.is_dataclass(kind):
+        return value
+    hints = typing.get_type_hints(kind)
+    return kind(**{key: _built(part, hints[key]) for key, part in value.items()})
+
+
 def read_lines(path: str, flag_name: str, kind: Any = Any) -> list[Any]:
     """Reads a file to which a program adds lines of JSON, one value each.
 
