@@ -69,7 +69,4 @@ def _dataset(
         name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in sampler.features.token_names else x.shape, x.dtype)
         for name, x in sample.items()
     }
-    # There is nothing to tune, and TensorFlow's tuner lets the end of a finite dataset wait for it, up to a minute.
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2).with_options(options)
+    return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)

@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,26 @@ def is_tpu(strategy: tf.distribute.Strategy) -> bool:
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     """Whether other processes take part in each training step."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def batches(
+    strategy: tf.distribute.Strategy, dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset]
+) -> Iterator:
+    """An iterator over the batches of this process's replicas.
+
+    While TensorFlow tunes an input pipeline, its iterator often can't be removed before the tuner wakes up, up to a
+    minute later. A strategy puts a pipeline of its own, which is always tuned, behind that of `dataset`. For a single
+    replica there is no need of it; with several, the end of a run can take that minute.
+
+    Args:
+      strategy: the strategy.
+      dataset: returns the batches of one input pipeline; each element is for one replica.
+    """
+    if strategy.num_replicas_in_sync > 1 or is_tpu(strategy):
+        return iter(strategy.distribute_datasets_from_function(dataset))
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return iter(dataset(tf.distribute.InputContext()).with_options(options))
 
 
 def sum_over_replicas(values: Any, gradients: Sequence[tf.Tensor], dtype: str) -> tuple[Any, list[tf.Tensor]]:

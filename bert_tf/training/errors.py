@@ -74,7 +74,7 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
 
 def _without_nodes(line: str) -> str:
     """A line of a message of TensorFlow without the names of its nodes."""
-    return re.sub(r"\{\{.*?\}\}|\[\[.*", "", line).strip()
+    return re.sub(r"\{\{.*?\}\}|\[\[.*|\[Op:.*", "", line).strip()
 
 
 @contextlib.contextmanager

@@ -81,7 +81,7 @@ class BatchEvaluator:
         Returns:
           The means by name; the loss is the mean over the batches.
         """
-        iterator = iter(self.strategy.distribute_datasets_from_function(dataset))
+        iterator = distribution.batches(self.strategy, dataset)
         shown = distribution.is_chief(self.strategy)
         with reporting.progress_bar(steps, "eval", unit="batch", shown=shown) as bar:
             for _ in range(steps):

@@ -103,7 +103,7 @@ def train(
         step, batches = start, None
         while step < end:
             if batches is None or step in data.boundaries:
-                batches = _distributed_batches(strategy, data, step)
+                batches = distribution.batches(strategy, functools.partial(data.from_step, step))
                 trainer.optimizer.begin_phase(step)
             log.profile(step)
             stopped = False
@@ -135,10 +135,6 @@ def train(
     if evaluation is None or evaluation.table:
         log.print_table()
     return log.last
-
-
-def _distributed_batches(strategy: tf.distribute.Strategy, data: TrainingData, step: int) -> Iterator:
-    return iter(strategy.distribute_datasets_from_function(lambda context: data.from_step(step, context)))
 
 
 def _steps_until_due(

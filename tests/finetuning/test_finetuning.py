@@ -6,7 +6,6 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf import checkpoints, convert_checkpoint, export
 from bert_tf.checkpoints import run_directory, saver
@@ -67,13 +66,6 @@ def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(t
     for flag in (True, False):
         run.group_by_length = flag
         assert groups(enough) == groups(1) == flag
-
-
-def test_the_end_of_the_data_is_not_waited_for(tmp_path, write):
-    # Otherwise removing the iterator behind the last batch takes as long as training before it, up to a minute.
-    run = run_of(tmp_path, write)
-    dataset = run.training_data(run.features("train")).from_step(0, tf.distribute.InputContext())
-    assert dataset.options().autotune.enabled is False
 
 
 def lines_of(folder, kind):

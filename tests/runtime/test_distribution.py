@@ -1,4 +1,5 @@
 import logging
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -41,3 +42,20 @@ def test_replicas_add_up_gradients_in_the_given_type(monkeypatch, replicas, dtyp
 
 def test_tensorflow_says_nothing_below_errors():
     assert tf.get_logger().level == logging.ERROR
+
+
+def test_one_replica_reads_a_pipeline_that_is_not_tuned():
+    # Removing the iterator of a tuned one takes up to a minute.
+    dataset = mock.Mock(wraps=tf.data.Dataset.range(3))
+    batches = distribution.batches(tf.distribute.OneDeviceStrategy("/cpu:0"), lambda context: dataset)
+    [given] = dataset.with_options.call_args.args
+    assert given.autotune.enabled is False
+    assert [int(batch) for batch in batches] == [0, 1, 2]
+
+
+def test_each_replica_of_several_gets_its_part():
+    strategy = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
+    replicas = strategy.num_replicas_in_sync
+    assert replicas > 1
+    batch = next(distribution.batches(strategy, lambda context: tf.data.Dataset.range(replicas)))
+    assert [int(part) for part in strategy.experimental_local_results(batch)] == list(range(replicas))
