@@ -7,11 +7,10 @@ share the work. The tables are in WORK_DIR/tables.
 """
 
 import os
-import pathlib
 
 from absl import flags
 
-from bert_tf.runtime import files, program
+from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from experiments import report, runner, schema
 from experiments.assembly import Assembly
@@ -52,8 +51,7 @@ def main(*names: str) -> None:
         if _PLAN.value or _LIST.value:
             print(report.plan(pieces, runs, scale) if _PLAN.value else report.listing(pieces, runs))
             continue
-        path = os.path.join(_WORK_DIR.value, "tables", f"{pathlib.Path(name).stem}.{_SCALE.value}")
-        files.make_folder(os.path.dirname(path))
+        path = os.path.join(_WORK_DIR.value, "tables", f"{os.path.basename(name).removesuffix('.toml')}.{_SCALE.value}")
         if not _REPORT.value:
             check_data(pieces)
             runner.record_beginning(f"{path}.json", cells, _ALLOW_CHANGES.value)
@@ -61,10 +59,5 @@ def main(*names: str) -> None:
         print(report.Table(experiment, cells, runs).write(path, assembly.left_out))
 
 
-def cli() -> None:
-    """Runs this module as a command."""
-    program.run(main, takes_names=True)
-
-
 if __name__ == "__main__":
-    cli()
+    program.run(main, takes_names=True)

@@ -86,19 +86,16 @@ class Assembly:
     def _cells(self, row: Row, in_file: str, heading: str, column: Column, name: str) -> list[Cell]:
         task = self._scale.tasks.get(row.tasks.get(column.task, name))
         # Features of random weights are features of no model.
-        task = (
-            None if row.pretraining is False and "feature_layers" in {**row.finetuning, **column.finetuning} else task
-        )
+        is_of_no_model = row.pretraining is False and "feature_layers" in {**row.finetuning, **column.finetuning}
         if name == "pretraining":
             runs: dict[int | None, Any] = {None: self._pretraining(row)}
-        elif task is None:
+        elif task is None or is_of_no_model:
             self.left_out.append(f"{row.name}, {heading}")
             return []
         else:
             runs = {seed: self._finetuning(row, column, task, seed) for seed in self._seeds}
             runs = {None: self._ensemble(list(runs.values()), task)} if row.ensemble else runs
-        pieces = {seed: piece for seed, piece in runs.items() if isinstance(piece, Piece)}
-        return [Cell(row, in_file, heading, column, seed, piece) for seed, piece in pieces.items()]
+        return [Cell(row, in_file, heading, column, seed, run) for seed, run in runs.items() if isinstance(run, Piece)]
 
     @functools.cached_property
     def _vocabulary(self) -> Source | Output:
@@ -125,17 +122,15 @@ class Assembly:
             return self._of_checkpoint("")
         scale, first = self._scale, {**self._scale.data, **row.data}
         flags: Flags = {"do_train": True, "vocab_file": self._vocabulary, "bert_config_file": Output(_CONFIG)}
-        phases = {"": first}
-        if changes := {**scale.second_data, **row.second_data}:
-            phases["second_"] = {**first, **changes}
-        for prefix, data in phases.items():
-            flags[f"{prefix}input_file"] = self._records(scale.corpus.files, data)
-            flags |= {f"{prefix}{name}": data[name] for name in _LENGTHS}
         # Losses can be compared if all rows read the same sequences, with the same masks if there are any.
         held_out = {**scale.data, **scale.second_data, "dupe_factor": 1}
         held_out |= {name: value for name, value in row.data.items() if name == "objective"}
-        flags["eval_input_file"] = self._records(scale.corpus.held_out, held_out)
-        flags |= {f"eval_{name}": held_out[name] for name in _LENGTHS}
+        sets = [("", scale.corpus.files, first), ("eval_", scale.corpus.held_out, held_out)]
+        if changes := {**scale.second_data, **row.second_data}:
+            sets.insert(1, ("second_", scale.corpus.files, {**first, **changes}))
+        for prefix, names, data in sets:
+            flags[f"{prefix}input_file"] = self._records(names, data)
+            flags |= {f"{prefix}{name}": data[name] for name in _LENGTHS}
         flags |= {**scale.pretraining, **(row.pretraining or {}), "output_dir": Output("")}
         model = {**scale.model, **row.model}
         config, sequences = bert_config(model), flags["num_train_steps"] * flags["train_batch_size"]

@@ -6,7 +6,7 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bert_tf.runtime import files
@@ -78,24 +78,24 @@ class Piece:
         settings = [(piece.kind, piece.settings["flags"] | (piece.model or {})) for piece in in_order([self])]
         return {f"{kind}.{name}": value for kind, of_piece in settings for name, value in of_piece.items()}
 
+    def shown(self, name: str, pieces_dir: str) -> str:
+        """A flag's value as the program gets it; `pieces_dir` holds a folder for each piece."""
+
+        def text(part: Any) -> str:
+            if isinstance(part, Output):
+                return os.path.join(pieces_dir, (part.piece or self).name, part.name)
+            return part.path if isinstance(part, Source) else str(part)
+
+        return ",".join(map(text, _parts(self.flags[name])))
+
     def command(self, pieces_dir: str) -> list[str]:
-        """The module and its arguments; `pieces_dir` holds a folder for each piece."""
-
-        def shown(value: Any) -> str:
-            if isinstance(value, Output):
-                return os.path.join(pieces_dir, (value.piece or self).name, value.name)
-            return value.path if isinstance(value, Source) else str(value)
-
-        return [self.module, *(f"--{name}={','.join(map(shown, _parts(x)))}" for name, x in self.flags.items())]
+        """The module and its arguments."""
+        return [self.module, *(f"--{name}={self.shown(name, pieces_dir)}" for name in self.flags)]
 
 
-def in_order(pieces: Sequence[Piece]) -> list[Piece]:
+def in_order(pieces: Iterable[Piece]) -> list[Piece]:
     """The pieces and those they need, each once and behind those it needs."""
-    found: dict[str, Piece] = {}
-    for piece in pieces:
-        if piece.name not in found:
-            found |= {needed.name: needed for needed in in_order(list(piece.needs))} | {piece.name: piece}
-    return list(found.values())
+    return list({each.name: each for piece in pieces for each in (*in_order(piece.needs), piece)}.values())
 
 
 def check_data(pieces: Sequence[Piece]) -> None:

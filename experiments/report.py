@@ -37,11 +37,11 @@ def plan(pieces: Sequence[Piece], runner: Runner, scale: Scale) -> str:
 
 def listing(pieces: Sequence[Piece], runner: Runner) -> str:
     """Each piece with its state and its command, in the order in which they run."""
-    lines = []
-    for piece in in_order(pieces):
-        state = "finished" if runner.done(piece) else "running" if runner.is_running(piece) else "left"
-        lines.append(f"{state:8}  python -m {' '.join(runner.command(piece))}")
-    return "\n".join(lines)
+
+    def state(piece: Piece) -> str:
+        return "finished" if runner.done(piece) else "running" if runner.is_running(piece) else "left"
+
+    return "\n".join(f"{state(piece):8}  python -m {' '.join(runner.command(piece))}" for piece in in_order(pieces))
 
 
 class Table:
@@ -56,8 +56,7 @@ class Table:
     def __init__(self, experiment: Experiment, cells: Sequence[Cell], runner: Runner) -> None:
         self._experiment, self._cells, self._runner = experiment, cells, runner
         self._columns = {cell.heading: cell.in_file for cell in cells}
-        names = {cell.row.name for cell in cells}
-        self._rows = [row for row in experiment.rows if row.name in names]
+        self._rows = list({cell.row.name: cell.row for cell in cells}.values())
         self._scores: dict[tuple[str, str], dict[int | None, float]] = {}
         self._missing = []
         for cell in cells:
@@ -70,9 +69,8 @@ class Table:
 
     def write(self, path: str, left_out: Sequence[str]) -> str:
         """Writes `path` + .md, .csv and .png, and returns the Markdown; `left_out` is what the scale doesn't have."""
-        notes = [f"Not at this scale: {', '.join(left_out)}."] if left_out else []
-        notes += [f"Missing: {'; '.join(self._missing)}."] if self._missing else []
-        text = self._markdown(notes)
+        notes = {"Not at this scale": ", ".join(left_out), "Missing": "; ".join(self._missing)}
+        text = self._markdown([f"{name}: {items}." for name, items in notes.items() if items])
         for ending, content in (("md", text.encode()), ("csv", self._csv().encode()), ("png", self._picture())):
             with files.replacing(f"{path}.{ending}", "wb") as writer:
                 writer.write(content)

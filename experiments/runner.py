@@ -21,7 +21,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tokenization.vocabulary import load_vocab
 from experiments.assembly import Cell, bert_config
-from experiments.pieces import Output, Piece, in_order
+from experiments.pieces import Piece, in_order
 
 _POLL_SECONDS = 5.0
 _PYTHON = (sys.executable, "-m")
@@ -108,9 +108,8 @@ class Runner:
             sizes = f"{piece.disk / 1e9:.2f} GB are needed, but {free / 1e9:.2f} GB are free"
             raise InputError(f"{piece.name}: the disk of --work_dir is full: {sizes}. Make room, and run it again.")
         if piece.model is not None:
-            vocab = piece.flags["vocab_file"]
-            path = self.path(vocab.piece, vocab.name) if isinstance(vocab, Output) else vocab.path
-            config = bert_config(piece.model, len(load_vocab(path)))
+            vocab = load_vocab(piece.shown("vocab_file", self._pieces_dir))
+            config = bert_config(piece.model, len(vocab))
             files.write_json(self.path(piece, "bert_config.json"), config.to_dict())
         resumed = files.exists(log)
         say(f"{'Resuming' if resumed else 'Running'} {piece.name}: {command[0]} (see {log})")
