@@ -121,18 +121,25 @@ def batches(
     """An iterator over the batches of this process's replicas.
 
     While TensorFlow tunes an input pipeline, its iterator often can't be removed before the tuner wakes up, up to a
-    minute later. A strategy puts a pipeline of its own, which is always tuned, behind that of `dataset`. For a single
-    replica there is no need of it; with several, the end of a run can take that minute.
+    minute later. A strategy puts a pipeline of its own, which is always tuned, behind that of `dataset`. A process with
+    one replica has no need of it; with several, the end of a run can take that minute.
 
     Args:
       strategy: the strategy.
       dataset: returns the batches of one input pipeline; each element is for one replica.
     """
-    if strategy.num_replicas_in_sync > 1 or is_tpu(strategy):
-        return iter(strategy.distribute_datasets_from_function(dataset))
+    pipelines = []
+
+    def pipeline(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        pipelines.append(dataset(context))
+        return pipelines[-1]
+
+    distributed = strategy.distribute_datasets_from_function(pipeline)
+    if len(strategy.extended.worker_devices) > 1 or is_tpu(strategy):
+        return iter(distributed)
     options = tf.data.Options()
     options.autotune.enabled = False
-    return iter(dataset(tf.distribute.InputContext()).with_options(options))
+    return iter(pipelines[0].with_options(options))
 
 
 def sum_over_replicas(values: Any, gradients: Sequence[tf.Tensor], dtype: str) -> tuple[Any, list[tf.Tensor]]:

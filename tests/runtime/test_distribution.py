@@ -46,10 +46,10 @@ def test_tensorflow_says_nothing_below_errors():
 
 def test_one_replica_reads_a_pipeline_that_is_not_tuned():
     # Removing the iterator of a tuned one takes up to a minute.
-    dataset = mock.Mock(wraps=tf.data.Dataset.range(3))
-    batches = distribution.batches(tf.distribute.OneDeviceStrategy("/cpu:0"), lambda context: dataset)
-    [given] = dataset.with_options.call_args.args
-    assert given.autotune.enabled is False
+    dataset = tf.data.Dataset.range(3)
+    with mock.patch.object(tf.data.Dataset, "with_options", autospec=True, return_value=dataset) as with_options:
+        batches = distribution.batches(tf.distribute.OneDeviceStrategy("/cpu:0"), lambda context: dataset)
+    assert with_options.call_args.args[1].autotune.enabled is False
     assert [int(batch) for batch in batches] == [0, 1, 2]
 
 
