@@ -10,6 +10,7 @@ them equally; the table gives the median of each. If the processor has no instru
 AMX), the last line says so. On two cores each contender takes about a minute.
 """
 
+import functools
 import json
 import os
 import statistics
@@ -65,7 +66,7 @@ def our_steps(run):
     with run.strategy.scope():
         trainer = Trainer(run.model, run.training_config, run.strategy)
     data = run.training_data(run.features("train"))
-    batches = iter(run.strategy.distribute_datasets_from_function(lambda c: data.from_step(0, c)))
+    batches = distribution.batches(run.strategy, functools.partial(data.from_step, 0))
 
     def train(steps):
         start = time.perf_counter()

@@ -51,12 +51,12 @@ def step_on(dataset, batch_size, config, dtype="float32", **options):
     return step
 
 
-def make_trainer(batch_size, config, dtype="float32", **options):
+def make_trainer(batch_size, config, dtype="float32", strategy=None, **options):
     """Returns a model of our pre-training with its optimizer and its step."""
     settings = TrainingConfig(
         tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
     )
-    strategy = distribution.build_strategy(DistributionConfig())
+    strategy = strategy or distribution.build_strategy(DistributionConfig())
     with strategy.scope():
         model = PretrainingModel(config, dtype=DTYPES[dtype], recompute_gradients=settings.recompute_gradients)
         return Trainer(model, settings, strategy)

@@ -35,28 +35,18 @@ def train():
     os.sched_setaffinity(0, [_CORE.value])
     import tensorflow as tf
 
-    from benchmarks.pretraining_step import make_batch
+    from benchmarks.pretraining_step import make_batch, make_trainer
     from bert_tf.config import BertConfig
-    from bert_tf.optimization import OptimizerConfig
-    from bert_tf.pretraining.model import PretrainingModel
     from bert_tf.runtime import distribution
     from bert_tf.runtime.devices import DistributionConfig
-    from bert_tf.training.loop import Trainer
-    from bert_tf.training.settings import DTYPES, TrainingConfig
 
     kind = "multi_worker" if "TF_CONFIG" in os.environ else "one_device"
     strategy = distribution.build_strategy(DistributionConfig(kind))
     config = BertConfig.named(_SIZE.value)
     batch_size = _BATCH_SIZE.value * strategy.num_replicas_in_sync
-    optimizer = OptimizerConfig(1e-4, 10000, 100)
-    types = {"dtype": _DTYPE.value, "gradient_sum_dtype": _SUM_DTYPE.value}
-    settings = TrainingConfig("unused", optimizer, batch_size, **types)
-    with strategy.scope():
-        trainer = Trainer(PretrainingModel(config, dtype=DTYPES[_DTYPE.value]), settings, strategy)
+    trainer = make_trainer(batch_size, config, _DTYPE.value, strategy, gradient_sum_dtype=_SUM_DTYPE.value)
     batch = make_batch(config, _BATCH_SIZE.value, _LENGTH.value)
-    batches = iter(
-        strategy.distribute_datasets_from_function(lambda context: tf.data.Dataset.from_tensors(batch).repeat())
-    )
+    batches = distribution.batches(strategy, lambda context: tf.data.Dataset.from_tensors(batch).repeat())
     seconds = []
     for _ in range(_STEPS.value + 2):
         start = time.perf_counter(), time.process_time()

@@ -227,10 +227,7 @@ def describe(example: Batch, pieces: dict[int, str]) -> str:
     """
     length = int(example["input_mask"].sum())
     texts = [[], []]
-    labels = {}
-    if "masked_lm_ids" in example:
-        count = int(example["masked_lm_weights"].sum())
-        labels = dict(zip(example["masked_lm_positions"][:count], example["masked_lm_ids"][:count], strict=True))
+    labels = set_page.labels_of(example)
     for place, (index, segment) in enumerate(zip(example["input_ids"], example["segment_ids"], strict=True)):
         if place < length:
             label = labels.get(place)
@@ -238,7 +235,7 @@ def describe(example: Batch, pieces: dict[int, str]) -> str:
     heading = f"{length} tokens"
     if labels:
         heading += f", {len(labels)} of them to be predicted"
-    next_sentence = "B is from another document" if example["next_sentence_labels"] else "B follows A"
+    next_sentence = set_page.NEXT_SENTENCES[bool(example["next_sentence_labels"])]
     return f"{heading}; {next_sentence}\n  A: {_joined(texts[0])}\n  B: {_joined(texts[1])}"
 
 

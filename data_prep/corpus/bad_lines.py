@@ -14,8 +14,8 @@ from bert_tf.runtime.files import InputError
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.lines import INPUT_FLAG, line_number
 
-# "error" is another name of "fail".
-ON_BAD_LINE = ("clean", "skip", "fail", "error")
+STOPPING = ("fail", "error")  # two names of the same
+ON_BAD_LINE = ("clean", "skip", *STOPPING)
 HELP_ON_BAD_LINE = (
     "What to do if a line is not plain text. clean deletes control characters, and leaves out lines that are not "
     "UTF-8, not valid JSON or too long; skip leaves out all of these; fail (or error) stops at the first one."
@@ -90,7 +90,7 @@ class BadLines:
         Raises:
           InputError: if bad lines are errors; the message names file and line.
         """
-        if self._on_bad_line in ("fail", "error"):
+        if self._on_bad_line in STOPPING:
             advice = "--on_bad_line=clean to delete such characters"
             if not can_clean:
                 advice = "--on_bad_line=skip to leave such lines out"

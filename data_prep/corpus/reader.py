@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 
-from data_prep.corpus.bad_lines import BadLines, LinePlace
+from data_prep.corpus.bad_lines import STOPPING, BadLines, LinePlace
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.lines import LONGEST_LINE, read_lines
 from data_prep.corpus.parquet import read_rows
@@ -44,7 +44,7 @@ class CorpusOptions:
     @property
     def keeps_going(self) -> bool:
         """False if lines that are not plain text are errors."""
-        return self.on_bad_line not in ("fail", "error")
+        return self.on_bad_line not in STOPPING
 
 
 class CorpusReader:

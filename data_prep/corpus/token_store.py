@@ -77,14 +77,9 @@ class PartWriter:
         return sentences
 
     @property
-    def sentences(self) -> int:
-        """The number of sentences that were added."""
-        return self._sentences.count
-
-    @property
-    def documents(self) -> int:
-        """The number of documents that were stored."""
-        return self._documents.count
+    def sizes(self) -> dict[str, int]:
+        """The numbers of documents, sentences and tokens that were stored."""
+        return {"documents": self._documents.count, "sentences": self._sentences.count, "tokens": self.tokens}
 
     def _flush(self) -> None:
         self._file.write(b"".join(self._waiting))

@@ -25,6 +25,7 @@ article { border: 1px solid var(--line); border-radius: .4rem; padding: 0 .8rem;
 mark { border-radius: .2rem; padding: 0 .15rem; color: #000; }
 .mask { background: #f6c64f; } .same { background: #9fd8a0; } .other { background: #f3a6a0; }
 """.strip()
+NEXT_SENTENCES = ("B follows A", "B is from another document")  # by whether the label is set
 _COLORS = ("#3b6fb5", "#a8552f", "#4c7a3d")
 
 
@@ -136,12 +137,17 @@ def _parts(counts: Mapping[str, int]) -> str:
     return f'<div class="parts">{parts}</div>{_table((name, f"{n} ({n / total:.2%})") for name, n in counts.items())}'
 
 
+def labels_of(features: Mapping[str, np.ndarray]) -> dict[int, int]:
+    """The original ids of an example's masked tokens, by position; none if masks are drawn during training."""
+    if "masked_lm_ids" not in features:
+        return {}
+    count = int(features["masked_lm_weights"].sum())
+    return dict(zip(features["masked_lm_positions"][:count], features["masked_lm_ids"][:count], strict=True))
+
+
 def _example(example: SampledExample, pieces: Mapping[int, str]) -> str:
     features = example.features
-    labels = {}
-    if "masked_lm_ids" in features:
-        count = int(features["masked_lm_weights"].sum())
-        labels = dict(zip(features["masked_lm_positions"][:count], features["masked_lm_ids"][:count], strict=True))
+    labels = labels_of(features)
     segments = ["", ""]
     length = int(features["input_mask"].sum())
     for place, (index, segment) in enumerate(
@@ -152,8 +158,8 @@ def _example(example: SampledExample, pieces: Mapping[int, str]) -> str:
         # A piece that continues a word stands close to it.
         continues = (pieces[index] if label is None else pieces[label]).startswith(CONTINUATION)
         segments[segment] += shown if continues else f" {shown}"
-    follows = "B is from another document" if features["next_sentence_labels"] else "B follows A"
-    heading = f"{_text(example.place)}: {length} tokens, {len(labels)} to be predicted; {follows}"
+    next_sentence = NEXT_SENTENCES[bool(features["next_sentence_labels"])]
+    heading = f"{_text(example.place)}: {length} tokens, {len(labels)} to be predicted; {next_sentence}"
     return f"<article><p><b>{heading}</b></p><p>A:{segments[0]}</p><p>B:{segments[1]}</p></article>"
 
 

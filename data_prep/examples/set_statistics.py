@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_tf.sequences.masking import MaskingVocabulary
-from data_prep.examples.set_page import Histogram, Shares
+from data_prep.examples.set_page import NEXT_SENTENCES, Histogram, Shares
 
 
 class SetStatistics:
@@ -58,9 +58,9 @@ class SetStatistics:
     def figures(self) -> list[Histogram | Shares]:
         """Returns what is drawn of the statistics."""
         sums, random_next = self._sums, self._sums["random next"]
-        next_sentences = {"B follows A": self._lengths.total() - random_next, "B is from another document": random_next}
+        next_sentences = zip(NEXT_SENTENCES, (self._lengths.total() - random_next, random_next), strict=True)
         figures = [
-            Shares("Next sentences", next_sentences),
+            Shares("Next sentences", dict(next_sentences)),
             Histogram("Tokens of an example", self._lengths),
             Histogram("Tokens of [CLS], A and [SEP]", self._lengths_a),
         ]

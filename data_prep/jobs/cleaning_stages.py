@@ -100,9 +100,8 @@ class CleanStage(Stage):
         with PartWriter(self.path(job), self.store.id_dtype.itemsize) as writer:
             of_one_sentence = copy_documents(self.store, job, reasons == KEPT, writer)
         advance(len(reasons))
-        sizes = {name: getattr(writer, name) for name in ("documents", "sentences", "tokens")}
         counts = {name: int(np.count_nonzero(reasons == reason)) for reason, name in COUNTS_OF_REMOVED.items()}
-        return {**sizes, **counts, "documents_of_one_sentence": of_one_sentence}
+        return {**writer.sizes, **counts, "documents_of_one_sentence": of_one_sentence}
 
     def removed_file(self, job: int) -> str:
         """Returns the path of the `BadLineFile` of the documents of a part that are removed."""

@@ -130,9 +130,8 @@ class TokenizeStage(CorpusStage):
                             examiner.add(sentence, ids, reader.place)
                     else:
                         counts["lines_without_tokens"] += 1
-        sizes = {name: getattr(writer, name) for name in ("documents", "sentences", "tokens")}
         found = {"runs": examiner.signatures.runs} if examiner else {}
-        return sizes | counts | found | {"lines": reader.lines}
+        return writer.sizes | counts | found | {"lines": reader.lines}
 
     def _writer(self, job: int) -> PartWriter:
         return PartWriter(self.path(job), self.tokenizer.id_dtype.itemsize)
