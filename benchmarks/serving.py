@@ -113,8 +113,8 @@ def serve_litert(folder):
     from scipy.special import softmax
 
     from bert_tf.sequences import packing
+    from bert_tf.sequences.tokenizer import pack_texts
     from bert_tf.serving.portable_models import LITE_FILE
-    from bert_tf.tasks.sentence_features import InputExample, pack_example
     from bert_tf.tokenization import FullTokenizer
 
     imported = time.perf_counter()
@@ -123,7 +123,7 @@ def serve_litert(folder):
     loaded = time.perf_counter()
 
     def answer(pairs):
-        packed = [pack_example(InputExample("", *pair), LENGTH, tokenizer) for pair in pairs]
+        packed = [pack_texts(tokenizer, *pair, LENGTH) for pair in pairs]
         length = max(len(ids) for ids, _ in packed)
         ids, mask, segments = zip(*(packing.pad(*sequence, length) for sequence in packed), strict=True)
         columns = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import foreign_names
+from bert_tf.checkpoints import foreign_names, run_directory
 from bert_tf.checkpoints.formats import CheckpointSource
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
@@ -115,9 +115,8 @@ def _mismatches(
 
 
 def _mismatch_error(source: CheckpointSource, mismatches: Sequence[str], flag_name: str) -> InputError:
-    shown = "\n  ".join(mismatches[:20]) + (f"\n  and {len(mismatches) - 20} more" if len(mismatches) > 20 else "")
     return InputError(
-        f"{flag_name}: {source.path} doesn't fit the model:\n  {shown}\n"
+        f"{flag_name}: {source.path} doesn't fit the model:\n  {run_directory.listed(mismatches)}\n"
         "Check that the config belongs to the checkpoint, and that a fine-tuned checkpoint is used for its own task."
     )
 

@@ -5,7 +5,6 @@ slots. Beside each there are its checksums (see `integrity`).
 """
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -18,7 +17,7 @@ import tensorflow as tf
 from bert_tf.checkpoints import integrity
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.program import say_once
 
 _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)")
 _CHECKPOINT_FILE = re.compile(rf"{_CHECKPOINT.pattern}\.(index|data-\d{{5}}-of-\d{{5}}|checksums\.json)")
@@ -68,13 +67,8 @@ def latest_checkpoint(folder: str) -> str | None:
             f"{folder} holds no whole checkpoint: {described}. Put back the files from a copy; or remove "
             f"{os.path.join(folder, 'checkpoint')}, which lists them, to go on without these checkpoints."
         )
-    _warn_once(f"Warning: in {folder}, {described}. {os.path.basename(prefix)} is used instead.")
+    say_once(f"Warning: in {folder}, {described}. {os.path.basename(prefix)} is used instead.")
     return prefix
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    say(message)
 
 
 def _recorded_checkpoints(folder: str) -> list[str]:

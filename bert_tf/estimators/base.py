@@ -147,7 +147,11 @@ class Estimator(RunFolder, abc.ABC):
             raise TypeError(f"{cls.__name__} has no setting {next(iter(settings))!r}.")
         return {}
 
-    def _run(self, task: Task, config: TrainingConfig, group_by_length: bool | None = None) -> FinetuningRun:
+    def _run(
+        self, task: Task, config: TrainingConfig | None = None, group_by_length: bool | None = None
+    ) -> FinetuningRun:
+        """A run with these settings of training; without any, it only predicts."""
+        config = config or TrainingConfig(self.output_dir, OptimizerConfig(1.0, 1), 1, dtype=self._flags["dtype"])
         return FinetuningRun(
             task,
             self.config,

@@ -10,7 +10,6 @@ from typing import Any
 from bert_tf.estimators import rows
 from bert_tf.estimators.base import Estimator, TrainingPlan
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
@@ -20,7 +19,6 @@ from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
-from bert_tf.training.settings import TrainingConfig
 
 
 class QuestionAnswerer(Estimator):
@@ -107,8 +105,7 @@ class QuestionAnswerer(Estimator):
 
     @functools.cached_property
     def _answerer(self) -> Answerer:
-        config = TrainingConfig(self.output_dir, OptimizerConfig(1.0, 1), 1, dtype=self._flags["dtype"])
-        return Answerer(self._run(SquadTask(self._config()), config), AnswerConfig())
+        return Answerer(self._run(SquadTask(self._config())), AnswerConfig())
 
     def _config(self) -> SquadConfig:
         names = [field.name for field in dataclasses.fields(SquadConfig)]

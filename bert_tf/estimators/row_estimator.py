@@ -13,11 +13,9 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.finetuning.workflow import ReportingTask, WorkflowConfig
-from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
 from bert_tf.tasks.registry import DataConfig
-from bert_tf.training.settings import TrainingConfig
 
 
 class RowEstimator(Estimator):
@@ -99,7 +97,6 @@ class RowEstimator(Estimator):
     def _model_of(self, task: ReportingTask) -> FinetuningRun:
         """A run with the trained weights; built again only if the task has other classes than the last one."""
         if self._trained is None or task.labels != self._trained.task.labels:
-            config = TrainingConfig(self.output_dir, OptimizerConfig(1.0, 1), 1, dtype=self._flags["dtype"])
-            self._trained = self._run(task, config)
+            self._trained = self._run(task)
             self._trained.restore()
         return self._trained

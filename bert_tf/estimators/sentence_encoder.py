@@ -12,10 +12,9 @@ from bert_tf.encoder import EncoderOutput
 from bert_tf.estimators import rows
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_choice
 from bert_tf.sequences import packing
-from bert_tf.tasks import sentence_features
-from bert_tf.tasks.sentence_features import InputExample
+from bert_tf.sequences.tokenizer import pack_texts
 
 POOLINGS = ("mean", "max", "cls", "pooled")
 
@@ -68,19 +67,15 @@ class Encoder:
         Raises:
           InputError: if there are no texts, or there is no such pooling.
         """
-        if pooling not in POOLINGS:
-            raise InputError(f"pooling is {pooling!r}, but one of {', '.join(POOLINGS)} is expected.")
-        examples = []
-        for number, value in enumerate(rows.as_list(x, "x")):
-            columns = rows.text_columns(value, f"text {number}")
-            examples.append(InputExample(str(number), columns["text"], columns.get("text_b")))
-        if not examples:
+        require_choice("pooling", pooling, POOLINGS)
+        texts = [rows.text_columns(value, f"text {number}") for number, value in enumerate(rows.as_list(x, "x"))]
+        if not texts:
             raise InputError("x has no texts.")
         tokenizer, longest = self.bert.tokenizer, self.max_seq_length
-        packed = [sentence_features.pack_example(example, longest, tokenizer) for example in examples]
+        packed = [pack_texts(tokenizer, text["text"], text.get("text_b"), longest) for text in texts]
         features = FeatureSet.from_sequences(packed)
         buckets = feature_sets.bucket_lengths(self.max_seq_length, compiled=False)
-        vectors = np.zeros((len(examples), self.bert.config.hidden_size), np.float32)
+        vectors = np.zeros((len(texts), self.bert.config.hidden_size), np.float32)
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):
             vectors[numbers] = self._pooled(batch, pooling)[: len(numbers)]
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if normalize else vectors

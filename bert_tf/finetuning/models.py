@@ -15,8 +15,6 @@ from bert_tf.model.dropout import fold_in
 from bert_tf.model.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
 from bert_tf.training.contract import Batch, MetricSums
 
-# What a classifier predicts: one class of several; one number; any number of classes.
-
 
 class EncoderModel:
     """The encoder and the input of an output layer; subclasses add the output layer.

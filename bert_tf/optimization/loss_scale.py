@@ -41,6 +41,3 @@ class LossScale:
         tf.raw_ops.AssignVariableOp(resource=self.scale.handle, value=scale)
         good = tf.where(grown, tf.constant(0, tf.int64), good)
         tf.raw_ops.AssignVariableOp(resource=self.good_steps.handle, value=good)
-
-
-# What --optimizer may name. A new optimizer is a class above and a line here.

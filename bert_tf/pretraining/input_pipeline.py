@@ -140,20 +140,20 @@ def training_batches(
     shards: Sequence[Shard],
     features: Sequence[Feature],
     global_batch_size: int,
-    seed: int,
+    seed: int | None,
     start_step: int,
     context: tf.distribute.InputContext | None = None,
     masker: Masker | None = None,
     *,
     reads_through: bool = False,
 ) -> tf.data.Dataset:
-    """Makes the endless sequence of shuffled batches, beginning with the batch of `start_step`.
+    """Makes the endless sequence of batches, beginning with the batch of `start_step`.
 
     Args:
       shards: the files.
       features: the features in each record.
       global_batch_size: B, over all replicas.
-      seed: the seed of the order of the shards and of the order in the windows.
+      seed: the seed of the order of the shards and of the order in the windows; None to read the files in order.
       start_step: the number of batches that were used before.
       context: says which part of each global batch this pipeline gives; None for all of it.
       masker: masks unmasked examples; None for masked ones.
@@ -163,7 +163,7 @@ def training_batches(
     Returns:
       A dataset of batches. Each contains the examples of one replica; the replicas of this pipeline come in turn.
     """
-    window = window_size(global_batch_size)
+    window = global_batch_size if seed is None else window_size(global_batch_size)
     first_window, skipped_batches = divmod(start_step, window // global_batch_size)
     dataset = _own_records(
         shards,
@@ -174,11 +174,22 @@ def training_batches(
         first_window=first_window,
         reads_through=reads_through,
     )
-    dataset = dataset.skip(skipped_batches * replicas_per_pipeline(context))
-    return _parsed(dataset, features, global_batch_size, start_step=start_step, context=context, masker=masker)
+    replicas = replicas_per_pipeline(context)
+    part, size = _part_of_batch(global_batch_size, context)
+
+    def parse_batch(number: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch = parse(features, tf.ensure_shape(records, [size]))
+        if masker is None:
+            return batch
+        return masker(batch, number // replicas, (part.start or 0) + number % replicas * size)
+
+    dataset = dataset.skip(skipped_batches * replicas).enumerate(start=start_step * replicas)
+    dataset = dataset.map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    # If TensorFlow didn't know that there is no end, all workers would ask each other before each step.
+    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    return _options(dataset).prefetch(tf.data.AUTOTUNE)
 
 
-@tf.autograph.experimental.do_not_convert
 def evaluation_batches(
     shards: Sequence[Shard],
     features: Sequence[Feature],
@@ -192,16 +203,7 @@ def evaluation_batches(
 
     See `training_batches` for the arguments. Unmasked examples get the same masks in every evaluation.
     """
-    dataset = _own_records(
-        shards,
-        global_batch_size,
-        context,
-        seed=None,
-        window=global_batch_size,
-        first_window=0,
-        reads_through=reads_through,
-    )
-    return _parsed(dataset, features, global_batch_size, start_step=0, context=context, masker=masker)
+    return training_batches(shards, features, global_batch_size, None, 0, context, masker, reads_through=reads_through)
 
 
 def _own_records(
@@ -234,31 +236,6 @@ def _own_records(
     return dataset.prefetch(1).flat_map(
         lambda records: tf.data.Dataset.from_tensor_slices(tf.reshape(records, [len(own) // size, size]))
     )
-
-
-def _parsed(
-    dataset: tf.data.Dataset,
-    features: Sequence[Feature],
-    global_batch_size: int,
-    *,
-    start_step: int,
-    context: tf.distribute.InputContext | None,
-    masker: Masker | None,
-) -> tf.data.Dataset:
-    """Parses and masks batches of records; each of them is the part of one replica."""
-    replicas = replicas_per_pipeline(context)
-    part, size = _part_of_batch(global_batch_size, context)
-
-    def parse_batch(number: tf.Tensor, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        batch = parse(features, tf.ensure_shape(records, [size]))
-        if masker is None:
-            return batch
-        return masker(batch, number // replicas, (part.start or 0) + number % replicas * size)
-
-    dataset = dataset.enumerate(start=start_step * replicas).map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
-    # If TensorFlow didn't know that there is no end, all workers would ask each other before each step.
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    return _options(dataset).prefetch(tf.data.AUTOTUNE)
 
 
 def replicas_per_pipeline(context: tf.distribute.InputContext | None) -> int:

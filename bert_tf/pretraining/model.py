@@ -8,7 +8,7 @@ from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.model.heads import MaskedLMHead, log_likelihood_loss, next_sentence_head
 from bert_tf.pretraining.recipes import OBJECTIVES
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import require_choice
 from bert_tf.training.contract import Batch, MetricSums
 
 
@@ -28,8 +28,7 @@ class PretrainingModel:
     classes = None
 
     def __init__(self, config: BertConfig, objective: str = "mlm_nsp", **encoder_options) -> None:
-        if objective not in OBJECTIVES:
-            raise InputError(f"--objective is {objective!r}, but one of {', '.join(OBJECTIVES)} is expected.")
+        require_choice("--objective", objective, OBJECTIVES)
         self.objective = objective
         self.encoder = BertEncoder(config, causal=objective == "ltr", seed=0, **encoder_options)
         self.masked_lm = MaskedLMHead(config, dtype=self.encoder.dtype_policy)

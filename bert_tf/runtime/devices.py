@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_choice
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -37,11 +37,7 @@ class DistributionConfig:
     deterministic: bool = False
 
     def __post_init__(self) -> None:
-        if self.distribution_strategy not in STRATEGIES:
-            raise InputError(
-                f"--distribution_strategy is {self.distribution_strategy!r}, but one of {', '.join(STRATEGIES)} "
-                "is expected."
-            )
+        require_choice("--distribution_strategy", self.distribution_strategy, STRATEGIES)
 
     def check_one_worker(self, *needed_by: str) -> None:
         """Checks that outputs of a model can be collected, which several workers can't do.

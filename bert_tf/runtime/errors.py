@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import traceback
+from collections.abc import Iterable
 
 # What to do about an error of the operating system.
 _FREE_SPACE = "Free some space there, or use another disk"
@@ -47,6 +48,16 @@ class InputError(ValueError):
     The message names it, and says what was found, what was expected and what to do. The programs print the message
     without a traceback and exit with status 1.
     """
+
+
+def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Checks a flag or an argument that has a fixed set of values.
+
+    Raises:
+      InputError: if the value is none of them; lists them.
+    """
+    if value not in choices:
+        raise InputError(f"{name} is {value!r}, but one of {', '.join(choices)} is expected.")
 
 
 def require_utf8(name: str, what: str) -> None:

@@ -6,7 +6,6 @@ such numbers, that writing or comparing it would fail later.
 """
 
 import dataclasses
-import functools
 import json
 import math
 import types
@@ -180,18 +179,13 @@ def read_lines(path: str, flag_name: str, kind: Any = Any) -> list[Any]:
         except InputError as error:
             found = str(error)
         if found and number == len(lines):
-            _warn_once(f"Warning: {path}, line {number}, the last, is incomplete, and is left out.")
+            program.say_once(f"Warning: {path}, line {number}, the last, is incomplete, and is left out.")
         elif found:
             raise InputError(
                 f"{flag_name}: {path}, line {number}: {found} The file is damaged there; put back a copy of it, or "
                 "remove this line to go on without it."
             )
     return values
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    program.say(message)
 
 
 def problem(value: Any, kind: Any, place: str = "") -> str:

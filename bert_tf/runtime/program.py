@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import gc
 import itertools
 import os
@@ -139,6 +140,12 @@ def _present_as_main(module: ModuleType) -> None:
 def say(message: str) -> None:
     """Prints a message for the user to standard error; standard output is left to results."""
     print(message, file=sys.stderr, flush=True)
+
+
+@functools.cache
+def say_once(message: str) -> None:
+    """Prints a message for the user, unless this process has printed it before."""
+    say(message)
 
 
 def typed_lines() -> Iterator[str]:

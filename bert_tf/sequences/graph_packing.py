@@ -88,39 +88,19 @@ class GraphPacker:
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor, kept: KeptPieces) -> TokenBatch:
         """Ids [B, (pieces)] of both texts -> the sequences that the model reads."""
-        ids = self.arrange(first, second, kept, self._cls, self._sep)
+        column = tf.ones_like(kept.first, first.dtype)[:, tf.newaxis]
+        last = tf.RaggedTensor.from_row_lengths(
+            tf.fill(tf.math.count_nonzero(kept.second, keepdims=True), tf.constant(self._sep, first.dtype)),
+            tf.cast(kept.second > 0, tf.int64),
+            validate=False,
+        )
+        pieces_a, pieces_b = _beginning(first, kept.first), _beginning(second, kept.second)
+        ids = tf.concat([self._cls * column, pieces_a, self._sep * column, pieces_b, last], 1)
         lengths = ids.row_lengths()
         places = tf.ragged.range(lengths).flat_values
         behind_first = tf.repeat(kept.first + 2, lengths)
         segments = tf.cast(places >= behind_first, tf.int32)
         return TokenBatch(ids.flat_values, segments, tf.ones_like(segments), tf.cast(lengths, tf.int32))
-
-    @staticmethod
-    def arrange(
-        first: tf.RaggedTensor, second: tf.RaggedTensor, kept: KeptPieces, cls: int, sep: int
-    ) -> tf.RaggedTensor:
-        """Puts a value of each piece (its id, for example) in the order of the sequences.
-
-        Args:
-          first: [B, (pieces)] values of the first texts.
-          second: [B, (pieces)] values of the second texts.
-          kept: see `fit`.
-          cls: value for [CLS].
-          sep: value for [SEP].
-
-        Returns:
-          [B, (tokens)].
-        """
-        dtype = first.dtype
-        column = tf.ones_like(kept.first, dtype)[:, tf.newaxis]
-        last = tf.RaggedTensor.from_row_lengths(
-            tf.fill(tf.math.count_nonzero(kept.second, keepdims=True), tf.constant(sep, dtype)),
-            tf.cast(kept.second > 0, tf.int64),
-            validate=False,
-        )
-        return tf.concat(
-            [cls * column, _beginning(first, kept.first), sep * column, _beginning(second, kept.second), last], 1
-        )
 
 
 def _beginning(pieces: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_choice
 
 SERVING_DEFAULT = "serving_default"
 DTYPES = ("float32", "bfloat16")
@@ -39,9 +39,8 @@ class ExportConfig:
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, value, expected in (("dtype", self.dtype, DTYPES), ("quantize", self.quantize, QUANTIZATIONS)):
-            if value not in expected:
-                raise InputError(f"--export_{name} is {value!r}, but one of {', '.join(expected)} is expected.")
+        require_choice("--export_dtype", self.dtype, DTYPES)
+        require_choice("--export_quantize", self.quantize, QUANTIZATIONS)
 
     def check_bilstm(self) -> None:
         """Raises an InputError if a model with a BiLSTM would be converted; LiteRT has no operations for its loop."""

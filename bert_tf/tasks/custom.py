@@ -11,7 +11,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_choice
 from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.names import PROBLEMS
 from bert_tf.tasks.sentence_features import InputExample, WeightedExample
@@ -81,8 +81,7 @@ class CustomTask(SentenceTask):
         on_bad_row: str = "error",
         delimiter: str = tables.AUTO,
     ) -> None:
-        if problem not in PROBLEMS:
-            raise InputError(f"--problem is {problem!r}, but one of {', '.join(PROBLEMS)} is expected.")
+        require_choice("--problem", problem, PROBLEMS)
         if problem == "regression" and labels:
             raise InputError("--labels are given, but a regression has no classes.")
         if problem != "classification" and class_weights:

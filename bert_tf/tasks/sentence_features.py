@@ -87,7 +87,7 @@ def convert_single_example(
         return InputFeatures(zeros, zeros, zeros, label_id=0, is_real_example=False)
     if example.label not in label_list:
         raise InputError(f"example {ex_index} ({example.guid}): {_unknown_label(example.label, label_list)}")
-    ids, segment_ids = pack_example(example, max_seq_length, tokenizer)
+    ids, segment_ids = pack_texts(tokenizer, example.text_a, example.text_b, max_seq_length)
     return InputFeatures(*packing.pad(ids, segment_ids, max_seq_length), label_id=label_list.index(example.label))
 
 
@@ -103,11 +103,6 @@ def serialize_features(features: InputFeatures) -> bytes:
             "is_real_example": [int(features.is_real_example)],
         },
     )
-
-
-def pack_example(example: InputExample, max_seq_length: int, tokenizer: FullTokenizer) -> tuple[list[int], list[int]]:
-    """Returns the ids of [CLS] A [SEP] B [SEP] and the segment ids, cut to `max_seq_length` but not padded."""
-    return pack_texts(tokenizer, example.text_a, example.text_b, max_seq_length)
 
 
 def featurize(
@@ -138,9 +133,11 @@ def featurize(
     else:
         numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
         label_ids = np.array([numbers[example.label] for example in examples], np.int32)
-    return pack_data_set(
-        examples, lambda example: [pack_example(example, max_seq_length, tokenizer)], label_ids, num_workers
-    )
+
+    def pack(example: InputExample) -> list[tuple[list[int], list[int]]]:
+        return [pack_texts(tokenizer, example.text_a, example.text_b, max_seq_length)]
+
+    return pack_data_set(examples, pack, label_ids, num_workers)
 
 
 def pack_data_set(

@@ -104,11 +104,8 @@ def _rule(char: str, do_lower_case: bool, strip_accents: bool, tokenize_chinese_
         return flags | SPELLED_OUT, spelling
     flags |= COMBINING if strip_accents and unicodedata.combining(kept[0]) else 0
     flags |= SIGMA if do_lower_case and char == "Σ" else 0
-    return flags | _apart(kept[0]), kept[0]
-
-
-def _apart(char: str) -> int:
-    return WORD_BEFORE | WORD_BEHIND if separate_punctuation(char) != char else 0
+    flags |= WORD_BEFORE | WORD_BEHIND if separate_punctuation(kept[0]) != kept[0] else 0
+    return flags, kept[0]
 
 
 def _context(char: str) -> int:
@@ -116,11 +113,8 @@ def _context(char: str) -> int:
     # A capital sigma is final after a cased letter; case-ignorable characters may stand between the two.
     cased = (char + "Σ").lower().endswith("ς")
     ignorable = not cased and ("a" + char + "Σ").lower().endswith("ς")
-    return unicodedata.combining(_decomposed(char)[0]) | cased * CASED | ignorable * CASE_IGNORABLE
-
-
-def _decomposed(char: str) -> str:
-    return unicodedata.normalize("NFD", char.lower())
+    combining = unicodedata.combining(unicodedata.normalize("NFD", char.lower())[0])
+    return combining | cased * CASED | ignorable * CASE_IGNORABLE
 
 
 def _paged(*tables: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -198,12 +198,7 @@ class FullTokenizer:
     @property
     def rules(self) -> dict[str, bool]:
         """The settings of the rules, which determine the pieces of a text as the vocabulary does."""
-        basic = self.basic_tokenizer
-        return {
-            "do_lower_case": self.do_lower_case,
-            "strip_accents": basic.strip_accents,
-            "tokenize_chinese_chars": basic.tokenize_chinese_chars,
-        }
+        return dict(vars(self.basic_tokenizer))
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Splits a text into pieces."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.runtime import devices
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_choice
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -93,13 +93,8 @@ class TrainingConfig:
         for name, minimum in minimums.items():
             if getattr(self, name) < minimum:
                 raise InputError(f"--{name} is {getattr(self, name)}, but at least {minimum} is expected.")
-        if self.dtype not in DTYPES:
-            raise InputError(f"--dtype is {self.dtype!r}, but one of {', '.join(DTYPES)} is expected.")
-        if self.gradient_sum_dtype not in GRADIENT_SUM_DTYPES:
-            raise InputError(
-                f"--gradient_sum_dtype is {self.gradient_sum_dtype!r}, but one of {', '.join(GRADIENT_SUM_DTYPES)} is "
-                "expected."
-            )
+        require_choice("--dtype", self.dtype, DTYPES)
+        require_choice("--gradient_sum_dtype", self.gradient_sum_dtype, GRADIENT_SUM_DTYPES)
         if self.profile_steps and not 0 <= self.profile_steps[0] < self.profile_steps[1]:
             first, last = self.profile_steps
             raise InputError(f"--profile_steps is {first}:{last}, but the second number must be larger than the first.")

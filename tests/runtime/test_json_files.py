@@ -3,7 +3,7 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 import pytest
 
-from bert_tf.runtime import files, json_files
+from bert_tf.runtime import files, json_files, program
 from bert_tf.runtime.files import InputError
 
 
@@ -82,7 +82,7 @@ def test_a_file_of_another_kind_is_named(write, monkeypatch):
 def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(write, capsys):
     def read(text):
         path = write("lines.jsonl", text)
-        json_files._warn_once.cache_clear()
+        program.say_once.cache_clear()
         return json_files.read_lines(path, "--flag", dict[str, int])
 
     assert json_files.read_lines("nowhere", "--flag") == []

@@ -21,6 +21,7 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.serving import reader
 from bert_tf.serving.bilstm import RecurrentEncoder
 from bert_tf.serving.encoder import InferenceEncoder
@@ -28,7 +29,6 @@ from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.reader import TextReader
 from bert_tf.tasks import squad
 from bert_tf.tasks.names import COMBINATIONS
-from bert_tf.tasks.sentence_features import InputExample, pack_example
 from bert_tf.tasks.served import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.served import ServedAnswerer
 from bert_tf.tasks.tagging import served as tagging_served
@@ -106,7 +106,7 @@ def test_classifiers(tokenizer, pairs, problem, bilstm):
     names = ("q", "body") if is_pair else ("q",)
     options = {"labels": labels, "multi_label": not is_pair, "inputs": names}
     served = ServedClassifier(served_encoder(model), model.head, reader, **options)
-    sequences = [pack_example(InputExample("", a, b if is_pair else None), LENGTH, tokenizer) for a, b in pairs]
+    sequences = [pack_texts(tokenizer, a, b if is_pair else None, LENGTH) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
     expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
     columns = list(map(tf.constant, zip(*pairs, strict=True)))[: len(names)]
@@ -161,7 +161,7 @@ def test_choices(tokenizer, pairs):
     model = tiny_model(ClassifierModel, tokenizer, 1)
     served = ServedChooser(InferenceEncoder(model.encoder), model.head, TextReader(tokenizer, LENGTH))
     examples = [(a, [b, b[:3] + "c", a + "z"]) for a, b in pairs if b]
-    sequences = [pack_example(InputExample("", a, b), LENGTH, tokenizer) for a, endings in examples for b in endings]
+    sequences = [pack_texts(tokenizer, a, b, LENGTH) for a, endings in examples for b in endings]
     logits = predict(model, sequences, label_ids=np.zeros(len(sequences), int))["logits"]
     expected = tf.nn.softmax(tf.reshape(logits, [-1, 3]))
     # A copy of the second example has one ending less, and the last example has none.
@@ -377,7 +377,7 @@ def test_a_pre_trained_model(tokenizer, tmp_path):
             assert_close(found["probabilities"][i, j], [guess.probability for guess in guesses], 1e-5)
 
     text_a, text_b = tf.constant(["a cab", "b"]), tf.constant(["c", ""])
-    sequences = [pack_example(InputExample("", a, b), LENGTH, tokenizer) for a, b in (("a cab", "c"), ("b", ""))]
+    sequences = [pack_texts(tokenizer, a, b, LENGTH) for a, b in (("a cab", "c"), ("b", ""))]
     batch = FeatureSet.from_sequences(sequences).batch(np.arange(2), 8)
     output = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     by_pairs = served["pairs"](text_a=text_a, text_b=text_b)

@@ -13,7 +13,7 @@ from bert_tf.finetuning.models import SpanModel
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_choice
 from bert_tf.runtime.program import say
 from bert_tf.tasks.squad.decoding import average_distributions
 from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, read_null_threshold
@@ -46,10 +46,7 @@ class AnswerConfig:
     ensemble_method: str = "distributions"
 
     def __post_init__(self) -> None:
-        if self.ensemble_method not in ENSEMBLE_METHODS:
-            raise InputError(
-                f"--ensemble_method is {self.ensemble_method!r}, but one of {', '.join(ENSEMBLE_METHODS)} is expected."
-            )
+        require_choice("--ensemble_method", self.ensemble_method, ENSEMBLE_METHODS)
         if self.merges_lists and not self.ensemble_dirs:
             raise InputError("--ensemble_method=nbest merges the lists of finished runs: name them by --ensemble_dirs.")
 
@@ -90,7 +87,7 @@ class Answerer:
         folders = list(config.ensemble_dirs) or [run.model_folder]
         for folder in folders:
             run_directory.check_trained_with(folder, run.tokenizer_settings)
-        self.model = " and ".join(map(_restore, self._members))
+        self.model = " and ".join(describe_model(member.restore(), member.model) for member in self._members)
         beside_the_model = [run.training_config.output_dir] + ([] if config.ensemble_dirs else folders)
         self.null_score_diff_threshold = choose_null_threshold(config, beside_the_model, self.model)
 
@@ -126,12 +123,6 @@ def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
     config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--ensemble_dirs")
     training_config = dataclasses.replace(run.training_config, output_dir=folder)
     return run.with_model(config, training_config, init_checkpoint=None, bilstm=None)
-
-
-def _restore(run: FinetuningRun) -> str:
-    """Loads a run's model and describes it."""
-    step = run.restore()
-    return describe_model(step, run.model)
 
 
 def describe_model(step: int, model: SpanModel) -> str:

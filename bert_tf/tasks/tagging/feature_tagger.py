@@ -12,8 +12,6 @@ from bert_tf.model.bilstm import BiLstm
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.training.contract import Batch
 
-# How the activations of the layers are combined.
-
 
 class FeatureTagger(TokenClassifier):
     """Predicts a class for each word, from the activations of the word's first piece.

@@ -105,13 +105,13 @@ class ServedTagger(tf.Module):
         entities = self._entities(tag_ids, scores)
         return {
             "num_tokens": lengths,
-            "tags": _dense(self._names(tag_ids), ""),
-            "scores": _dense(scores, 0.0),
+            "tags": self._names(tag_ids).to_tensor(""),
+            "scores": scores.to_tensor(0.0),
             "num_entities": entities.types.row_lengths(),
-            "entity_types": _dense(entities.types, ""),
-            "entity_scores": _dense(entities.scores, 0.0),
-            "entity_starts": _dense(entities.first_words, _NO_POSITION),
-            "entity_ends": _dense(entities.end_words, _NO_POSITION),
+            "entity_types": entities.types.to_tensor(""),
+            "entity_scores": entities.scores.to_tensor(0.0),
+            "entity_starts": entities.first_words.to_tensor(_NO_POSITION),
+            "entity_ends": entities.end_words.to_tensor(_NO_POSITION),
         }
 
     def _from_texts(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -125,17 +125,17 @@ class ServedTagger(tf.Module):
         entity_texts = _substrings(texts, first_bytes, end_bytes)
         return {
             "num_tokens": words.row_lengths(),
-            "tokens": _dense(words, ""),
-            "tags": _dense(self._names(tag_ids), ""),
-            "scores": _dense(scores, 0.0),
-            "token_starts": _dense(to_characters(starts), _NO_POSITION),
-            "token_ends": _dense(to_characters(ends), _NO_POSITION),
+            "tokens": words.to_tensor(""),
+            "tags": self._names(tag_ids).to_tensor(""),
+            "scores": scores.to_tensor(0.0),
+            "token_starts": to_characters(starts).to_tensor(_NO_POSITION),
+            "token_ends": to_characters(ends).to_tensor(_NO_POSITION),
             "num_entities": entities.types.row_lengths(),
-            "entities": _dense(entity_texts, ""),
-            "entity_types": _dense(entities.types, ""),
-            "entity_scores": _dense(entities.scores, 0.0),
-            "entity_starts": _dense(to_characters(first_bytes), _NO_POSITION),
-            "entity_ends": _dense(to_characters(end_bytes), _NO_POSITION),
+            "entities": entity_texts.to_tensor(""),
+            "entity_types": entities.types.to_tensor(""),
+            "entity_scores": entities.scores.to_tensor(0.0),
+            "entity_starts": to_characters(first_bytes).to_tensor(_NO_POSITION),
+            "entity_ends": to_characters(end_bytes).to_tensor(_NO_POSITION),
         }
 
     def _names(self, tag_ids: tf.RaggedTensor) -> tf.RaggedTensor:
@@ -279,7 +279,3 @@ def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.Ragge
     """Values of all words [B, (words)], numbers of some words [B, (numbers)] -> their values [B, (numbers)]."""
     row_starts = tf.gather(values.row_starts(), numbers.value_rowids())
     return numbers.with_flat_values(tf.gather(values.flat_values, row_starts + numbers.flat_values))
-
-
-def _dense(rows: tf.RaggedTensor, padding: str | float) -> tf.Tensor:
-    return rows.to_tensor(padding)
