@@ -56,6 +56,9 @@ def export(folder):
     keras.utils.set_random_seed(0)
     tokenizer = FullTokenizer(_VOCAB_FILE.value)
     model = ClassifierModel(BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab)), 2)
+    # Initial biases are zeros and initial scales ones. TensorFlow removes those, and then has nothing to fuse.
+    for variable in model.encoder.weights:
+        variable.assign_add(keras.random.normal(variable.shape, stddev=0.01, seed=keras.random.SeedGenerator(0)))
     encoder = InferenceEncoder(model.encoder, _DTYPE.value)
     texts = TextReader(tokenizer, LENGTH)
     options = {"labels": ["yes", "no"], "multi_label": False, "inputs": ("text_a", "text_b")}

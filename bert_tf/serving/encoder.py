@@ -219,13 +219,14 @@ _FUSED_EPSILON = 1e-3
 
 
 def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """[n, H] -> [n, H], float32; computed with three axes in the only form that TensorFlow fuses.
+    """[n, H] -> [n, H], float32; written in the only form that TensorFlow fuses.
 
     The inputs are scaled so that adding the fused operation's epsilon is equivalent to adding `epsilon`. The result is
     the same whether TensorFlow fuses the operation or not.
     """
-    x = math.sqrt(_FUSED_EPSILON / epsilon) * tf.cast(x, tf.float32)[tf.newaxis]
-    mean = tf.reduce_mean(x, axis=[2], keepdims=True)
-    variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=[2], keepdims=True)
-    normalised = tf.nn.batch_normalization(x, mean, variance, offset=beta, scale=gamma, variance_epsilon=_FUSED_EPSILON)
-    return tf.squeeze(normalised, 0)
+    x = math.sqrt(_FUSED_EPSILON / epsilon) * tf.cast(x, tf.float32)
+    # Without this, TensorFlow would multiply gamma by the scale beforehand, and then not recognise the form.
+    x = tf.ensure_shape(x, x.shape)
+    mean = tf.reduce_mean(x, axis=[1], keepdims=True)
+    variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=[1], keepdims=True)
+    return tf.nn.batch_normalization(x, mean, variance, offset=beta, scale=gamma, variance_epsilon=_FUSED_EPSILON)

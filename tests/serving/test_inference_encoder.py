@@ -1,4 +1,6 @@
+import collections
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
@@ -71,6 +73,44 @@ def test_layer_normalisation_has_the_epsilon_of_the_config(epsilon):
         lambda x: layer_norm(x, beta, gamma, epsilon) + 0.0, input_signature=[tf.TensorSpec([None, 12])]
     )
     assert_close(fused(x), expected, 1e-5)
+
+
+def executed(folder, tokens):
+    """How often each operation is in the graph that TensorFlow runs for a SavedModel, with what is fused into it."""
+    metadata = tf.compat.v1.RunMetadata()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        model = tf.compat.v1.saved_model.load(session, ["serve"], folder)
+        signature = model.signature_def["serving_default"]
+        session.run(
+            [tensor.name for tensor in signature.outputs.values()],
+            {tensor.name: tokens[name] for name, tensor in signature.inputs.items()},
+            tf.compat.v1.RunOptions(output_partition_graphs=True),
+            metadata,
+        )
+    nodes = [node for graph in metadata.partition_graphs for node in graph.node]
+    return collections.Counter((node.op, *(name.decode() for name in node.attr["fused_ops"].list.s)) for node in nodes)
+
+
+# TensorFlow fuses on x86 only, and bfloat16 only with these instructions.
+INSTRUCTIONS = {"float32": "sse2", "bfloat16": "avx512f"}
+
+
+@pytest.mark.parametrize("dtype", INSTRUCTIONS)
+def test_tensorflow_fuses_what_the_encoder_is_written_for(dtype, batch, tmp_path):
+    cpu = pathlib.Path("/proc/cpuinfo")
+    if not cpu.exists() or INSTRUCTIONS[dtype] not in cpu.read_text().split():
+        pytest.skip("On this CPU, TensorFlow fuses nothing.")
+    encoder = InferenceEncoder(random_encoder(), dtype)
+    signature = served(lambda tokens: {"states": encoder.token_states(tokens)})
+    tf.saved_model.save(encoder, str(tmp_path), signatures=signature)
+    tokens = {name: x.numpy() for name, x in TokenBatch.from_padded(*batch)._asdict().items()}
+    found = executed(str(tmp_path), tokens)
+    blocks = encoder.config.num_hidden_layers
+    assert found["_MklLayerNorm",] == 2 * blocks + 1
+    assert found["_MklNativeFusedMatMul", "BiasAdd", "GeluApproximate"] == blocks
+    assert found["_MklNativeFusedMatMul", "BiasAdd", "Add"] == blocks
+    assert found["_MklNativeFusedMatMul", "BiasAdd"] == 2 * blocks
+    assert not {"_MklMatMul", "MatMul", "BiasAdd", "Rsqrt", "Tanh"} & {op for op, *_ in found}
 
 
 def test_an_empty_batch():
