@@ -89,7 +89,9 @@ def serve(folder):
     tf.config.threading.set_inter_op_parallelism_threads(1)
     imported = time.perf_counter()
     from bert_tf.serving import saved_model
+    from bert_tf.serving.settings import keep_packed_weights
 
+    keep_packed_weights()
     model = saved_model.load(folder)
     loaded = time.perf_counter()
     model(text_a=tf.constant(["a"]), text_b=tf.constant(["b"]))

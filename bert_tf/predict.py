@@ -14,7 +14,7 @@ from absl import flags
 
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.settings import SERVING_DEFAULT
+from bert_tf.serving.settings import SERVING_DEFAULT, keep_packed_weights
 
 _MODEL = flags.DEFINE_string("model", None, "The folder of an exported model.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "JSON lines; standard input by default.")
@@ -28,6 +28,7 @@ def main() -> None:
     if _OUTPUT_FILE.value:
         inputs = {"--input_file": [_INPUT_FILE.value]} if _INPUT_FILE.value else {}
         files.check_output_files([_OUTPUT_FILE.value], "--output_file", inputs)
+    keep_packed_weights()
     from bert_tf.serving import line_predictions, saved_model
 
     model = saved_model.load(_MODEL.value, _SIGNATURE.value)
