@@ -10,16 +10,15 @@ them equally; the table gives the median of each. If the processor has no instru
 AMX), the last line says so. On two cores each contender takes about a minute.
 """
 
+import contextlib
 import functools
-import json
-import os
 import statistics
-import subprocess
 import tempfile
 import time
 
 from absl import app, flags
 
+from benchmarks import transformers_peer
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.run import FinetuningRun
@@ -31,7 +30,6 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 WINDOW_STEPS = 16  # so many steps contain batches of all lengths
 
 _DATA_DIR = flags.DEFINE_string("data_dir", QNLI_FOLDER, "QNLI's folder.")
@@ -77,41 +75,18 @@ def our_steps(run):
     return train
 
 
-def their_steps(config_dir, examples_file, dtype):
-    """Returns the same function for transformers in a separate process."""
-    threads = len(os.sched_getaffinity(0))
-    script = os.path.join(HERE, "peers", "transformers_training.py")
-    command = [_COMPARE_PYTHON.value, script, config_dir, examples_file, dtype, _BATCH_SIZE.value, threads]
-    process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    if process.stdout.readline().strip() != "ready":
-        raise SystemExit(f"{_COMPARE_PYTHON.value} could not run {script}; see the messages above.")
-
-    def train(steps):
-        process.stdin.write(f"{steps}\n")
-        process.stdin.flush()
-        return float(process.stdout.readline())
-
-    return train
-
-
-def write_for_peer(folder, config, run):
-    """Writes the model's config and the training sequences into files for another process."""
-    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as writer:
-        json.dump({**config.to_dict(), "model_type": "bert", "hidden_act": "gelu_new"}, writer)
+def examples_of(run):
+    """Yields the training sequences as transformers takes them."""
     features, start = run.features("train"), 0
-    path = os.path.join(folder, "examples.jsonl")
-    with open(path, "w", encoding="utf-8") as writer:
-        for length, first, label in zip(
-            features.lengths.tolist(),
-            features.first_lengths.tolist(),
-            features.per_example["label_ids"].tolist(),
-            strict=True,
-        ):
-            ids = features.input_ids[start : start + length].tolist()
-            start += length
-            row = {"input_ids": ids, "token_type_ids": [0] * first + [1] * (length - first), "label": label}
-            writer.write(json.dumps(row) + "\n")
-    return path
+    for length, first, label in zip(
+        features.lengths.tolist(),
+        features.first_lengths.tolist(),
+        features.per_example["label_ids"].tolist(),
+        strict=True,
+    ):
+        ids = features.input_ids[start : start + length].tolist()
+        start += length
+        yield {"input_ids": ids, "token_type_ids": [0] * first + [1] * (length - first), "labels": label}
 
 
 def measure(contenders):
@@ -128,14 +103,15 @@ def measure(contenders):
 def main(_):
     vocab_size = len(FullTokenizer(_VOCAB_FILE.value, do_lower_case=True).vocab)
     config = BertConfig.from_json_file(_CONFIG_FILE.value) if _CONFIG_FILE.value else BertConfig(vocab_size, **MINILM)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as peers:
         contenders = {}
         for dtype in _DTYPES.value:
             run = make_run(config, dtype)
             contenders[f"ours, {dtype}"] = our_steps(run)
             if _COMPARE_PYTHON.value:
-                examples_file = write_for_peer(folder, config, run)
-                contenders[f"transformers, {dtype}"] = their_steps(folder, examples_file, dtype)
+                transformers_peer.write(folder, config, "BertForSequenceClassification", examples_of(run))
+                peer = transformers_peer.steps(_COMPARE_PYTHON.value, folder, dtype, _BATCH_SIZE.value)
+                contenders[f"transformers, {dtype}"] = peers.enter_context(peer)
         rates = measure(contenders)
     rows = []
     for name, rate in rates.items():

@@ -1,10 +1,10 @@
-"""Fine-tunes with PyTorch and transformers, in portions of a given number of steps; see benchmarks/finetune.py.
+"""Trains with PyTorch and transformers, in portions of a given number of steps; see benchmarks/transformers_peer.py.
 
     python transformers_training.py config_dir examples.jsonl dtype batch_size threads
 
 It runs in another interpreter, because this project requires neither library. For each number on standard input it runs
-that many training steps and prints their seconds. Batches, padding, optimizer and precision are the defaults of
-transformers' own training loop (with --bf16).
+that many training steps and prints their seconds. The config names the model's class. Batches, padding, optimizer and
+precision are the defaults of transformers' own training loop (with --bf16).
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 import time
 
 import torch
-from transformers import AutoConfig, BertForSequenceClassification, get_linear_schedule_with_warmup
+import transformers
 
 
 def batches(examples, batch_size):
@@ -22,14 +22,15 @@ def batches(examples, batch_size):
         random.shuffle(examples)
         for start in range(0, len(examples) - batch_size + 1, batch_size):
             rows = examples[start : start + batch_size]
-            longest = max(len(row["input_ids"]) for row in rows)
-            padded = {
-                name: torch.tensor([row[name] + [0] * (longest - len(row[name])) for row in rows])
-                for name in ("input_ids", "token_type_ids")
-            }
             lengths = torch.tensor([len(row["input_ids"]) for row in rows])
-            mask = (torch.arange(longest) < lengths[:, None]).long()
-            yield {**padded, "attention_mask": mask, "labels": torch.tensor([row["label"] for row in rows])}
+            longest = int(lengths.max())
+            batch = {name: torch.tensor([padded(row[name], longest) for row in rows]) for name in rows[0]}
+            yield {**batch, "attention_mask": (torch.arange(longest) < lengths[:, None]).long()}
+
+
+def padded(value, length):
+    """A value of each token, padded; or a value of the example."""
+    return value + [0] * (length - len(value)) if isinstance(value, list) else value
 
 
 def main():
@@ -39,14 +40,15 @@ def main():
     random.seed(1)
     with open(examples_file, encoding="utf-8") as reader:
         data = batches([json.loads(line) for line in reader], int(batch_size))
-    model = BertForSequenceClassification(AutoConfig.from_pretrained(config_dir)).train()
+    config = transformers.AutoConfig.from_pretrained(config_dir)
+    model = getattr(transformers, config.architectures[0])(config).train()
     exempt = ("bias", "LayerNorm.weight")  # without weight decay
     groups = [
         {"params": [p for name, p in model.named_parameters() if name.endswith(exempt) == is_exempt], "weight_decay": w}
         for is_exempt, w in ((False, 0.01), (True, 0.0))
     ]
     optimizer = torch.optim.AdamW(groups, lr=5e-5, fused=True)
-    schedule = get_linear_schedule_with_warmup(optimizer, 100, 10000)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 100, 10000)
     print("ready", flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
