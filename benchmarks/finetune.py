@@ -3,11 +3,12 @@
     taskset -c 0,1 python -m benchmarks.finetune [--dtypes=float32,bfloat16] [--rounds=3] [--compare_python=PATH]
 
 A model of the size of the 6-layer checkpoint (hidden size 384) is trained on QNLI. It has initial weights, because the
-speed does not depend on them. Padding is dynamic, and the time of a step includes the preparation of its batch. If
---compare_python names the interpreter of an environment with torch and transformers, transformers trains the same model
-on the same sequences in a separate process. The contenders alternate, so that other load on the machine affects all of
-them equally; the table gives the median of each. If the processor has no instructions for bfloat16 (AVX512-BF16 or
-AMX), the last line says so. On two cores each contender takes about a minute.
+speed does not depend on them. Padding is dynamic, and the time of a step includes the preparation of its batch, but not
+the tracing of a graph for each length, which takes seconds in the first steps. If --compare_python names the
+interpreter of an environment with torch and transformers, transformers trains the same model on the same sequences in a
+separate process. The contenders alternate, so that other load on the machine affects all of them equally; the table
+gives the median of each. If the processor has no instructions for bfloat16 (AVX512-BF16 or AMX), the last line says so.
+On two cores each contender takes about two minutes.
 """
 
 import contextlib
@@ -30,7 +31,8 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
 
-WINDOW_STEPS = 16  # so many steps contain batches of all lengths
+WINDOW_STEPS = 16
+WARM_UP_STEPS = 48  # so many steps contain batches of all lengths, for each of which a graph is traced
 
 _DATA_DIR = flags.DEFINE_string("data_dir", QNLI_FOLDER, "QNLI's folder.")
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
@@ -93,7 +95,7 @@ def measure(contenders):
     """Returns the median number of sequences per second of each contender; the contenders alternate."""
     rates = {name: [] for name in contenders}
     for train in contenders.values():
-        train(WINDOW_STEPS)  # traces a graph for each length
+        train(WARM_UP_STEPS)
     for _ in range(_ROUNDS.value):
         for name, train in contenders.items():
             rates[name].append(WINDOW_STEPS * _BATCH_SIZE.value / train(WINDOW_STEPS))
