@@ -106,12 +106,13 @@ def main(_):
     vocab_size = len(FullTokenizer(_VOCAB_FILE.value, do_lower_case=True).vocab)
     config = BertConfig.from_json_file(_CONFIG_FILE.value) if _CONFIG_FILE.value else BertConfig(vocab_size, **MINILM)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as peers:
-        contenders = {}
-        for dtype in _DTYPES.value:
-            run = make_run(config, dtype)
+        contenders, runs = {}, {dtype: make_run(config, dtype) for dtype in _DTYPES.value}
+        if _COMPARE_PYTHON.value:
+            examples = examples_of(next(iter(runs.values())))
+            transformers_peer.write(folder, config, "BertForSequenceClassification", examples)
+        for dtype, run in runs.items():
             contenders[f"ours, {dtype}"] = our_steps(run)
             if _COMPARE_PYTHON.value:
-                transformers_peer.write(folder, config, "BertForSequenceClassification", examples_of(run))
                 peer = transformers_peer.steps(_COMPARE_PYTHON.value, folder, dtype, _BATCH_SIZE.value)
                 contenders[f"transformers, {dtype}"] = peers.enter_context(peer)
         rates = measure(contenders)

@@ -1,4 +1,4 @@
-"""The settings of an export."""
+"""The settings of an export, and of a process that serves it."""
 
 import dataclasses
 import os
