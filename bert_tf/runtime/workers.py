@@ -22,6 +22,9 @@ _REPORT = "<worker>{}</worker>"
 # How long the worker that runs the coordination service lives on after an error, so that the others can hear of it.
 _SECONDS_TO_REPORT = 2.0
 _LONGEST_REPORT = 1000
+# Gradients are added up in parts of about this size: each is sent as soon as the backward pass has computed it. Putting
+# them all into one tensor of hundreds of megabytes first takes longer than sending them.
+_BYTES_PER_SUM = 4 << 20
 _TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
 
 
@@ -68,8 +71,9 @@ def connect(worker_timeout: int) -> tf.distribute.Strategy:
         )
     count = sum(map(len, cluster.values()))
     program.say(f"{name} waits until all {count} workers of TF_CONFIG have started.")
+    options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_BYTES_PER_SUM)
     try:
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
         context.context().set_config_key_value(name, "connected")
         return strategy
     except tf.errors.OpError as error:
