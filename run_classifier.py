@@ -40,9 +40,7 @@ _PREDICT_BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 8, "Number of examples in a prediction batch on each device.", lower_bound=1
 )
 _RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
-_NUM_WORKERS = flags.DEFINE_integer(
-    "num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0
-)
+flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0)
 program.section("Data")
 _TRAIN_FILE = flags.DEFINE_string("train_file", None, "The training file, if not in --data_dir; not for GLUE.")
 _DEV_FILE = flags.DEFINE_string("dev_file", None, "The dev file, if not in --data_dir; not for GLUE.")
@@ -86,7 +84,7 @@ _WARMUP_PROPORTION = flags.DEFINE_float(
     "warmup_proportion", 0.1, "Share of steps with rising learning rate.", lower_bound=0, upper_bound=1
 )
 _MAX_STEPS = program_flags.define_max_steps()
-_GROUP_BY_LENGTH = program_flags.define_group_by_length()
+program_flags.define_group_by_length()
 _REINIT_LAYERS = flags.DEFINE_integer(
     "reinit_layers",
     0,
@@ -169,11 +167,10 @@ def main() -> None:
 
 def fine_tune(names: Sequence[str]) -> None:
     """Trains, evaluates and predicts; several GLUE tasks have a run each."""
-    from bert_tf.finetuning import workflow
-    from bert_tf.finetuning.hyperparameters import fresh_variables
-    from bert_tf.finetuning.run import FinetuningRun
+    from bert_tf import estimators
     from bert_tf.tasks import glue_benchmark
 
+    _FRESH_HEAD.check(_DO_TRAIN.value)
     workflow_config = make_workflow_config()
     config, tokenizer = _MODEL.read(_OUTPUT_DIR.value)
     feature_based = make_feature_based(config)
@@ -181,21 +178,20 @@ def fine_tune(names: Sequence[str]) -> None:
         make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, workflow_config.do_train, feature_based)
         for name in names
     ]
-    run = FinetuningRun(
-        tasks[0],
-        config,
-        tokenizer,
-        _MAX_SEQ_LENGTH.value,
-        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # every candidate sets them
-        distribution_config=_DISTRIBUTION.config(),
+    # The estimator finds the settings of the model among the flags, by their names.
+    estimator = estimators.of_task(names[0], _PROBLEM.value)(
         init_checkpoint=None if feature_based else _MODEL.init_checkpoint,
-        num_workers=_NUM_WORKERS.value,
-        fresh_variables=fresh_variables(config, _REINIT_LAYERS.value, _FRESH_HEAD.value(_DO_TRAIN.value)),
-        bilstm=_BILSTM.config(),
-        group_by_length=_GROUP_BY_LENGTH.value,
+        config=config,
+        tokenizer=tokenizer,
+        output_dir=_OUTPUT_DIR.value,
+        labels=_LABELS.value,
+        flags=program.flag_values(),
+        distribution=_DISTRIBUTION.config(),
     )
+    # The numbers of steps are set by each candidate.
+    run = estimator.make_run(tasks[0], _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0))
     if len(tasks) == 1:
-        workflow.carry_out(run, workflow_config)
+        estimator.carry_out(run, workflow_config)
     else:
         glue_benchmark.carry_out(run, tasks, workflow_config, _DATA_DIR.value)
 
@@ -216,7 +212,7 @@ def export(names: Sequence[str], config: ExportConfig) -> None:
 def make_export_config() -> ExportConfig:
     """Returns the settings of the export, and refuses impossible ones before training."""
     config = _EXPORT.config()
-    if _FEATURE_LAYERS.value or _BILSTM.config():
+    if _FEATURE_LAYERS.value or _BILSTM.is_given:
         config.check_bilstm()
     return config
 
@@ -256,9 +252,9 @@ def make_feature_based(config: BertConfig) -> "FeatureBased | None":
         return None
     if _REINIT_LAYERS.value:
         raise InputError("--reinit_layers is for fine-tuning, but --feature_layers freezes the model.")
-    if _FRESH_HEAD.value(_DO_TRAIN.value):
+    if _FRESH_HEAD.value:
         raise InputError("--fresh_head is for fine-tuning; the BiLSTM of --feature_layers is always new.")
-    if _BILSTM.config():
+    if _BILSTM.is_given:
         raise InputError("--bilstm_layers is for fine-tuning, but --feature_layers always has a BiLSTM of two layers.")
     from bert_tf.features import FrozenEncoder
     from bert_tf.tasks.tagging.by_features import FeatureBased

@@ -31,8 +31,7 @@ from bert_tf.serving.settings import ExportConfig
 from bert_tf.tasks.squad.rules import ANSWER_TEXTS, ENSEMBLE_METHODS, SquadConfig
 
 if TYPE_CHECKING:
-    from bert_tf.finetuning.run import FinetuningRun
-    from bert_tf.tasks.squad.task import SquadTask
+    from bert_tf.finetuning.workflow import WorkflowConfig
 
 program.section("Model, files and folders")
 _TRAIN_FILE = flags.DEFINE_list(
@@ -54,9 +53,7 @@ _EVALUATE_FILE = flags.DEFINE_string(
 _PREDICT_BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 8, "Number of windows in a batch on each device.", lower_bound=1
 )
-_NUM_WORKERS = flags.DEFINE_integer(
-    "num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0
-)
+flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0)
 _VERBOSE_LOGGING = flags.DEFINE_bool("verbose_logging", False, "Report answers that can't be aligned with the text.")
 program.section("Windows and answers")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Length of a window: question, text and special tokens.")
@@ -95,7 +92,7 @@ _WARMUP_PROPORTION = flags.DEFINE_float(
     "warmup_proportion", 0.1, "Share of steps with rising learning rate.", lower_bound=0, upper_bound=1
 )
 _MAX_STEPS = program_flags.define_max_steps()
-_GROUP_BY_LENGTH = program_flags.define_group_by_length()
+program_flags.define_group_by_length()
 _FRESH_HEAD = program_flags.FreshHeadFlag()
 _BILSTM = program_flags.BiLstmFlags()
 _TRAINING = program_flags.TrainingFlags()
@@ -122,21 +119,33 @@ def main() -> None:
     program.require_together(_NEEDED)
     if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value or _DO_EXPORT.value or _EVALUATE_FILE.value):
         raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
+    from bert_tf.estimators import QuestionAnswerer
     from bert_tf.export import export_run
-    from bert_tf.finetuning.hyperparameters import Hyperparameters
     from bert_tf.tasks.squad import run as squad_run
     from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
-    from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
+    from bert_tf.tasks.squad.task import SquadTask
 
     task = SquadTask(make_config(), _TRAIN_FILE.value, _PREDICT_FILE.value)
     if _EVALUATE_FILE.value:
         squad_run.evaluate_file(task, _EVALUATE_FILE.value, _OUTPUT_DIR.value)
         return
     export_config = make_export_config() if _DO_EXPORT.value else None
-    if _DO_PREDICT.value:
-        squad_run.check_evaluator(task)
-    run = make_run(task)
-    run.distribution_config.check_one_worker(*(f"--{flag.name}" for flag in (_DO_PREDICT, _INTERACTIVE) if flag.value))
+    _FRESH_HEAD.check(_DO_TRAIN.value)
+    config, tokenizer = _MODEL.read((_ENSEMBLE_DIRS.value or [_OUTPUT_DIR.value])[0])
+    # The estimator finds the settings of the model among the flags, by their names.
+    answerer = QuestionAnswerer(
+        _MODEL.init_checkpoint,
+        config,
+        tokenizer,
+        _OUTPUT_DIR.value,
+        None,
+        program.flag_values(),
+        _DISTRIBUTION.config(),
+    )
+    # The numbers of steps are set by each training file.
+    run = answerer.make_run(task, _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0))
+    if _INTERACTIVE.value:
+        run.distribution_config.check_one_worker("--interactive")
     answer_config = AnswerConfig(
         _PREDICT_BATCH_SIZE.value,
         _NULL_THRESHOLD.value,
@@ -144,21 +153,8 @@ def main() -> None:
         _ENSEMBLE_DIRS.value,
         _ENSEMBLE_METHOD.value,
     )
-    run.prepare((task.train_splits if _DO_TRAIN.value else []) + ([PREDICT_SPLIT] if _DO_PREDICT.value else []))
-    if _DO_TRAIN.value:
-        hyperparameters = Hyperparameters(
-            _TRAINING.train_batch_size, _TRAINING.learning_rate, _NUM_TRAIN_EPOCHS.value, _TRAINING.random_seed
-        )
-        squad_run.train(
-            run,
-            hyperparameters,
-            program.flag_values(),
-            warmup_proportion=_WARMUP_PROPORTION.value,
-            max_steps=_MAX_STEPS.value,
-            allow_changes=_ALLOW_CHANGES.value,
-        )
-    if _DO_PREDICT.value:
-        squad_run.predict(run, answer_config)
+    if _DO_TRAIN.value or _DO_PREDICT.value:
+        answerer.carry_out(run, make_workflow_config(), answer_config)
     if _INTERACTIVE.value:
         squad_run.interact(Answerer(run, answer_config))
     if export_config is not None:
@@ -187,30 +183,28 @@ def make_export_config() -> ExportConfig:
     config = _EXPORT.config(
         max_seq_length=_MAX_SEQ_LENGTH.value, null_score_diff_threshold=_NULL_THRESHOLD.value, answers=answers
     )
-    if _BILSTM.config():
+    if _BILSTM.is_given:
         config.check_bilstm()
     return config
 
 
-def make_run(task: "SquadTask") -> "FinetuningRun":
-    """Returns the run; without training, it has the model of a finished run."""
-    from bert_tf.finetuning.hyperparameters import fresh_variables
-    from bert_tf.finetuning.run import FinetuningRun
+def make_workflow_config() -> "WorkflowConfig":
+    """Returns the steps to carry out and their settings."""
+    from bert_tf.finetuning.hyperparameters import Hyperparameters
+    from bert_tf.finetuning.workflow import WorkflowConfig
 
-    config, tokenizer = _MODEL.read((_ENSEMBLE_DIRS.value or [_OUTPUT_DIR.value])[0])
-    return FinetuningRun(
-        task,
-        config,
-        tokenizer,
-        _MAX_SEQ_LENGTH.value,
-        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),  # every training file sets them
-        distribution_config=_DISTRIBUTION.config(),
-        init_checkpoint=_MODEL.init_checkpoint,
-        num_workers=_NUM_WORKERS.value,
-        fresh_variables=fresh_variables(config, fresh_head=_FRESH_HEAD.value(_DO_TRAIN.value)),
-        pad_to_max_seq_length=_PAD_TO_MAX.value,
-        bilstm=_BILSTM.config(),
-        group_by_length=_GROUP_BY_LENGTH.value,
+    hyperparameters = Hyperparameters(
+        _TRAINING.train_batch_size, _TRAINING.learning_rate, _NUM_TRAIN_EPOCHS.value, _TRAINING.random_seed
+    )
+    return WorkflowConfig(
+        do_train=_DO_TRAIN.value,
+        do_eval=False,
+        do_predict=_DO_PREDICT.value,
+        candidates=[hyperparameters],
+        warmup_proportion=_WARMUP_PROPORTION.value,
+        max_steps=_MAX_STEPS.value,
+        allow_changes=_ALLOW_CHANGES.value,
+        flags=program.flag_values(),
     )
 
 

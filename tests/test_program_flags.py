@@ -60,11 +60,11 @@ def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(
 def test_a_new_output_layer_must_be_trained():
     flag = program_flags.FreshHeadFlag()
     flags.FLAGS.mark_as_parsed()
-    assert not flag.value(do_train=False)
+    flag.check(do_train=False)
     with flagsaver.flagsaver(fresh_head=True):
-        assert flag.value(do_train=True)
+        flag.check(do_train=True)
         with pytest.raises(InputError, match="--do_train is not given"):
-            flag.value(do_train=False)
+            flag.check(do_train=False)
     delattr(flags.FLAGS, "fresh_head")
 
 

@@ -33,3 +33,13 @@ __all__ = [
     "Regressor",
     "Tagger",
 ]
+
+
+def of_task(task: str, problem: str) -> type[Estimator]:
+    """The estimator of a task of `run_classifier.py`, which is what the program trains.
+
+    Args:
+      task: the value of --task_name.
+      problem: the value of --problem.
+    """
+    return next(kind for kind in (Classifier, Regressor, MultipleChoice, Tagger) if kind.fits(task, problem))

@@ -1,7 +1,6 @@
 """What all estimators share: how they are made, loaded and trained."""
 
 import abc
-import dataclasses
 import functools
 import os
 import tempfile
@@ -12,15 +11,17 @@ import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.estimators import rows
 from bert_tf.estimators.run_folder import RunFolder
 from bert_tf.finetuning.hyperparameters import Hyperparameters, fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import SelectionConfig
 from bert_tf.finetuning.task import Task
+from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
 from bert_tf.tokenization import FullTokenizer
@@ -30,19 +31,17 @@ from bert_tf.training.settings import TrainingConfig
 DATA_FOLDER = "data"
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainingPlan:
-    """What `fit` was told of the length of training, and of the choice of the weights; see there."""
-
-    hyperparameters: Hyperparameters
-    warmup_proportion: float
-    max_steps: int
-    selection: SelectionConfig
-    has_dev: bool
-
-
 class Estimator(RunFolder, abc.ABC):
-    """A pre-trained model with an output layer for a task; made by `from_pretrained` or `load`.
+    """A pre-trained model with an output layer for a task; made by `from_pretrained` or `load`, or by a program.
+
+    Args:
+      init_checkpoint: the model to start from; None if the folder holds a trained one.
+      config: of the encoder.
+      tokenizer: of the model.
+      output_dir: the folder of the run; None for a temporary one.
+      labels: the classes; None for those of the data.
+      flags: the settings, under the names of the flags of `run_classifier.py` and `run_squad.py`.
+      distribution: the devices.
 
     Attributes:
       output_dir: the folder of the run: checkpoints, metrics and the training data. Unless one was named, it is a
@@ -51,7 +50,6 @@ class Estimator(RunFolder, abc.ABC):
       tokenizer: of the model.
     """
 
-    _TASK: ClassVar[str]
     _ARCHITECTURE: ClassVar[str]
     _problem_type: str | None = None  # in Hugging Face's words; None for a task that has only one
     _SUFFIX: ClassVar[str]
@@ -67,9 +65,9 @@ class Estimator(RunFolder, abc.ABC):
         output_dir: str | None,
         labels: Sequence[str | int] | None,
         flags: Mapping[str, Any],
-        distribution_strategy: str = "one_device",
+        distribution: DistributionConfig,
     ) -> None:
-        super().__init__(output_dir, init_checkpoint, flags, distribution_strategy)
+        super().__init__(output_dir, init_checkpoint, flags, distribution)
         self.config = config
         self.tokenizer = tokenizer
         self._labels = None if labels is None else list(labels)
@@ -86,6 +84,9 @@ class Estimator(RunFolder, abc.ABC):
         dtype: str = "float32",
         distribution_strategy: str = "one_device",
         fresh_head: bool = False,
+        reinit_layers: int = 0,
+        bilstm_layers: int = 0,
+        bilstm_units: int = BiLstmConfig.units,
         **settings: Any,
     ) -> Self:
         """An estimator that starts from a pre-trained model, with a fresh output layer.
@@ -103,6 +104,9 @@ class Estimator(RunFolder, abc.ABC):
           dtype: "float32", "bfloat16" or "float16": the type that products are computed in.
           distribution_strategy: "one_device", "mirrored" or "tpu".
           fresh_head: train a fresh output layer even if the model has one.
+          reinit_layers: the number of the encoder's top layers that start anew, with the pooler; helps on small data.
+          bilstm_layers: of a BiLSTM between the encoder and the output layer (paper, Table 5); 0 for that of the model.
+          bilstm_units: of the BiLSTM, in each direction.
           settings: what else the class says.
 
         Raises:
@@ -111,10 +115,11 @@ class Estimator(RunFolder, abc.ABC):
         checkpoint, config, tokenizer = pretrained.find_model(path, "from_pretrained()", do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
         flags = {"max_seq_length": max_seq_length or cls._MAX_SEQ_LENGTH, "dtype": dtype, "fresh_head": fresh_head}
+        flags |= {"reinit_layers": reinit_layers, "bilstm_layers": bilstm_layers, "bilstm_units": bilstm_units}
         flags |= cls._checked(settings)
+        distribution = DistributionConfig(distribution_strategy)
         # A run that is resumed compares the name, not the place of the copy in the cache.
-        options = {"output_dir": output_dir, "labels": labels, "distribution_strategy": distribution_strategy}
-        return cls(path, config, tokenizer, flags=flags, **options)
+        return cls(path, config, tokenizer, output_dir, labels, flags, distribution)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], distribution_strategy: str = "one_device") -> Self:
@@ -130,15 +135,31 @@ class Estimator(RunFolder, abc.ABC):
         folder = run_directory.folder_of_model(os.fspath(folder))
         recorded = run_directory.read(folder)
         settings = recorded["resume_settings"]
-        if settings.get("task") != cls._TASK:
+        task, problem = settings.get("task"), settings.get("problem")
+        if task is None or not cls.fits(task, problem):
             raise InputError(
-                f"load(): {folder} holds a run of {settings.get('task')!r}, not of {cls._TASK!r}. from_pretrained() "
+                f"load(): {folder} holds a run of {task!r}, which is no task of {cls.__name__}. from_pretrained() "
                 "takes any model with a fitting output layer."
             )
+        if "feature_layers" in settings:
+            raise InputError(
+                f"load(): {folder} holds a run with --feature_layers, of which only run_classifier.py can make use."
+            )
         _, config, tokenizer = pretrained.find_model(folder, "load()", settings["do_lower_case"])
-        flags = {**recorded["flags"], "max_seq_length": settings["max_seq_length"]}
-        options = {"output_dir": folder, "labels": settings.get("labels")}
-        return cls(None, config, tokenizer, flags=flags, distribution_strategy=distribution_strategy, **options)
+        flags = {**recorded["flags"], "max_seq_length": settings["max_seq_length"], **cls._recorded(settings)}
+        flags.pop("num_workers", None)  # other processes can only be started before TensorFlow is used
+        distribution = DistributionConfig(distribution_strategy)
+        return cls(None, config, tokenizer, folder, settings.get("labels"), flags, distribution)
+
+    @classmethod
+    def fits(cls, task: str, problem: str | None) -> bool:
+        """Whether this is the estimator of a task; see `architectures.of_task`."""
+        return architectures.of_task(task, problem)[0] == cls._ARCHITECTURE
+
+    @classmethod
+    def _recorded(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What the settings of a run say besides its flags, under the names of flags."""
+        return {}
 
     @classmethod
     def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,22 +168,45 @@ class Estimator(RunFolder, abc.ABC):
             raise TypeError(f"{cls.__name__} has no setting {next(iter(settings))!r}.")
         return {}
 
-    def _run(
-        self, task: Task, config: TrainingConfig | None = None, group_by_length: bool | None = None
-    ) -> FinetuningRun:
-        """A run with these settings of training; without any, it only predicts."""
+    def make_run(self, task: Task, config: TrainingConfig | None = None) -> FinetuningRun:
+        """A run of a task with this model, in this folder, on these devices.
+
+        Args:
+          task: the task and its data.
+          config: the settings of training; None if the run only predicts.
+        """
         config = config or TrainingConfig(self.output_dir, OptimizerConfig(1.0, 1), 1, dtype=self._flags["dtype"])
+        flags = self._flags
+        layers, units = (flags.get(name) for name in ("bilstm_layers", "bilstm_units"))
         return FinetuningRun(
             task,
             self.config,
             self.tokenizer,
-            self._flags["max_seq_length"],
+            flags["max_seq_length"],
             training_config=config,
             distribution_config=self._distribution,
             init_checkpoint=self._init_checkpoint,
-            fresh_variables=fresh_variables(self.config, fresh_head=self._flags.get("fresh_head", False)),
-            group_by_length=group_by_length,
+            num_workers=flags.get("num_workers", 1),
+            fresh_variables=fresh_variables(self.config, flags.get("reinit_layers", 0), flags.get("fresh_head", False)),
+            pad_to_max_seq_length=flags.get("pad_to_max_seq_length", False),
+            bilstm=BiLstmConfig(layers, units) if layers else None,
+            group_by_length=flags.get("group_by_length"),
         )
+
+    @abc.abstractmethod
+    def carry_out(self, run: FinetuningRun, config: WorkflowConfig) -> dict[str, float]:
+        """Trains, evaluates and predicts as the config says.
+
+        Args:
+          run: of `make_run`.
+          config: the steps and their settings.
+
+        Returns:
+          The scores on the dev set; nothing if it isn't evaluated.
+
+        Raises:
+          InputError: if the data can't be used, or the folder holds a run with other data or settings.
+        """
 
     def fit(
         self,
@@ -228,19 +272,22 @@ class Estimator(RunFolder, abc.ABC):
             self._weigh(train, weights)
             needs_dev = keep_best or early_stopping_patience
             train, dev = rows.train_and_validation(train, dev, validation_split, seed, needs_dev)
-            self._flags |= self._learned_settings(train)
+            self._flags |= self._learned_settings(train) | {"group_by_length": group_by_length}
             paths = [self._write_once(folder, name, table) for name, table in (("train", train), ("dev", dev)) if table]
         except BaseException:
             self._flags = before  # what was trained before is used as it was trained
             raise
-        plan = TrainingPlan(
-            Hyperparameters(batch_size, learning_rate, epochs, seed),
-            warmup_proportion,
-            max_steps,
-            SelectionConfig(str(evaluate_every), early_stopping_patience, keep_best),
-            has_dev=bool(dev),
+        config = WorkflowConfig(
+            do_train=True,
+            do_eval=bool(dev),
+            do_predict=False,
+            candidates=[Hyperparameters(batch_size, learning_rate, epochs, seed)],
+            warmup_proportion=warmup_proportion,
+            max_steps=max_steps,
+            selection=SelectionConfig(str(evaluate_every), early_stopping_patience, keep_best),
+            flags=self._flags,
         )
-        return self._train(self._run(self._training_task(paths), training_config, group_by_length), plan)
+        return self.carry_out(self.make_run(self._training_task(paths), training_config), config)
 
     @abc.abstractmethod
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
@@ -249,10 +296,6 @@ class Estimator(RunFolder, abc.ABC):
     @abc.abstractmethod
     def _training_task(self, paths: Sequence[str]) -> Task:
         """The task that reads the training data and, if there is a second file, the validation data."""
-
-    @abc.abstractmethod
-    def _train(self, run: FinetuningRun, plan: TrainingPlan) -> dict[str, float]:
-        """Trains, and returns the scores on the validation data."""
 
     def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
         """Adds the weights of the training rows to them.

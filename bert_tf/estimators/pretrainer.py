@@ -9,6 +9,7 @@ from bert_tf.estimators.run_folder import RunFolder
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.data import PretrainingData
 from bert_tf.pretraining.run import PretrainingRun
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 
@@ -47,7 +48,8 @@ class Pretrainer(RunFolder):
         dtype: str = "float32",
         distribution_strategy: str = "one_device",
     ) -> None:
-        super().__init__(output_dir, init_checkpoint, {"dtype": dtype, "objective": objective}, distribution_strategy)
+        flags, distribution = {"dtype": dtype, "objective": objective}, DistributionConfig(distribution_strategy)
+        super().__init__(output_dir, init_checkpoint, flags, distribution)
         self.vocab_file = os.fspath(vocab_file)
         check_vocab_file(self.vocab_file)
         size = len(load_vocab(self.vocab_file))

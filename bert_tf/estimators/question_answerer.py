@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_tf.estimators import rows
-from bert_tf.estimators.base import Estimator, TrainingPlan
+from bert_tf.estimators.base import Estimator
 from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
@@ -35,7 +36,6 @@ class QuestionAnswerer(Estimator):
     Settings of `from_pretrained`: the fields of `bert_tf.tasks.squad.rules.SquadConfig`.
     """
 
-    _TASK = SquadTask.name
     _ARCHITECTURE = architectures.SPAN
     _SUFFIX = ".json"
     _MAX_SEQ_LENGTH = 384
@@ -51,20 +51,12 @@ class QuestionAnswerer(Estimator):
     def _training_task(self, paths: Sequence[str]) -> SquadTask:
         return SquadTask(self._config(), paths[:1], *paths[1:])
 
-    def _train(self, run: FinetuningRun, plan: TrainingPlan) -> dict[str, float]:
-        if plan.has_dev:
-            squad_run.check_evaluator(run.task)
-            run.prepare([PREDICT_SPLIT])
-        squad_run.train(
-            run,
-            plan.hyperparameters,
-            self._flags,
-            warmup_proportion=plan.warmup_proportion,
-            max_steps=plan.max_steps,
-            selection=plan.selection if plan.has_dev else None,
-        )
+    def carry_out(
+        self, run: FinetuningRun, config: WorkflowConfig, answer_config: AnswerConfig | None = None
+    ) -> dict[str, float]:
+        """See `Estimator.carry_out`, and `bert_tf.tasks.squad.run.carry_out`."""
         self.__dict__.pop("_answerer", None)
-        return squad_run.predict(run, AnswerConfig()) if plan.has_dev else {}
+        return squad_run.carry_out(run, config, answer_config or AnswerConfig())
 
     def predict(self, x: Any) -> list[str]:
         """The best answer to each question; "" if there is none."""
@@ -105,7 +97,7 @@ class QuestionAnswerer(Estimator):
 
     @functools.cached_property
     def _answerer(self) -> Answerer:
-        return Answerer(self._run(SquadTask(self._config())), AnswerConfig())
+        return Answerer(self.make_run(SquadTask(self._config())), AnswerConfig())
 
     def _config(self) -> SquadConfig:
         names = [field.name for field in dataclasses.fields(SquadConfig)]

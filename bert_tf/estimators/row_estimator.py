@@ -4,10 +4,10 @@ import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from bert_tf.estimators import rows
-from bert_tf.estimators.base import Estimator, TrainingPlan
+from bert_tf.estimators.base import Estimator
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
@@ -21,26 +21,17 @@ from bert_tf.tasks.registry import DataConfig
 class RowEstimator(Estimator):
     """An estimator of one of the tasks of `run_classifier.py`; subclasses bring the rows."""
 
+    _TASK: ClassVar[str]  # its name in --task_name
     _SUFFIX = ".jsonl"
     _trained: FinetuningRun | None = None
 
     def _training_task(self, paths: Sequence[str]) -> ReportingTask:
         return self._task(os.path.dirname(paths[0]), do_train=True)
 
-    def _train(self, run: FinetuningRun, plan: TrainingPlan) -> dict[str, float]:
-        config = WorkflowConfig(
-            do_train=True,
-            do_eval=plan.has_dev,
-            do_predict=False,
-            candidates=[plan.hyperparameters],
-            warmup_proportion=plan.warmup_proportion,
-            max_steps=plan.max_steps,
-            selection=plan.selection,
-            flags=self._flags,
-        )
-        results = workflow.carry_out(run, config)
+    def carry_out(self, run: FinetuningRun, config: WorkflowConfig) -> dict[str, float]:
+        """See `Estimator.carry_out`."""
         self._trained = None
-        return results["eval"].get("dev", {})
+        return workflow.carry_out(run, config)["eval"].get(run.task.dev_splits[0], {})
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int = 8) -> dict[str, float]:
         """The task's scores on examples with labels, and the mean loss.
@@ -97,6 +88,6 @@ class RowEstimator(Estimator):
     def _model_of(self, task: ReportingTask) -> FinetuningRun:
         """A run with the trained weights; built again only if the task has other classes than the last one."""
         if self._trained is None or task.labels != self._trained.task.labels:
-            self._trained = self._run(task)
+            self._trained = self.make_run(task)
             self._trained.restore()
         return self._trained

@@ -28,7 +28,7 @@ class RunFolder:
       output_dir: the folder of the run; None for a temporary one, which is removed with this object.
       init_checkpoint: the model to start from.
       flags: the settings, under the names of the flags that they have in the programs; among them `dtype`.
-      distribution_strategy: "one_device", "mirrored" or "tpu".
+      distribution: the devices.
     """
 
     _SAVED_FILES: ClassVar[tuple[str, ...]] = (
@@ -41,12 +41,12 @@ class RunFolder:
         output_dir: str | os.PathLike[str] | None,
         init_checkpoint: str | os.PathLike[str] | None,
         flags: Mapping[str, Any],
-        distribution_strategy: str = "one_device",
+        distribution: DistributionConfig,
     ) -> None:
         self.output_dir = os.fspath(output_dir or self._temporary_folder())
         self._init_checkpoint = init_checkpoint and os.fspath(init_checkpoint)
         self._flags = dict(flags)
-        self._distribution = DistributionConfig(distribution_strategy)
+        self._distribution = distribution
 
     def _temporary_folder(self) -> str:
         folder = tempfile.TemporaryDirectory(prefix="bert_tf-")

@@ -1,7 +1,7 @@
 """Classes, numbers, and choices between endings."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from bert_tf.finetuning.workflow import ReportingTask
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
 from bert_tf.tasks.custom import Columns
+from bert_tf.tasks.glue import DEFINITIONS
 from bert_tf.tasks.names import CUSTOM
 from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.sentence_features import InputExample, check_texts
@@ -22,7 +23,19 @@ class _TextEstimator(RowEstimator):
 
     _TASK = CUSTOM
     _ARCHITECTURE = architectures.SEQUENCE
-    _PROBLEM = "classification"
+    _PROBLEMS: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def fits(cls, task: str, problem: str | None) -> bool:
+        """See `Estimator.fits`."""
+        return super().fits(task, problem) and architectures.of_task(task, problem)[1] in cls._PROBLEMS
+
+    @classmethod
+    def _recorded(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        task = settings["task"]
+        problem = architectures.of_task(task, settings.get("problem"))[1]
+        has_pairs = {"text_b_column": "text_b" if DEFINITIONS[task].text_b else ""} if task in DEFINITIONS else {}
+        return {"problem": problem, **has_pairs}
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         columns, table = self._columns, []
@@ -76,7 +89,7 @@ class _TextEstimator(RowEstimator):
 
     @property
     def _problem(self) -> str:
-        return self._PROBLEM
+        return self._flags.get("problem", self._PROBLEMS[0])
 
     @property
     def _problem_type(self) -> str:
@@ -111,6 +124,8 @@ class Classifier(_TextEstimator):
       class_weights: "balanced", or a dictionary: how much an example of each class counts in the training loss.
     """
 
+    _PROBLEMS = ("classification", "multi_label")
+
     @classmethod
     def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         known = {"multi_label": False, "class_weights": ""}
@@ -119,10 +134,6 @@ class Classifier(_TextEstimator):
         if isinstance(weights, Mapping):
             weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
         return {"problem": "multi_label" if multi_label else "classification", "class_weights": weights}
-
-    @property
-    def _problem(self) -> str:
-        return self._flags.get("problem", "classification")
 
     def _options(self) -> dict[str, Any]:
         return {"class_weights": self._flags.get("class_weights", "")}
@@ -178,7 +189,7 @@ class Classifier(_TextEstimator):
 class Regressor(_TextEstimator):
     """A number for each text or pair of texts; examples as for `Classifier`, labels are numbers."""
 
-    _PROBLEM = "regression"
+    _PROBLEMS = ("regression",)
 
     def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The number of each example, [examples]."""

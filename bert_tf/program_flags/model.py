@@ -138,15 +138,15 @@ class FreshHeadFlag:
             "layer is reused, with its classes matched by name.",
         )
 
-    def value(self, do_train: bool) -> bool:
-        """Returns the flag's value.
-
-        Raises:
-          InputError: if a new output layer would be used without training.
-        """
-        if self._flag.value and not do_train:
-            raise InputError("--fresh_head: a new output layer must be trained, but --do_train is not given.")
+    @property
+    def value(self) -> bool:
+        """The flag's value."""
         return self._flag.value
+
+    def check(self, do_train: bool) -> None:
+        """Raises an InputError if a new output layer would be used without training."""
+        if self.value and not do_train:
+            raise InputError("--fresh_head: a new output layer must be trained, but --do_train is not given.")
 
 
 class BiLstmFlags:
@@ -169,6 +169,7 @@ class BiLstmFlags:
         """The number of units in each direction."""
         return self._units.value
 
-    def config(self) -> BiLstmConfig | None:
-        """Returns the values of the flags, which must have been parsed; None without --bilstm_layers."""
-        return BiLstmConfig(self._layers.value, self.units) if self._layers.value else None
+    @property
+    def is_given(self) -> bool:
+        """Whether there is to be such a BiLSTM."""
+        return self._layers.value > 0

@@ -6,7 +6,8 @@ from typing import Any
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.checkpoints.formats import CheckpointSource
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import multiple_choice
+from bert_tf.tasks import multiple_choice, names
+from bert_tf.tasks.glue import DEFINITIONS
 
 SEQUENCE, TOKENS, CHOICE, SPAN = (
     f"BertFor{task}"
@@ -18,7 +19,27 @@ PROBLEM_TYPES = {
     "regression": "regression",
     "multi_label": "multi_label_classification",
 }
+# A run of `run_squad.py`, which has no --task_name, records this one.
+SQUAD = "squad"
 _HEAD_KEYS = ("architectures", "id2label", "label2id", "problem_type", "classifier_dropout", "finetuning_task")
+
+
+def of_task(task: str, problem: str | None) -> tuple[str, str | None]:
+    """The architecture of a task's model, and of a classifier of sequences its problem.
+
+    Args:
+      task: as a run records it.
+      problem: the value of --problem, which only "custom" has.
+    """
+    if task == SQUAD:
+        return SPAN, None
+    if task in multiple_choice.FILE_NAMES:
+        return CHOICE, None
+    if task == names.TAGGING:
+        return TOKENS, None
+    if task in DEFINITIONS:
+        problem = "classification" if DEFINITIONS[task].labels else "regression"
+    return SEQUENCE, problem
 
 
 def hf_settings(source: CheckpointSource) -> dict[str, Any]:
@@ -32,16 +53,14 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
         config = output_layers.hf_config(source)
         return {name: config[name] for name in _HEAD_KEYS if name in config}
     settings = run_directory.recorded(source.path)
-    if settings.get("task") in multiple_choice.FILE_NAMES:
-        return {"architectures": [CHOICE]}
-    if "labels" not in settings:
+    if "task" not in settings:
         return {}
-    classes = output_layers.recorded_classes(source)
-    values = {"architectures": [TOKENS]}
-    if settings["task"] != output_layers.TAGGING:
-        problem = settings.get("problem", "classification" if classes else "regression")
-        values = {"architectures": [SEQUENCE], "problem_type": PROBLEM_TYPES[problem]}
-    return values | named(classes or ["LABEL_0"])
+    architecture, problem = of_task(settings["task"], settings.get("problem"))
+    values: dict[str, Any] = {"architectures": [architecture]}
+    if problem:
+        values["problem_type"] = PROBLEM_TYPES[problem]
+    has_names = architecture in (SEQUENCE, TOKENS)
+    return values | (named(output_layers.recorded_classes(source) or ["LABEL_0"]) if has_names else {})
 
 
 def named(classes: Sequence[str]) -> dict[str, Any]:

@@ -94,11 +94,14 @@ def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes
     for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
         with pytest.raises(InputError, match="no trained model yet"):
             use()
-    assert fresh._run(None, TrainingConfig("", OptimizerConfig(1.0, 1), 1)).fresh_variables == HEAD_VARIABLES
+    assert fresh.make_run(None, TrainingConfig("", OptimizerConfig(1.0, 1), 1)).fresh_variables == HEAD_VARIABLES
 
 
 def test_weights_are_those_of_the_program(pretrained, tmp_path):
-    estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=str(tmp_path / "ours"))
+    settings = {"reinit_layers": 1, "bilstm_layers": 1, "bilstm_units": 4}
+    estimator = bert_tf.Classifier.from_pretrained(
+        pretrained, max_seq_length=16, output_dir=str(tmp_path / "ours"), **settings
+    )
     estimator.fit(TEXTS, LABELS, validation_data=(TEXTS[:5], LABELS[:5]), keep_best=True, max_steps=7, **FIT)
     programs.run(
         "run_classifier.py",
@@ -110,8 +113,10 @@ def test_weights_are_those_of_the_program(pretrained, tmp_path):
         f"--vocab_file={pretrained}/vocab.txt",
         *("--max_seq_length=16", "--do_train", "--do_eval", "--keep_best"),
         *("--num_train_epochs=2", "--max_steps=7", "--train_batch_size=8", "--learning_rate=1e-3"),
+        *(f"--{name}={value}" for name, value in settings.items()),
     )
     assert estimator.history()[-1]["step"] == 7
+    assert any("bilstm" in name for name in weights_of(tmp_path / "ours"))
     for part in ("", "best"):
         ours, theirs = weights_of(tmp_path / "ours" / part), weights_of(tmp_path / "theirs" / part)
         assert ours.keys() == theirs.keys()
@@ -119,6 +124,38 @@ def test_weights_are_those_of_the_program(pretrained, tmp_path):
             assert np.array_equal(value, theirs[name]), name
     read = bert_tf.Classifier.load(str(tmp_path / "theirs"))
     assert read.predict(TEXTS[:4]) == estimator.predict(TEXTS[:4])
+
+
+def test_runs_of_glue_are_loaded_as_what_they_are(pretrained, tmp_path):
+    pairs = [(first, second) for first in GOOD for second in BAD]
+    columns = {"rte": ("entailment", "not_entailment"), "sts-b": ("0.0", "5.0")}
+    for task, (low, high) in columns.items():
+        column = "score" if task == "sts-b" else "label"
+        (tmp_path / task).mkdir()
+        lines = [f"index\tsentence1\tsentence2\t{column}"]
+        lines += [f"{i}\t{a}\t{b}\t{high if i % 2 else low}" for i, (a, b) in enumerate(pairs)]
+        for split in ("train", "dev"):
+            (tmp_path / task / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+        programs.run(
+            "run_classifier.py",
+            *(f"--task_name={task}", f"--data_dir={tmp_path / task}", f"--output_dir={tmp_path / f'{task}-run'}"),
+            *(f"--init_checkpoint={pretrained}", "--max_seq_length=16", "--do_train"),
+            *("--train_batch_size=4", "--max_steps=1", "--learning_rate=1e-3"),
+        )
+    classifier = bert_tf.Classifier.load(tmp_path / "rte-run")
+    assert classifier.labels == ["entailment", "not_entailment"]
+    assert set(classifier.predict(pairs)) <= set(classifier.labels)
+    with pytest.raises(InputError, match="x has single texts, but the model was trained on pairs"):
+        classifier.predict(GOOD)
+    numbers = bert_tf.Regressor.load(tmp_path / "sts-b-run")
+    assert numbers.predict(pairs).shape == (4,)
+    for kind, folder in (
+        (bert_tf.Regressor, "rte-run"),
+        (bert_tf.Classifier, "sts-b-run"),
+        (bert_tf.Tagger, "rte-run"),
+    ):
+        with pytest.raises(InputError, match=f"which is no task of {kind.__name__}"):
+            kind.load(tmp_path / folder)
 
 
 @pytest.mark.eager
@@ -247,7 +284,7 @@ def test_tags(pretrained, tmp_path):
     tagger.save(str(tmp_path / "saved"))
     assert bert_tf.Tagger.load(str(tmp_path / "saved")).predict(sentences[:4]) == tags[:4]
     assert bert_tf.Tagger.from_pretrained(str(tmp_path / "saved"))._labels_before() == ["ADJ"]
-    with pytest.raises(InputError, match="holds a run of 'ner', not of 'custom'"):
+    with pytest.raises(InputError, match="holds a run of 'ner', which is no task of Classifier"):
         bert_tf.Classifier.load(str(tmp_path / "saved"))
 
 

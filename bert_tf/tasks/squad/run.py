@@ -9,10 +9,10 @@ from typing import Any
 
 from bert_tf.checkpoints import saver
 from bert_tf.finetuning import reports
-from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.selection import DevSelection, SelectionConfig
+from bert_tf.finetuning.selection import DevSelection
 from bert_tf.finetuning.task import ModelOutputs
+from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say, typed_lines
@@ -48,16 +48,32 @@ NULL_ODDS_FILE = "null_odds.json"
 _SHOWN_ANSWERS = 5
 
 
-def train(
-    run: FinetuningRun,
-    hyperparameters: Hyperparameters,
-    flags: Mapping[str, Any],
-    *,
-    warmup_proportion: float = 0.1,
-    max_steps: int = 0,
-    allow_changes: bool = False,
-    selection: SelectionConfig | None = None,
-) -> None:
+def carry_out(run: FinetuningRun, config: WorkflowConfig, answer_config: AnswerConfig) -> dict[str, float]:
+    """Trains on the task's training files, and answers its file with questions.
+
+    Args:
+      run: the run; its task names the files.
+      config: the steps and their settings. With `do_eval`, the file to be answered is the dev set of the training on
+        the last file, and is then answered too.
+      answer_config: the models that answer, and their settings.
+
+    Returns:
+      The scores of the answers; empty if there are none, or the right ones aren't known.
+
+    Raises:
+      InputError: if the data can't be used, or several workers would have to answer.
+    """
+    answers = config.do_predict or config.do_eval
+    run.distribution_config.check_one_worker(*config.flags_for_one_worker)
+    if answers:
+        check_evaluator(run.task)
+    run.prepare((run.task.train_splits if config.do_train else []) + ([PREDICT_SPLIT] if answers else []))
+    if config.do_train:
+        train(run, config)
+    return predict(run, answer_config) if answers else {}
+
+
+def train(run: FinetuningRun, config: WorkflowConfig) -> None:
     """Trains on each file in turn, with the same hyperparameters, and begins with the weights from the file before.
 
     The paper trains on TriviaQA first and then on SQuAD (section 4.2). The checkpoints of all files except the last are
@@ -66,12 +82,7 @@ def train(
 
     Args:
       run: its task names the files, and its training config the folder.
-      hyperparameters: used for each file.
-      flags: the flags to be recorded.
-      warmup_proportion: share of each file's steps in which the learning rate rises.
-      max_steps: if it isn't 0, the number of steps on each file, whatever the number of epochs says.
-      allow_changes: whether a run is resumed although its settings have changed.
-      selection: how the file to be answered is used while training on the last file; None if it isn't used.
+      config: has the hyperparameters, which are used for each file.
     """
     splits = run.task.train_splits
     output_dir = run.training_config.output_dir
@@ -82,15 +93,19 @@ def train(
         if any(begun[number:]):  # a later file's training has begun, so this one is finished
             continue
         num_examples = len(run.examples(split))
-        config = hyperparameters.applied_to(
-            run.training_config, folder, num_examples, warmup_proportion=warmup_proportion, max_steps=max_steps
+        training_config = config.candidates[0].applied_to(
+            run.training_config,
+            folder,
+            num_examples,
+            warmup_proportion=config.warmup_proportion,
+            max_steps=config.max_steps,
         )
-        stage = run.with_model(run.config, config, init_checkpoint, run.asked_bilstm)
-        stage.record(flags, split, allow_changes)
+        stage = run.with_model(run.config, training_config, init_checkpoint, run.asked_bilstm)
+        stage.record(config.flags, split, config.allow_changes)
         evaluation = None
-        if selection and folder == output_dir:
-            dev = _DevSelection(stage, PREDICT_SPLIT, selection)
-            every = selection.eval_steps(config, num_examples)
+        if config.evaluates_while_training and folder == output_dir:
+            dev = _DevSelection(stage, PREDICT_SPLIT, config.selection)
+            every = config.selection.eval_steps(training_config, num_examples)
             evaluation = PeriodicEvaluation(dev.evaluate, every, dev.should_stop, table=False)
         stage.train(run.features(split), evaluation)
         init_checkpoint = folder

@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
+from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
@@ -82,7 +83,7 @@ def make_run(folder, output_dir, config, train_files=(), predict_file=None, **op
 
 
 def train(run, seed=1, epochs=16.0):
-    squad_run.train(run, Hyperparameters(8, 2e-2, epochs, seed), {})
+    squad_run.train(run, WorkflowConfig(True, False, False, [Hyperparameters(8, 2e-2, epochs, seed)]))
 
 
 def run_on(folder, output_dir, predict_file, version_2=False, **changes):
