@@ -79,12 +79,7 @@ _DOCUMENT_CONTEXT = flags.DEFINE_bool(
     "document_context", True, "Tagging: add text of the document to a sentence, if the file has -DOCSTART-."
 )
 program.section("Training")
-_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over the training set.")
-_WARMUP_PROPORTION = flags.DEFINE_float(
-    "warmup_proportion", 0.1, "Share of steps with rising learning rate.", lower_bound=0, upper_bound=1
-)
-_MAX_STEPS = program_flags.define_max_steps()
-program_flags.define_group_by_length()
+_FINETUNING = program_flags.FinetuningFlags()
 _REINIT_LAYERS = flags.DEFINE_integer(
     "reinit_layers",
     0,
@@ -223,7 +218,7 @@ def make_workflow_config() -> "WorkflowConfig":
     from bert_tf.finetuning.selection import SelectionConfig
     from bert_tf.finetuning.workflow import WorkflowConfig
 
-    batch_sizes, rates, epochs = [_TRAINING.train_batch_size], [_TRAINING.learning_rate], [_NUM_TRAIN_EPOCHS.value]
+    batch_sizes, rates, epochs = [_TRAINING.train_batch_size], [_TRAINING.learning_rate], [_FINETUNING.num_train_epochs]
     if _SWEEP.value:
         batch_sizes = program_flags.numbers(_SWEEP_BATCH_SIZES, int)
         rates = program_flags.numbers(_SWEEP_RATES, float)
@@ -234,8 +229,8 @@ def make_workflow_config() -> "WorkflowConfig":
         do_eval=_DO_EVAL.value,
         do_predict=_DO_PREDICT.value,
         candidates=hyperparameter_grid(batch_sizes, rates, epochs, seeds),
-        warmup_proportion=_WARMUP_PROPORTION.value,
-        max_steps=_MAX_STEPS.value,
+        warmup_proportion=_FINETUNING.warmup_proportion,
+        max_steps=_FINETUNING.max_steps,
         selection=SelectionConfig(_EVALUATE_EVERY.value, _PATIENCE.value, _KEEP_BEST.value, _EVAL_BATCH_SIZE.value),
         predict_batch_size=_PREDICT_BATCH_SIZE.value,
         release_format=_RELEASE_FORMAT.value,

@@ -87,12 +87,7 @@ _PAD_TO_MAX = flags.DEFINE_bool(
     "Pad all windows to --max_seq_length, as the release does; this is slower and gives the same n-best lists.",
 )
 program.section("Training")
-_NUM_TRAIN_EPOCHS = flags.DEFINE_float("num_train_epochs", 3.0, "Number of passes over each training file.")
-_WARMUP_PROPORTION = flags.DEFINE_float(
-    "warmup_proportion", 0.1, "Share of steps with rising learning rate.", lower_bound=0, upper_bound=1
-)
-_MAX_STEPS = program_flags.define_max_steps()
-program_flags.define_group_by_length()
+_FINETUNING = program_flags.FinetuningFlags()
 _FRESH_HEAD = program_flags.FreshHeadFlag()
 _BILSTM = program_flags.BiLstmFlags()
 _TRAINING = program_flags.TrainingFlags()
@@ -194,15 +189,15 @@ def make_workflow_config() -> "WorkflowConfig":
     from bert_tf.finetuning.workflow import WorkflowConfig
 
     hyperparameters = Hyperparameters(
-        _TRAINING.train_batch_size, _TRAINING.learning_rate, _NUM_TRAIN_EPOCHS.value, _TRAINING.random_seed
+        _TRAINING.train_batch_size, _TRAINING.learning_rate, _FINETUNING.num_train_epochs, _TRAINING.random_seed
     )
     return WorkflowConfig(
         do_train=_DO_TRAIN.value,
         do_eval=False,
         do_predict=_DO_PREDICT.value,
         candidates=[hyperparameters],
-        warmup_proportion=_WARMUP_PROPORTION.value,
-        max_steps=_MAX_STEPS.value,
+        warmup_proportion=_FINETUNING.warmup_proportion,
+        max_steps=_FINETUNING.max_steps,
         allow_changes=_ALLOW_CHANGES.value,
         flags=program.flag_values(),
     )

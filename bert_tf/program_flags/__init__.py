@@ -12,19 +12,18 @@ Importing it does not import TensorFlow, so that --help and wrong flags are answ
 
 from bert_tf.program_flags.exporting import ExportFlags
 from bert_tf.program_flags.model import BiLstmFlags, FreshHeadFlag, ModelFlags, ModelSizeFlags
-from bert_tf.program_flags.training import DistributionFlags, TrainingFlags, define_group_by_length, define_max_steps
+from bert_tf.program_flags.training import DistributionFlags, FinetuningFlags, TrainingFlags
 from bert_tf.program_flags.values import numbers, set_defaults, step_range
 
 __all__ = [
     "BiLstmFlags",
     "DistributionFlags",
     "ExportFlags",
+    "FinetuningFlags",
     "FreshHeadFlag",
     "ModelFlags",
     "ModelSizeFlags",
     "TrainingFlags",
-    "define_group_by_length",
-    "define_max_steps",
     "numbers",
     "set_defaults",
     "step_range",

@@ -147,20 +147,40 @@ class TrainingFlags:
         )
 
 
-def define_group_by_length() -> flags.FlagHolder[bool | None]:
-    """Defines the flag for batches of examples of similar length in fine-tuning."""
-    return flags.DEFINE_bool(
-        "group_by_length",
-        None,
-        "Put training examples of similar length into the same batch, which saves padding. By default this is done "
-        f"if an epoch has at least {MIN_BATCHES_TO_GROUP} batches, because it reduces accuracy on small training sets.",
-    )
+class FinetuningFlags:
+    """Defines the flags of how long fine-tuning trains, and on which batches."""
 
+    def __init__(self) -> None:
+        self._num_train_epochs = flags.DEFINE_float(
+            "num_train_epochs", 3.0, "Number of passes over the training set, or over each training file."
+        )
+        self._warmup_proportion = flags.DEFINE_float(
+            "warmup_proportion", 0.1, "Share of steps with rising learning rate.", lower_bound=0, upper_bound=1
+        )
+        self._max_steps = flags.DEFINE_integer(
+            "max_steps",
+            0,
+            "End fine-tuning after this number of steps, whatever --num_train_epochs says; 0 for no such end.",
+        )
+        flags.DEFINE_bool(
+            "group_by_length",
+            None,
+            "Put training examples of similar length into the same batch, which saves padding. By default this is done "
+            f"if an epoch has at least {MIN_BATCHES_TO_GROUP} batches, because it reduces accuracy on small training "
+            "sets.",
+        )
 
-def define_max_steps() -> flags.FlagHolder[int]:
-    """Defines the flag for the number of fine-tuning steps."""
-    return flags.DEFINE_integer(
-        "max_steps",
-        0,
-        "End fine-tuning after this number of steps, whatever --num_train_epochs says; 0 for no such end.",
-    )
+    @property
+    def num_train_epochs(self) -> float:
+        """Passes over the training set."""
+        return self._num_train_epochs.value
+
+    @property
+    def warmup_proportion(self) -> float:
+        """The share of the steps in which the learning rate rises."""
+        return self._warmup_proportion.value
+
+    @property
+    def max_steps(self) -> int:
+        """The number of steps, whatever the number of epochs says; 0 for no such end."""
+        return self._max_steps.value
