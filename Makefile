@@ -1,4 +1,4 @@
-# Every target needs nothing but Python 3.11 with pip, and make.
+# Every target but `bench` and `notebooks`, which read data sets, needs nothing but Python 3.11 with pip, and make.
 
 PYTHON ?= python3.11
 VENV := .venv

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf.runtime import json_files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
@@ -358,6 +358,10 @@ class BiLstmConfig:
 
     layers: int = 2
     units: int = 768
+
+    def __post_init__(self) -> None:
+        require_whole("--bilstm_layers", self.layers, 1)
+        require_whole("--bilstm_units", self.units, 1)
 
     def resume_settings(self) -> dict[str, int]:
         """The sizes, as a run records them."""

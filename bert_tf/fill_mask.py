@@ -9,7 +9,7 @@ from typing import Self
 from absl import flags
 
 from bert_tf.runtime import program
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.sequences import packing
 from bert_tf.tokenization.vocabulary import MASK, UNK
 
@@ -60,8 +60,7 @@ class FillMask:
 
         if not isinstance(text, str):
             raise InputError(f"fill_mask: {str(text)[:60]!r} ({type(text).__name__}) is given, but a text is expected.")
-        if top < 1:
-            raise InputError(f"fill_mask: top is {top}, but at least 1 is expected.")
+        require_whole("fill_mask: top", top, 1)
         ids = self._encode(text)
         mask_id = self.bert.tokenizer.vocab[MASK]
         positions = [position for position, piece in enumerate(ids) if piece == mask_id]

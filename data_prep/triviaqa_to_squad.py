@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from bert_tf.runtime import files, json_files, program
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.runtime.reporting import progress_bar
 from bert_tf.tokenization import BasicTokenizer
 
@@ -164,8 +164,7 @@ def convert(triviaqa_file: str, evidence_dir: str, output_file: str, max_num_tok
       InputError: if the questions don't have TriviaQA's layout, a document is missing or not UTF-8, no question can be
         used, or the output is a folder.
     """
-    if max_num_tokens < 1:
-        raise InputError(f"--max_num_tokens is {max_num_tokens}, but at least 1 is needed.")
+    require_whole("--max_num_tokens", max_num_tokens, 1)
     files.check_output_files([output_file], "--output_file", {"--triviaqa_file": [triviaqa_file]})
     questions, questions_of = read_triviaqa(triviaqa_file)
     unanswered = {question.question_id for question in questions}

@@ -1,11 +1,11 @@
-"""Fine-tunes on SQuAD with PyTorch and transformers, and answers; the README compares run_squad.py with this script.
+"""Fine-tunes on SQuAD with PyTorch and transformers, and answers; docs/measurements.md compares run_squad.py with this.
 
     python benchmarks/peers/transformers_squad.py MODEL TRAIN_JSON DEV_JSON OUTPUT_DIR SEED
     python run_squad.py --predict_file=DEV_JSON --evaluate_file=OUTPUT_DIR/predictions.json ...
 
 It runs in another interpreter, because this project requires neither library. Windows, labels and decoding are the same
 as in transformers' question-answering example; the optimizer and the batches (grouped by length) are the same as in its
-training loop; the hyperparameters are those in the README. It takes about an hour on 2 cores. In SQuAD 2.0 the answer
+training loop; the hyperparameters are those stated there. It takes about an hour on 2 cores. In SQuAD 2.0 the answer
 is "" if the score of no answer is higher than that of the best answer.
 """
 

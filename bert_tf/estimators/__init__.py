@@ -1,8 +1,8 @@
-"""Fine-tuning and using BERT from Python, on data in memory.
+"""Fine-tuning, for the programs and from Python, and using BERT from Python on data in memory.
 
 - `run_folder`: what everything that trains has: `history`, `save`, `export`.
-- `base`: what all estimators share: `from_pretrained`, `load`, `fit`.
-- `row_estimator`: `evaluate` and `score` of the tasks of `run_classifier.py`.
+- `base`: what all estimators share: `from_pretrained`, `load`, `make_run`, `fit`.
+- `row_estimator`: `carry_out`, `evaluate` and `score` of the tasks of `run_classifier.py`.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `tagger`: `Tagger`.
 - `question_answerer`: `QuestionAnswerer`.

@@ -22,7 +22,7 @@ from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.tasks import architectures
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
@@ -35,7 +35,7 @@ class Estimator(RunFolder, abc.ABC):
     """A pre-trained model with an output layer for a task; made by `from_pretrained` or `load`, or by a program.
 
     Args:
-      init_checkpoint: the model to start from; None if the folder holds a trained one.
+      init_checkpoint: the model to start from; None if the folder holds a trained one, or the task has a frozen model.
       config: of the encoder.
       tokenizer: of the model.
       output_dir: the folder of the run; None for a temporary one.
@@ -114,7 +114,12 @@ class Estimator(RunFolder, abc.ABC):
         """
         checkpoint, config, tokenizer = pretrained.find_model(path, "from_pretrained()", do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
-        flags = {"max_seq_length": max_seq_length or cls._MAX_SEQ_LENGTH, "dtype": dtype, "fresh_head": fresh_head}
+        flags = {
+            "max_seq_length": cls._MAX_SEQ_LENGTH if max_seq_length is None else max_seq_length,
+            "dtype": dtype,
+            "fresh_head": fresh_head,
+        }
+        require_whole("bilstm_layers", bilstm_layers, 0)
         flags |= {"reinit_layers": reinit_layers, "bilstm_layers": bilstm_layers, "bilstm_units": bilstm_units}
         flags |= cls._checked(settings)
         distribution = DistributionConfig(distribution_strategy)
@@ -143,7 +148,8 @@ class Estimator(RunFolder, abc.ABC):
             )
         if "feature_layers" in settings:
             raise InputError(
-                f"load(): {folder} holds a run with --feature_layers, of which only run_classifier.py can make use."
+                f"load(): {folder} holds a run with --feature_layers, which estimators can't use. Use "
+                "run_classifier.py, or bert_tf.export."
             )
         _, config, tokenizer = pretrained.find_model(folder, "load()", settings["do_lower_case"])
         flags = {**recorded["flags"], "max_seq_length": settings["max_seq_length"], **cls._recorded(settings)}

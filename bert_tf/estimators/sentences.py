@@ -133,6 +133,8 @@ class Classifier(_TextEstimator):
         multi_label, weights = ({**known, **settings}[name] for name in known)
         if isinstance(weights, Mapping):
             weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
+        if not isinstance(weights, str):
+            raise InputError(f"class_weights is {weights!r}, but 'balanced' or a dictionary of classes is expected.")
         return {"problem": "multi_label" if multi_label else "classification", "class_weights": weights}
 
     def _options(self) -> dict[str, Any]:

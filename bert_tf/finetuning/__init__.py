@@ -11,6 +11,6 @@
     workflow          all steps from the data to the results, as a program's flags ask for them
     reports           tables, curves and result files of a run
 
-`serving`, `tasks` and the programs import this package. It imports `training`, `pretraining` and the layers below. A
-task implements `task.Task`, or `workflow.ReportingTask`, and a program calls `workflow.carry_out`.
+`serving`, `tasks`, `estimators` and the programs import this package. It imports `training`, `pretraining` and the
+layers below. A task implements `task.Task`, or `workflow.ReportingTask`, and an estimator calls `workflow.carry_out`.
 """

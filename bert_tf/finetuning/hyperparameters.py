@@ -2,11 +2,12 @@
 
 import dataclasses
 import itertools
+import numbers
 from collections.abc import Sequence
 
 from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
 from bert_tf.config import BertConfig
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.training.settings import TrainingConfig
 
 
@@ -23,12 +24,14 @@ def count_steps(
       max_steps: if it isn't 0, the number of training steps, whatever the epochs say.
 
     Raises:
-      InputError: if there is less than one step, or the batch size is below 1.
+      InputError: if there is less than one step, or an argument is out of its range.
     """
-    if train_batch_size < 1:
-        raise InputError(f"--train_batch_size is {train_batch_size}, but at least 1 is expected.")
-    if max_steps < 0:
-        raise InputError(f"--max_steps is {max_steps}, but 0 or more is expected.")
+    require_whole("--train_batch_size", train_batch_size, 1)
+    require_whole("--max_steps", max_steps, 0)
+    if not isinstance(num_train_epochs, numbers.Real):
+        raise InputError(f"--num_train_epochs is {num_train_epochs!r}, but a number is expected.")
+    if not isinstance(warmup_proportion, numbers.Real) or not 0 <= warmup_proportion <= 1:
+        raise InputError(f"--warmup_proportion is {warmup_proportion!r}, but a number from 0 to 1 is expected.")
     steps = max_steps or int(num_examples / train_batch_size * num_train_epochs)
     if steps < 1:
         raise InputError(
@@ -101,7 +104,8 @@ def fresh_variables(config: BertConfig, reinit_layers: int = 0, fresh_head: bool
       InputError: if the encoder has fewer blocks.
     """
     layers = config.num_hidden_layers
-    if not 0 <= reinit_layers <= layers:
+    require_whole("--reinit_layers", reinit_layers, 0)
+    if reinit_layers > layers:
         raise InputError(f"--reinit_layers is {reinit_layers}, but the model has {layers} layers.")
     patterns = ["bert/pooler/.*"] if reinit_layers else []
     patterns += [f"bert/encoder/layer_{number}/.*" for number in range(layers - reinit_layers, layers)]

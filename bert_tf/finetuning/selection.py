@@ -9,7 +9,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import reporting
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.runtime.program import say
 from bert_tf.training import evaluation, log
 from bert_tf.training.settings import TrainingConfig
@@ -36,10 +36,7 @@ class SelectionConfig:
         every = self.evaluate_every
         if every not in ("epoch", "end") and not (every.isdecimal() and int(every)):
             raise InputError(f"--evaluate_every is {every!r}, but 'epoch', 'end' or a number of steps is expected.")
-        if self.early_stopping_patience < 0:
-            raise InputError(
-                f"--early_stopping_patience is {self.early_stopping_patience}, but at least 0 is expected."
-            )
+        require_whole("--early_stopping_patience", self.early_stopping_patience, 0)
 
     def eval_steps(self, config: TrainingConfig, num_examples: int) -> int:
         """Returns the number of steps between evaluations; an epoch is rounded to whole steps.

@@ -1,6 +1,7 @@
 """Errors that the user can solve, and the line in which each of them ends."""
 
 import errno
+import numbers
 import os
 import re
 import sys
@@ -58,6 +59,16 @@ def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """
     if value not in choices:
         raise InputError(f"{name} is {value!r}, but one of {', '.join(choices)} is expected.")
+
+
+def require_whole(name: str, value: object, minimum: int) -> None:
+    """Checks a flag or an argument that is a whole number, of Python or NumPy.
+
+    Raises:
+      InputError: if the value is something else, or below the minimum.
+    """
+    if not isinstance(value, numbers.Integral) or value < minimum:
+        raise InputError(f"{name} is {value!r}, but a whole number of at least {minimum} is expected.")
 
 
 def require_utf8(name: str, what: str) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from bert_tf.runtime import reporting
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 
 Result = TypeVar("Result")
 
@@ -46,8 +46,7 @@ def map_chunks(
     Raises:
       InputError: if a process was killed. Errors of the function are raised as they are.
     """
-    if num_workers < 0:
-        raise InputError(f"--num_workers is {num_workers}, but 0 (one per core) or more is expected.")
+    require_whole("--num_workers", num_workers, 0)
     workers = min(num_workers or available_cores(), math.ceil(len(items) / smallest_chunk))
     if workers <= 1:
         return [function(items)]

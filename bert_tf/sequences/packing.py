@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import require_whole
 from bert_tf.sequences.random_streams import coin_flips
 
 Token = TypeVar("Token")
@@ -153,6 +153,5 @@ def pack_batch(
 
 
 def check_max_seq_length(max_seq_length: int, smallest: int = 4) -> None:
-    """Raises an InputError if there is no room for [CLS] A [SEP] B [SEP]."""
-    if max_seq_length < smallest:
-        raise InputError(f"--max_seq_length is {max_seq_length}, but at least {smallest} is needed.")
+    """Raises an InputError if it is no whole number, or there is no room for [CLS] A [SEP] B [SEP]."""
+    require_whole("--max_seq_length", max_seq_length, smallest)

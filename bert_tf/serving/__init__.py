@@ -11,6 +11,6 @@
     portable_models      LiteRT and ONNX models
     line_predictions     answers to JSON lines
 
-`tasks` and the programs import this package. It imports `finetuning` and the layers below. The served model of each
+`tasks` and what is above it import this package. It imports `finetuning` and the layers below. The served model of each
 task is defined in the task's folder.
 """

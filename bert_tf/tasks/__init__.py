@@ -16,6 +16,6 @@
     tables               rows of TSV, CSV and JSON-lines files
     served               served models of sentence tasks and multiple choice
 
-`export` and the programs import this package. It imports `serving` and the layers below. The folders `squad` and
-`tagging` do not import other tasks.
+`export`, `estimators` and the programs import this package. It imports `serving` and the layers below. The folders
+`squad` and `tagging` do not import other tasks.
 """

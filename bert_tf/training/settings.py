@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.runtime import devices
-from bert_tf.runtime.errors import InputError, require_choice
+from bert_tf.runtime.errors import InputError, require_choice, require_whole
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -91,8 +91,8 @@ class TrainingConfig:
             "max_nonfinite_steps": 0,
         }
         for name, minimum in minimums.items():
-            if getattr(self, name) < minimum:
-                raise InputError(f"--{name} is {getattr(self, name)}, but at least {minimum} is expected.")
+            require_whole(f"--{name}", getattr(self, name), minimum)
+        require_whole("--random_seed", self.seed, 0)
         require_choice("--dtype", self.dtype, DTYPES)
         require_choice("--gradient_sum_dtype", self.gradient_sum_dtype, GRADIENT_SUM_DTYPES)
         if self.profile_steps and not 0 <= self.profile_steps[0] < self.profile_steps[1]:

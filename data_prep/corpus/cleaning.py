@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.runtime import extras, files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from data_prep.corpus.sorted_runs import RunWriter
 
 REMOVE_DUPLICATES = ("none", "exact", "near")
@@ -62,8 +62,7 @@ class CleaningOptions:
     min_document_chars: int = 0
 
     def __post_init__(self) -> None:
-        if self.min_document_chars < 0:
-            raise InputError(f"--min_document_chars is {self.min_document_chars}, but at least 0 is expected.")
+        require_whole("--min_document_chars", self.min_document_chars, 0)
         if self.remove_duplicates == "near":
             _datasketch()
         if self.keep_languages:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.sequences.packing import check_max_seq_length, truncate_randomly_batch
 from bert_tf.sequences.random_streams import below, draw, make_keys, uniform
 from data_prep.corpus.token_store import TokenStore
@@ -61,8 +61,7 @@ class SegmentRules:
             raise InputError(f"--max_seq_length is {self.max_seq_length}, but at most {longest} is expected.")
         if not 0 <= self.short_seq_prob <= 1:
             raise InputError(f"--short_seq_prob is {self.short_seq_prob}, but a share from 0 to 1 is expected.")
-        if self.dupe_factor < 1:
-            raise InputError(f"--dupe_factor is {self.dupe_factor}, but at least 1 is needed.")
+        require_whole("--dupe_factor", self.dupe_factor, 1)
 
     @property
     def max_num_tokens(self) -> int:

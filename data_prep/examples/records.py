@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import google_crc32c
 import numpy as np
 
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import require_whole
 from bert_tf.sequences.example_format import Feature, masked_checksums, pretraining_features, unmasked_features
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary, mask_batch
 from bert_tf.sequences.packing import pack_batch
@@ -52,10 +52,7 @@ class ExampleOptions:
     is_segmented: bool = False
 
     def __post_init__(self) -> None:
-        if self.max_predictions_per_seq < 1:
-            raise InputError(
-                f"--max_predictions_per_seq is {self.max_predictions_per_seq}, but at least 1 is expected."
-            )
+        require_whole("--max_predictions_per_seq", self.max_predictions_per_seq, 1)
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.claims import claimed
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
 from data_prep.corpus.cleaning import CleaningOptions
@@ -99,8 +99,7 @@ class Resources:
     task_timeout: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.num_workers < 1:
-            raise InputError(f"--num_workers is {self.num_workers}, but at least 1 is needed.")
+        require_whole("--num_workers", self.num_workers, 1)
         if not 0 <= self.task_index < self.num_tasks:
             raise InputError(
                 f"--task_index is {self.task_index}, but a number from 0 to {self.num_tasks - 1} is expected "

@@ -181,6 +181,28 @@ def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained
     assert_close(trained.predict(GOOD), first, 0)  # it still reads single texts
 
 
+@pytest.mark.parametrize(
+    ("settings", "fit", "message"),
+    [
+        ({"max_seq_length": 0}, {}, "--max_seq_length is 0, but a whole number of at least 4"),
+        ({"max_seq_length": "16"}, {}, "--max_seq_length is '16', but a whole number"),
+        ({"reinit_layers": "1"}, {}, "--reinit_layers is '1', but a whole number"),
+        ({"bilstm_layers": -1}, {}, "bilstm_layers is -1, but a whole number of at least 0"),
+        ({"bilstm_layers": 1, "bilstm_units": 0}, {}, "--bilstm_units is 0, but a whole number of at least 1"),
+        ({"class_weights": [1, 2]}, {}, "class_weights is .1, 2., but 'balanced' or a dictionary"),
+        ({}, {"batch_size": 8.0}, "--train_batch_size is 8.0, but a whole number"),
+        ({}, {"seed": -1}, "--random_seed is -1, but a whole number of at least 0"),
+        ({}, {"epochs": "1"}, "--num_train_epochs is '1', but a number"),
+        ({}, {"warmup_proportion": 2.0}, "--warmup_proportion is 2.0, but a number from 0 to 1"),
+    ],
+)
+def test_bad_settings_are_named(pretrained, settings, fit, message):
+    with pytest.raises(InputError, match=message):
+        bert_tf.Classifier.from_pretrained(pretrained, **{"max_seq_length": 16} | settings).fit(
+            TEXTS, LABELS, **FIT | fit
+        )
+
+
 @pytest.mark.eager
 def test_weights_of_examples(pretrained, tmp_path):
     weights = np.array([1.0, 2.0, 0.0, 1.0] * 6, np.float32)
@@ -314,9 +336,9 @@ def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
 
 
 def test_sizes_that_give_no_vectors_are_refused(pretrained):
-    with pytest.raises(InputError, match="max_seq_length is 2, but at least 4"):
+    with pytest.raises(InputError, match="max_seq_length is 2, but a whole number of at least 4"):
         bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=2)
-    with pytest.raises(InputError, match="batch size is -1, but at least 1"):
+    with pytest.raises(InputError, match="batch size is -1, but a whole number of at least 1"):
         bert_tf.Encoder.from_pretrained(pretrained).encode(["day"], batch_size=-1)
 
 

@@ -21,9 +21,15 @@ def test_steps_are_counted_as_the_release_counts_them():
     assert count_steps(5, 32, 3.0, 0.1, max_steps=1) == (1, 0)
     with pytest.raises(InputError, match="5 training examples are less than one step with --train_batch_size=32"):
         count_steps(5, 32, 3.0, 0.1)
-    with pytest.raises(InputError, match="--train_batch_size is 0, but at least 1 is expected"):
+    with pytest.raises(InputError, match="--train_batch_size is 0, but a whole number of at least 1 is expected"):
         count_steps(5, 0, 3.0, 0.1)
-    with pytest.raises(InputError, match="--max_steps is -1, but 0 or more is expected"):
+    for epochs, warmup, message in (
+        ("3", 0.1, "--num_train_epochs is '3'"),
+        (3.0, 2.0, "--warmup_proportion is 2.0, but"),
+    ):
+        with pytest.raises(InputError, match=message):
+            count_steps(5, 1, epochs, warmup)
+    with pytest.raises(InputError, match="--max_steps is -1, but a whole number of at least 0 is expected"):
         count_steps(5, 32, 3.0, 0.1, max_steps=-1)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 
 # [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
@@ -64,8 +64,7 @@ class SquadConfig:
         if self.answer_text not in ANSWER_TEXTS:
             raise InputError(f"--answer_text is {self.answer_text!r}, but {' or '.join(ANSWER_TEXTS)} is expected.")
         for name in ("n_best_size", "max_answer_length"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name} is {getattr(self, name)}, but at least 1 is needed.")
+            require_whole(f"--{name}", getattr(self, name), 1)
 
     @property
     def by_offsets(self) -> bool:
