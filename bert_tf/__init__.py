@@ -1,6 +1,7 @@
 """BERT in TensorFlow 2, with the numbers, names and file formats of the original release."""
 
 import os
+import platform
 
 from bert_tf.runtime import importing
 
@@ -8,6 +9,10 @@ from bert_tf.runtime import importing
 # the first of them is that there is none.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# By itself TensorFlow leaves oneDNN off on x86 CPUs without instructions for neural networks (those with AVX2 only, for
+# one). They too train and answer faster with it; docs/measurements.md says by how much.
+if platform.machine() == "x86_64":
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 __version__ = "1.0.0"
 

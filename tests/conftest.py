@@ -12,6 +12,10 @@ import pathlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+# It says how TensorFlow runs in programs, whose numbers tests compare with their own, to the last bit.
+import bert_tf  # noqa: F401
+
+# isort: split
 import pytest
 import tensorflow as tf
 

@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import functools
 import os
+import platform
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +37,24 @@ def _quieten_tensorflow() -> None:
         loaded._ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE(int(level))
 
 
+def _warn_of_lost_onednn() -> None:
+    """Says so if TensorFlow was imported too early for `bert_tf` to have it use oneDNN."""
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "1" or platform.machine() != "x86_64":
+        return
+    # The only way to ask, which may move: a missing warning is better than an error.
+    with contextlib.suppress(ImportError, AttributeError):
+        from tensorflow.python.util import _pywrap_util_port
+
+        if not _pywrap_util_port.IsMklEnabled():
+            warnings.warn(
+                "TensorFlow was imported before bert_tf. On this CPU it then runs without oneDNN: more slowly, with "
+                "last bits other than the programs'. Import bert_tf first, or set TF_ENABLE_ONEDNN_OPTS=1.",
+                stacklevel=2,
+            )
+
+
 _quieten_tensorflow()
+_warn_of_lost_onednn()
 
 
 def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:

@@ -1,8 +1,11 @@
 import logging
+import platform
+import warnings
 from unittest import mock
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.util import _pywrap_util_port
 
 from bert_tf.runtime import distribution
 from bert_tf.runtime.devices import DistributionConfig
@@ -59,3 +62,14 @@ def test_each_replica_of_several_gets_its_part():
     assert replicas > 1
     batch = next(distribution.batches(strategy, lambda context: tf.data.Dataset.range(replicas)))
     assert [int(part) for part in strategy.experimental_local_results(batch)] == list(range(replicas))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is TensorFlow's own choice on other processors")
+def test_onednn_is_used_and_missed_where_tensorflow_was_imported_first(monkeypatch):
+    assert _pywrap_util_port.IsMklEnabled()
+    monkeypatch.setattr(_pywrap_util_port, "IsMklEnabled", lambda: False)
+    with pytest.warns(UserWarning, match="Import bert_tf first"):
+        distribution._warn_of_lost_onednn()
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # somebody's choice
+    with warnings.catch_warnings(action="error"):
+        distribution._warn_of_lost_onednn()
