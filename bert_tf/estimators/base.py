@@ -4,7 +4,7 @@ import abc
 import functools
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import tensorflow as tf
@@ -70,7 +70,9 @@ class Estimator(RunFolder, abc.ABC):
         super().__init__(output_dir, init_checkpoint, flags, distribution)
         self.config = config
         self.tokenizer = tokenizer
-        self._labels = None if labels is None else list(labels)
+        if isinstance(labels, str) or not isinstance(labels, Iterable | None):
+            raise InputError(f"labels is {labels!r}, but a list of classes is expected.")
+        self._labels = None if labels is None else rows.as_list(labels, "labels")
 
     @classmethod
     def from_pretrained(
@@ -268,6 +270,11 @@ class Estimator(RunFolder, abc.ABC):
           InputError: if the data can't be used, or the folder holds a run with other data or settings.
           TypeError: if there is no such argument.
         """
+        if self._init_checkpoint is None:
+            raise InputError(
+                f"fit(): {self.output_dir} holds a model whose training is finished. To go on from its weights, make a "
+                f"new estimator: {type(self).__name__}.from_pretrained({self.output_dir!r})."
+            )
         examples, labels, weights = rows.with_weights(x, y, sample_weight, "x", self._RANK)
         train = self._table(examples, labels)
         dev = [] if validation_data is None else self._table(*rows.validation(validation_data, self._RANK))
@@ -278,7 +285,8 @@ class Estimator(RunFolder, abc.ABC):
             self._weigh(train, weights)
             needs_dev = keep_best or early_stopping_patience
             train, dev = rows.train_and_validation(train, dev, validation_split, seed, needs_dev)
-            self._flags |= self._learned_settings(train) | {"group_by_length": group_by_length}
+            self._flags |= self._learned_settings(train) | self._learned_of_labels(labels)
+            self._flags["group_by_length"] = group_by_length
             paths = [self._write_once(folder, name, table) for name, table in (("train", train), ("dev", dev)) if table]
         except BaseException:
             self._flags = before  # what was trained before is used as it was trained
@@ -317,6 +325,10 @@ class Estimator(RunFolder, abc.ABC):
 
     def _learned_settings(self, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """What the training data decide, under the names of flags."""
+        return {}
+
+    def _learned_of_labels(self, labels: Sequence[Any]) -> dict[str, Any]:
+        """What the labels decide, as they were given."""
         return {}
 
     @abc.abstractmethod

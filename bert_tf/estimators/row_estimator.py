@@ -46,7 +46,7 @@ class RowEstimator(Estimator):
         return task.scores(outputs, features)
 
     def score(self, x: Any, y: Any = None) -> float:
-        """The one of the scores of `evaluate` that models are chosen by, as scikit-learn's tools expect it.
+        """The one of the scores of `evaluate` that models are chosen by.
 
         It is the accuracy of classes and choices, the Pearson correlation of numbers, the F1 of labels and entities.
         """
@@ -88,6 +88,9 @@ class RowEstimator(Estimator):
     def _model_of(self, task: ReportingTask) -> FinetuningRun:
         """A run with the trained weights; built again only if the task has other classes than the last one."""
         if self._trained is None or task.labels != self._trained.task.labels:
-            self._trained = self.make_run(task)
-            self._trained.restore()
+            run = self.make_run(task)
+            if self._trained_checkpoint:
+                run.check_reading()
+            run.restore()
+            self._trained = run
         return self._trained

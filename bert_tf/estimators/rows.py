@@ -167,6 +167,23 @@ def text_columns(value: Any, place: str) -> dict[str, str]:
     return {"text": text(value, place)}
 
 
+def label_type(labels: Iterable[Any]) -> str:
+    """The name of the type that classes were given in: "int", "bool" or "str".
+
+    Raises:
+      InputError: if there are several, which would become the same class: 1 and "1".
+    """
+    types = sorted({type(label).__name__ for label in labels if isinstance(label, bool | int | str)})
+    if len(types) > 1:
+        raise InputError(f"the labels are of the types {' and '.join(types)}. Give all of them in one.")
+    return types[0] if types else "str"
+
+
+def typed(label: str, name: str) -> str | int | bool:
+    """A class in the type that it was given in; see `label_type`."""
+    return {"int": int, "bool": "True".__eq__, "str": str}[name](label)
+
+
 def label(value: Any, place: str) -> str:
     """A label as the files hold it.
 
@@ -184,7 +201,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         value = value.tolist()
     if isinstance(value, bytes):
-        return value.decode()
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{_shown(value)} is no UTF-8 text: {error.reason} at byte {error.start}.") from None
     if isinstance(value, list | tuple):
         parts = map(_plain, value)
         return list(parts) if isinstance(value, list) else tuple(parts)  # of a named tuple too

@@ -6,7 +6,7 @@ import re
 import tempfile
 import weakref
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
@@ -52,6 +52,13 @@ class RunFolder:
         folder = tempfile.TemporaryDirectory(prefix="bert_tf-")
         weakref.finalize(self, folder.cleanup)
         return folder.name
+
+    def __getstate__(self) -> NoReturn:
+        """Refuses to be pickled or copied."""
+        raise TypeError(
+            f"{type(self).__name__} can't be pickled or copied, for its model is in a folder, which may be a temporary "
+            "one. Use save() and load()."
+        )
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl: what was measured during training, and when."""

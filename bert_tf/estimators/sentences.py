@@ -112,8 +112,8 @@ def _are_flags(value: Any) -> bool:
 class Classifier(_TextEstimator):
     """Classes of texts or of pairs of texts.
 
-    Examples are texts, or pairs of texts (tuples). Labels are texts or whole numbers; with `multi_label=True` each
-    example has a list of them, which may be empty, or a 0 or 1 for each of `labels`.
+    Examples are texts, or pairs of texts (tuples). Labels are texts, whole numbers or bools, or numbers of `labels`;
+    with `multi_label=True` each example has a list of them, which may be empty, or a 0 or 1 for each of `labels`.
 
         classifier = bert_tf.Classifier.from_pretrained("models/bert-base", labels=["neg", "pos"])
         classifier.fit(texts, labels, validation_split=0.1)
@@ -146,9 +146,16 @@ class Classifier(_TextEstimator):
             raise InputError(f"every example has a row of 0 and 1 as its labels. {_NAME_THE_COLUMNS}")
         return super()._table(examples, labels)
 
+    def _learned_of_labels(self, labels: Sequence[Any]) -> dict[str, Any]:
+        if self._labels:
+            labels = self._labels
+        elif self._problem == "multi_label":
+            labels = [part for parts in labels for part in parts]
+        return {"label_type": rows.label_type(labels)}
+
     def _label(self, value: Any, place: str) -> Any:
         if self._problem != "multi_label":
-            return super()._label(value, place)
+            return super()._label(self._name_of(value), place)
         if not isinstance(value, list | tuple):
             raise InputError(
                 f"{place} has the label {value!r}, but with multi_label=True a list of labels is expected."
@@ -161,11 +168,25 @@ class Classifier(_TextEstimator):
             raise InputError(f"{place} has a label twice: {', '.join(found)}. {_NAME_THE_COLUMNS}")
         return found
 
+    def _name_of(self, value: Any) -> Any:
+        """A class, of which the number in `labels` may be given instead, as in Hugging Face's data sets."""
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        if self._labels and is_number and all(isinstance(label, str) for label in self._labels):
+            names = dict(enumerate(self._labels))
+            return value if str(value) in self._labels else names.get(value, value)
+        return value
+
+    def _typed(self, label: str) -> str | int | bool:
+        known = self._flags.get("label_type")  # of a run by a program there is none
+        return rows.typed(label, known or rows.label_type(self._labels or ()))
+
     @property
-    def labels(self) -> list[str]:
-        """The classes, in the order of the columns of `predict_proba`."""
+    def labels(self) -> list[Any]:
+        """The classes, in the order of the columns of `predict_proba`, in the type that they were given in."""
         self._check_usable()
-        return run_directory.recorded_labels(self.output_dir) if self._trained_checkpoint else self._labels_before()
+        trained = self._trained_checkpoint
+        names = run_directory.recorded_labels(self.output_dir) if trained else self._labels_before()
+        return list(map(self._typed, names))
 
     def _labels_before(self) -> list[str]:
         if self._labels:
@@ -179,13 +200,17 @@ class Classifier(_TextEstimator):
         task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
         return self._outputs(task, examples, batch_size)[0]["probabilities"]
 
-    def predict(self, x: Any, *, batch_size: int = 8) -> list[str] | list[list[str]]:
-        """The class of each example; with `multi_label`, the list of those with a probability of at least one half."""
+    def predict(self, x: Any, *, batch_size: int = 8) -> list[Any]:
+        """The class of each example; with `multi_label`, the list of those with a probability of at least one half.
+
+        Classes have the type that they were given in: text, int or bool.
+        """
         task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
         found = task.predictions(self._outputs(task, examples, batch_size)[0])
+        labels = list(map(self._typed, task.labels))
         if self._problem == "multi_label":
-            return [[label for label, chosen in zip(task.labels, row, strict=True) if chosen] for row in found]
-        return [task.labels[number] for number in found]
+            return [[label for label, chosen in zip(labels, row, strict=True) if chosen] for row in found]
+        return [labels[number] for number in found]
 
 
 class Regressor(_TextEstimator):

@@ -220,9 +220,13 @@ class FinetuningRun:
         Raises:
           InputError: if tokenizer, lengths, columns or classes are not those of training; names the differences.
         """
-        settings = {**self.tokenizer_settings, "max_seq_length": self.max_seq_length, **self.task.input_settings()}
         if not allow_changes:
-            run_directory.check_trained_with(self.model_folder, {"task": self.task.name, **settings})
+            self.check_reading({"task": self.task.name, **self.task.input_settings()})
+
+    def check_reading(self, settings: Mapping[str, Any] | None = None) -> None:
+        """The same for tokenizer and length alone, and for the given settings, whatever the task is called."""
+        compared = {**self.tokenizer_settings, "max_seq_length": self.max_seq_length, **(settings or {})}
+        run_directory.check_trained_with(self.model_folder, compared)
 
     def resume_settings(self, split: str = "train") -> dict[str, Any]:
         """Returns the settings that change the weights, without the hyperparameters; reads the training split."""

@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 
@@ -155,8 +156,15 @@ def typed_lines() -> Iterator[str]:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collects SIGTERM and the first Ctrl-C in a list, which is empty at first; they don't end the program."""
+    """Collects SIGTERM and the first Ctrl-C in a list, which is empty at first; they don't end the program.
+
+    Python gives signals to its main thread only. In others, as those of a notebook's widgets or of a server, the list
+    stays empty, and signals do what they did before.
+    """
     received: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield received
+        return
 
     def receive(number: int, frame: object) -> None:
         received.append(number)

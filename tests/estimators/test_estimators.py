@@ -1,6 +1,9 @@
 """Estimators: the same weights as the programs give, the same folders, and inputs of all kinds."""
 
+import concurrent.futures
+import copy
 import pathlib
+import pickle
 import random
 import shutil
 
@@ -412,12 +415,61 @@ def test_batches_of_two_are_no_pairs():
         (TEXTS[:4], [*LABELS[:3], float("nan")], "example 3 has no label"),
         ([*TEXTS[:3], " "], LABELS[:4], "example 3: the text is empty"),
         (TEXTS[:4], [*LABELS[:3], "other"], "the label 'other' is unknown"),
+        ([*TEXTS[:3], b"\xff"], LABELS[:4], r"bytes\) is no UTF-8 text: invalid start byte at byte 0"),
     ],
 )
 def test_bad_data_are_named(pretrained, x, y, message):
     estimator = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
     with pytest.raises(InputError, match=message):
         estimator.fit(x, y)
+
+
+@pytest.mark.parametrize(
+    ("given", "to_labels"),
+    [
+        ([1, 0], [0, 1]),
+        (np.array([1, 0]), [0, 1]),
+        ([True, False], [False, True]),
+        (["1", "0"], ["0", "1"]),
+        pytest.param([1, 0], ["neg", "pos"], id="numbers of the labels"),
+    ],
+)
+def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_path, given, to_labels):
+    named = {"labels": to_labels} if "pos" in to_labels else {}
+    classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, **named)
+    classifier.fit(TEXTS, [given[int(label == "neg")] for label in LABELS], **LEARN)
+    expected = [to_labels[label == "pos"] for label in LABELS[:4]]
+    classifier.save(tmp_path / "saved")
+    for model in (classifier, bert_tf.Classifier.load(tmp_path / "saved")):
+        assert [model.labels, model.predict(TEXTS[:4])] == [to_labels, expected]
+        assert list(map(type, model.predict(TEXTS[:1]))) == [type(to_labels[0])]
+        assert model.score(TEXTS[:2], [given[0]] * 2) == 1.0
+
+
+def test_classes_of_several_types_are_refused(pretrained):
+    with pytest.raises(InputError, match="the labels are of the types int and str"):
+        bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16).fit(TEXTS[:2], [1, "1"])
+    for labels in ("good", 2):
+        with pytest.raises(InputError, match=f"labels is {labels!r}, but a list of classes is expected"):
+            bert_tf.Classifier.from_pretrained(pretrained, labels=labels)
+
+
+def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path):
+    folder = str(tmp_path / "run")
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # Python gives signals to its main thread only
+        classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, output_dir=folder)
+        pool.submit(classifier.fit, TEXTS, LABELS, **FIT).result()
+    other = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=8, output_dir=folder)
+    for use in (other.predict, lambda texts: other.evaluate(texts, LABELS)):
+        with pytest.raises(InputError, match="max_seq_length was 16, and is 8 now"):
+            use(TEXTS)
+    files = sorted(path.name for path in (tmp_path / "run").iterdir())
+    with pytest.raises(InputError, match=r"holds a model whose training is finished.*Classifier\.from_pretrained\('"):
+        bert_tf.Classifier.load(folder).fit(TEXTS, LABELS)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == files
+    for copy_of in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=r"Classifier can't be pickled or copied.*save\(\) and load\(\)"):
+            copy_of(classifier)
 
 
 def test_settings_that_fit_nothing_are_refused(pretrained):
