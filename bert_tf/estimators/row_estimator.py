@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -75,9 +76,16 @@ class RowEstimator(Estimator):
         if not table:
             raise InputError("x has no examples.")
         with tempfile.TemporaryDirectory() as folder:
-            self._write(os.path.join(folder, split + self._SUFFIX), table)
+            path = os.path.join(folder, split + self._SUFFIX)
+            self._write(path, table)
             task = self._task(folder, do_train=False)
-            return task, task.examples(split)
+            try:
+                return task, task.examples(split)
+            except InputError as error:
+                # The caller has no files. In those of rows, each line is an example.
+                line = re.escape(path) + r", line (\d+)"
+                message = re.sub(line, lambda found: f"example {int(found[1]) - 1}", str(error))
+                raise InputError(message.replace(path, "x")) from None
 
     def _outputs(
         self, task: ReportingTask, examples: Sequence[Any], batch_size: int

@@ -218,6 +218,10 @@ class Regressor(_TextEstimator):
 
     _PROBLEMS = ("regression",)
 
+    def _label(self, value: Any, place: str) -> Any:
+        is_column = isinstance(value, list) and len(value) == 1  # Keras's models have outputs of this shape
+        return super()._label(value[0] if is_column else value, place)
+
     def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The number of each example, [examples]."""
         task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))

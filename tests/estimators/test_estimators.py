@@ -446,6 +446,12 @@ def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_p
         assert model.score(TEXTS[:2], [given[0]] * 2) == 1.0
 
 
+def test_numbers_may_stand_in_a_column(pretrained):
+    regressor = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16)
+    numbers = np.arange(4.0)
+    assert regressor._table(TEXTS[:4], numbers[:, np.newaxis].tolist()) == regressor._table(TEXTS[:4], numbers.tolist())
+
+
 def test_classes_of_several_types_are_refused(pretrained):
     with pytest.raises(InputError, match="the labels are of the types int and str"):
         bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16).fit(TEXTS[:2], [1, "1"])
@@ -463,6 +469,8 @@ def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path):
     for use in (other.predict, lambda texts: other.evaluate(texts, LABELS)):
         with pytest.raises(InputError, match="max_seq_length was 16, and is 8 now"):
             use(TEXTS)
+    with pytest.raises(InputError, match=r"^example 1: the label 'other' is unknown"):
+        classifier.evaluate(TEXTS[:2], ["pos", "other"])
     files = sorted(path.name for path in (tmp_path / "run").iterdir())
     with pytest.raises(InputError, match=r"holds a model whose training is finished.*Classifier\.from_pretrained\('"):
         bert_tf.Classifier.load(folder).fit(TEXTS, LABELS)
