@@ -145,7 +145,7 @@ class Assembly:
         flags |= {"do_train": True, **task.flags, **row.finetuning, **column.finetuning, "random_seed": seed}
         pretrained, sizes, model = self._pretraining(row), {**self._scale.model, **row.model}, None
         if isinstance(pretrained, Piece):
-            flags["init_checkpoint"] = Output(self._checkpoint(row, pretrained.flags), pretrained)
+            flags["init_checkpoint"] = self._checkpoint(row, pretrained)
         elif pretrained is not None:
             flags["init_checkpoint"] = pretrained
         elif self._init_checkpoint:
@@ -171,15 +171,16 @@ class Assembly:
         folder = os.path.normpath(self._init_checkpoint)
         return Source(os.path.join(folder, name).rstrip("/"), os.path.join(os.path.basename(folder), name).rstrip("/"))
 
-    def _checkpoint(self, row: Row, flags: Flags) -> str:
-        """The weights that a row takes of its pre-training run; the last ones are found by the folder."""
-        step, every = round(row.checkpoint * flags["num_train_steps"]), flags["save_checkpoints_steps"]
-        if row.checkpoint != 1 and (step % every or flags.get("keep_checkpoint_max", 5)):
+    def _checkpoint(self, row: Row, run: Piece) -> Output:
+        """The weights that a row takes of its pre-training run."""
+        step, every = round(row.checkpoint * run.flags["num_train_steps"]), run.flags["save_checkpoints_steps"]
+        if row.checkpoint != 1 and (step % every or run.flags.get("keep_checkpoint_max", 5)):
             raise InputError(
                 f"{self._title}: row {row.name!r} needs the checkpoint of step {step}. In the scale's file, that must "
                 f"be a multiple of save_checkpoints_steps (it is {every}), and keep_checkpoint_max must be 0."
             )
-        return "" if row.checkpoint == 1 else f"model.ckpt-{step}"
+        name = f"model.ckpt-{step}"
+        return Output("", run, name) if row.checkpoint == 1 else Output(name, run)
 
 
 def bert_config(values: Flags, vocab_size: int = 30522) -> BertConfig:

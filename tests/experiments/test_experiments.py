@@ -116,7 +116,9 @@ def test_a_checkpoint_in_the_middle_is_taken_where_it_is_saved(tmp_path):
     cells = {cell.row.name: cell.piece for cell in assembly("figure5").cells}
     pretraining = next(cells["Masked LM 40%"].needs)
     assert f"--init_checkpoint=P/{pretraining.name}/model.ckpt-8" in cells["Masked LM 40%"].command("P")
-    assert f"--init_checkpoint=P/{pretraining.name}/" in cells["Masked LM 100%"].command("P")
+    assert f"--init_checkpoint=P/{pretraining.name}/model.ckpt-20" in cells["Masked LM 100%"].command("P")
+    # As before it was named in the command, so that runs keep their names.
+    assert cells["Masked LM 100%"].settings["flags"]["init_checkpoint"] == f"{pretraining.name}/"
     (tmp_path / "x.toml").write_text(
         'title = "X"\ncolumns.QNLI = { task = "QNLI", metric = "f1" }\nrows = [{ name = "a", checkpoint = 0.5 }]'
     )
