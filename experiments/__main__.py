@@ -7,6 +7,7 @@ share the work. The tables are in WORK_DIR/tables.
 """
 
 import os
+import re
 
 from absl import flags
 
@@ -22,7 +23,7 @@ _WORK_DIR = flags.DEFINE_string("work_dir", "build/experiments", "The folder of 
 _INIT_CHECKPOINT = flags.DEFINE_string(
     "init_checkpoint", "", "A finished model's folder, instead of pre-training, for rows that change nothing of it."
 )
-_ONLY = flags.DEFINE_list("only", [], "Only these rows and these columns of the table.")
+_ONLY = flags.DEFINE_list("only", [], "Only these rows and these columns, in files that are named after them.")
 _PLAN = flags.DEFINE_bool("plan", False, "Print what is finished, what is left, and its expected cost; run nothing.")
 _LIST = flags.DEFINE_bool("list", False, "Print each run, its state and its command; run nothing.")
 _REPORT = flags.DEFINE_bool("report", False, "Write the table of what is finished; run nothing.")
@@ -38,25 +39,38 @@ def main(*names: str) -> None:
     if data_dir is None and _SCALE.value != "smoke":
         raise InputError(f"--data_dir is needed. --scale={_SCALE.value} trains on {scale.corpus.fetch}.")
     runs = runner.Runner(_WORK_DIR.value, _DEVICE_FLAGS.value)
-    only = set(_ONLY.value)
-    for name in names:
-        experiment = schema.load_experiment(name, _SCALE.value)
-        assembly = Assembly(experiment, scale, data_dir or str(schema.FOLDER.parent), _INIT_CHECKPOINT.value)
-        cells = assembly.cells
-        for named in ({cell.row.name for cell in cells} & only, {cell.in_file for cell in cells} & only):
-            cells = [cell for cell in cells if not named or named & {cell.row.name, cell.in_file}]
-        if unknown := only - {x for cell in cells for x in (cell.row.name, cell.in_file)}:
-            raise InputError(f"--only: {name} has no row and no column {min(unknown)!r} at this scale.")
-        pieces = [cell.piece for cell in cells]
-        if _PLAN.value or _LIST.value:
-            print(report.plan(pieces, runs, scale) if _PLAN.value else report.listing(pieces, runs))
-            continue
-        path = os.path.join(_WORK_DIR.value, "tables", f"{os.path.basename(name).removesuffix('.toml')}.{_SCALE.value}")
-        if not _REPORT.value:
-            check_data(pieces)
-            runner.record_beginning(f"{path}.json", cells, _ALLOW_CHANGES.value)
-            runs.run(pieces)
-        print(report.Table(experiment, cells, runs).write(path, assembly.left_out))
+    given = data_dir or str(schema.FOLDER.parent), _INIT_CHECKPOINT.value, _ONLY.value
+    tables = {name: Assembly(schema.load_experiment(name, _SCALE.value), scale, *given) for name in names}
+    check_data([piece for table in tables.values() for piece in table.pieces])
+    if _PLAN.value or _LIST.value:
+        for table in tables.values():
+            shown = report.plan(table.pieces, runs, scale) if _PLAN.value else report.listing(table.pieces, runs)
+            print(f"{table.experiment.title}\n{shown}")
+        return
+    paths = {name: _path(name) for name in names}
+    if not _REPORT.value:
+        runs.check([piece for table in tables.values() for piece in table.pieces])
+        for name, table in tables.items():
+            runner.record_beginning(f"{paths[name]}.json", table.cells, _ALLOW_CHANGES.value)
+    failed = []
+    for name, table in tables.items():
+        try:
+            runs.run([] if _REPORT.value else table.pieces)
+        except InputError as error:
+            failed.append(f"{name}: {error}")
+        print(report.Table(table.experiment, table.cells, runs).write(paths[name] + _selection(), table.left_out))
+    if failed:
+        raise InputError("\n".join(failed))
+
+
+def _path(name: str) -> str:
+    """Where a table is written, without the ending."""
+    return os.path.join(_WORK_DIR.value, "tables", f"{os.path.basename(name).removesuffix('.toml')}.{_SCALE.value}")
+
+
+def _selection() -> str:
+    """What `--only` adds to the name of a table's files, so that a part never replaces the whole."""
+    return "".join(f".{re.sub(r'[^-+.A-Za-z0-9]+', '_', name)}" for name in _ONLY.value)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from bert_tf.config import BertConfig
@@ -45,17 +45,26 @@ class Assembly:
       data_dir: the folder of the data.
       init_checkpoint: the folder of a finished model, which takes the place of pre-training in the rows that change
         nothing of it; empty for none.
+      only: the rows and the columns that are wanted; where no row or no column is named, all.
 
     Attributes:
+      experiment: the table.
       cells: all cells, row by row.
       left_out: what the scale has no data for.
 
     Raises:
-      InputError: if the scale has data for no column.
+      InputError: if the scale has data for no column, or something is wanted that isn't there.
     """
 
-    def __init__(self, experiment: Experiment, scale: Scale, data_dir: str, init_checkpoint: str = "") -> None:
-        self._title, self._scale, self._init_checkpoint = experiment.title, scale, init_checkpoint
+    def __init__(
+        self,
+        experiment: Experiment,
+        scale: Scale,
+        data_dir: str,
+        init_checkpoint: str = "",
+        only: Collection[str] = (),
+    ) -> None:
+        self.experiment, self._scale, self._init_checkpoint = experiment, scale, init_checkpoint
         # Kept, because what a file holds is read once for each object.
         self._source = functools.cache(lambda name, fetch: Source(os.path.join(data_dir, name), name, fetch))
         self.left_out: list[str] = []
@@ -68,7 +77,26 @@ class Assembly:
         if init_checkpoint and not os.path.isdir(init_checkpoint):
             raise InputError(f"--init_checkpoint: there is no folder {init_checkpoint!r}, in which a model would be.")
         if not self.cells:
-            raise InputError(f"{experiment.title}: this scale has no data for {', '.join(self.left_out)}.")
+            lacks = f"data for {', '.join(self.left_out)}" if self.left_out else "row or no column of it"
+            raise InputError(f"{experiment.title}: this scale has no {lacks}.")
+        self._select(set(only))
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The piece of each cell."""
+        return [cell.piece for cell in self.cells]
+
+    def _select(self, only: set[str]) -> None:
+        """Keeps the cells of the rows and of the columns that are named."""
+        rows = dict.fromkeys(cell.row.name for cell in self.cells)
+        columns = dict.fromkeys(cell.in_file for cell in self.cells)
+        if unknown := only - rows.keys() - columns.keys():
+            raise InputError(
+                f"--only: {self.experiment.title}: there is no row and no column {min(unknown)!r} at this scale; "
+                f"the columns are {', '.join(columns)}, and the rows are {'; '.join(rows)}."
+            )
+        for names in filter(None, (only & rows.keys(), only & columns.keys())):
+            self.cells = [cell for cell in self.cells if names & {cell.row.name, cell.in_file}]
 
     def _columns(self, columns: dict[str, Column]) -> dict[str, tuple[str, str]]:
         """Heading in the file -> heading here, and task. A task takes the place of one other only."""
@@ -133,7 +161,7 @@ class Assembly:
             flags |= {f"{prefix}{name}": data[name] for name in _LENGTHS}
         flags |= {**scale.pretraining, **(row.pretraining or {}), "output_dir": Output("")}
         model = {**scale.model, **row.model}
-        config, sequences = bert_config(model), flags["num_train_steps"] * flags["train_batch_size"]
+        config, sequences = self._config(model), flags["num_train_steps"] * flags["train_batch_size"]
         work = 3 * sequences * config.flops(*(first[name] for name in _LENGTHS))
         kept = flags.get("keep_checkpoint_max", 5) or flags["num_train_steps"] / flags["save_checkpoints_steps"]
         disk = kept * _BYTES_OF_A_WEIGHT * config.num_parameters
@@ -145,7 +173,7 @@ class Assembly:
         flags |= {"do_train": True, **task.flags, **row.finetuning, **column.finetuning, "random_seed": seed}
         pretrained, sizes, model = self._pretraining(row), {**self._scale.model, **row.model}, None
         if isinstance(pretrained, Piece):
-            flags["init_checkpoint"] = Output(self._checkpoint(row, pretrained.flags), pretrained)
+            flags["init_checkpoint"] = self._checkpoint(row, pretrained)
         elif pretrained is not None:
             flags["init_checkpoint"] = pretrained
         elif self._init_checkpoint:
@@ -157,10 +185,14 @@ class Assembly:
             model = sizes
         flags["output_dir"] = Output("")
         epochs = 1 / 3 if "feature_layers" in flags else flags.get("num_train_epochs", 3)
-        config = bert_config(sizes)
+        config = self._config(sizes)
         work = 3 * epochs * task.examples * config.flops(flags["max_seq_length"])
         disk = flags.get("keep_checkpoint_max", 5) * _BYTES_OF_A_WEIGHT * config.num_parameters
         return Piece("finetuning", task.program, flags, work, disk, model)
+
+    def _config(self, model: Flags) -> BertConfig:
+        """The config for the plan, before a vocabulary is there."""
+        return bert_config(model, self._scale.vocabulary.get("vocab_size", 30522))
 
     def _ensemble(self, runs: list[Piece], task: Task) -> Piece:
         flags = {name: value for name, value in runs[0].flags.items() if name not in _FOR_TRAINING}
@@ -171,18 +203,19 @@ class Assembly:
         folder = os.path.normpath(self._init_checkpoint)
         return Source(os.path.join(folder, name).rstrip("/"), os.path.join(os.path.basename(folder), name).rstrip("/"))
 
-    def _checkpoint(self, row: Row, flags: Flags) -> str:
-        """The weights that a row takes of its pre-training run; the last ones are found by the folder."""
-        step, every = round(row.checkpoint * flags["num_train_steps"]), flags["save_checkpoints_steps"]
-        if row.checkpoint != 1 and (step % every or flags.get("keep_checkpoint_max", 5)):
+    def _checkpoint(self, row: Row, run: Piece) -> Output:
+        """The weights that a row takes of its pre-training run."""
+        step, every = round(row.checkpoint * run.flags["num_train_steps"]), run.flags["save_checkpoints_steps"]
+        if row.checkpoint != 1 and (step % every or run.flags.get("keep_checkpoint_max", 5)):
             raise InputError(
-                f"{self._title}: row {row.name!r} needs the checkpoint of step {step}. In the scale's file, that must "
-                f"be a multiple of save_checkpoints_steps (it is {every}), and keep_checkpoint_max must be 0."
+                f"{self.experiment.title}: row {row.name!r} needs the checkpoint of step {step}. In the scale's file, "
+                f"that must be a multiple of save_checkpoints_steps (it is {every}), and keep_checkpoint_max must be 0."
             )
-        return "" if row.checkpoint == 1 else f"model.ckpt-{step}"
+        name = f"model.ckpt-{step}"
+        return Output("", run, name) if row.checkpoint == 1 else Output(name, run)
 
 
-def bert_config(values: Flags, vocab_size: int = 30522) -> BertConfig:
+def bert_config(values: Flags, vocab_size: int) -> BertConfig:
     """The config of a model: a released `size` (base without one), changed by other values of `BertConfig`."""
     changes = {name: value for name, value in values.items() if name != "size"}
     return BertConfig.named(values.get("size", "base"), vocab_size, **changes)

@@ -42,6 +42,7 @@ class Output:
 
     name: str
     piece: "Piece | None" = None
+    file: str = ""  # in the folder `name`; no setting of the reader's, because the piece's own determine it
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class Piece:
 
         def text(part: Any) -> str:
             if isinstance(part, Output):
-                return os.path.join(pieces_dir, (part.piece or self).name, part.name)
+                return os.path.join(pieces_dir, (part.piece or self).name, part.name + part.file)
             return part.path if isinstance(part, Source) else str(part)
 
         return ",".join(map(text, _parts(self.flags[name])))

@@ -62,10 +62,12 @@ class Table:
         for cell in cells:
             done, metric = runner.done(cell.piece), cell.column.metric
             of_cell = self._scores.setdefault((cell.row.name, cell.heading), {})
-            if done and metric in done["scores"]:
-                of_cell[cell.seed] = done["scores"][metric] * (100 if cell.column.percent else 1)
+            found = {name: x for name, x in done["scores"].items() if isinstance(x, int | float)} if done else {}
+            if metric in found:
+                of_cell[cell.seed] = found[metric] * (100 if cell.column.percent else 1)
             else:
-                self._missing.append(cell.name + (f" ({cell.piece.name} has no score {metric!r})" if done else ""))
+                has = f" ({cell.piece.name} has no score {metric!r}; it has {', '.join(found)})" if done else ""
+                self._missing.append(cell.name + has)
 
     def write(self, path: str, left_out: Sequence[str]) -> str:
         """Writes `path` + .md, .csv and .png, and returns the Markdown; `left_out` is what the scale doesn't have."""
@@ -85,7 +87,9 @@ class Table:
         seeds = sorted(seed for seed in better.keys() & worse.keys() if seed is not None)
         differences = [(better[seed] - worse[seed]) * (-1 if found.column.lower_is_better else 1) for seed in seeds]
         if len(set(differences)) < 2:
-            return f"{claim.text}: not tested, which takes two seeds of both rows with scores that differ."
+            return (
+                f"{claim.text}: not tested, which takes two seeds of both rows, and differences that are not all equal."
+            )
         p = stats.ttest_1samp(differences, 0, alternative="greater").pvalue  # the paired test of two samples
         mean = statistics.fmean(differences)
         verdict, relation = "holds" if p < 0.05 else "is not shown", "better" if mean > 0 else "worse"
@@ -107,7 +111,7 @@ class Table:
                 score = " ± ".join(f"{x:.1f}" for x in self._mean_and_spread(row.name, heading) if not math.isnan(x))
                 shown += [score, str(row.paper.get(in_file, ""))]
             lines.append(f"| {' | '.join(shown)} |")
-        seeds = sorted({cell.seed for cell in self._cells if cell.seed is not None})
+        seeds = sorted({seed for scores in self._scores.values() for seed in scores if seed is not None})
         spread = [f"Mean ± standard deviation over the seeds {', '.join(map(str, seeds))}."] if seeds else []
         claims = [f"* {self.tested(claim)}" for claim in self._experiment.claims]
         under = [*spread, self._experiment.note, "", *claims, *(f"* {note}" for note in notes)]

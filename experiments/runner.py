@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from bert_tf.runtime import claims, files, json_files
 from bert_tf.runtime.files import InputError
@@ -25,6 +25,17 @@ from experiments.pieces import Piece, in_order
 
 _POLL_SECONDS = 5.0
 _PYTHON = (sys.executable, "-m")
+_DEVICE_FLAGS = ("distribution_strategy", "use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
+# The ending of the file with the scores of a data set -> what stands before the names of these scores.
+_SPLITS = {"": "", "_test": "test_", "_dev_mismatched": "mismatched_"}
+
+
+class Done(TypedDict):
+    """What `done.json` holds, beside `settings`."""
+
+    seconds: float
+    resumed: bool
+    scores: dict[str, Any]
 
 
 class Runner:
@@ -34,20 +45,26 @@ class Runner:
       work_dir: the folder of all pieces and tables.
       device_flags: further flags of training, which say where it runs and change no result.
       launcher: what starts a program; its module and its flags are put behind it.
+
+    Raises:
+      InputError: if a device flag may change a result, which no run's name would show.
     """
 
     def __init__(self, work_dir: str, device_flags: Sequence[str] = (), launcher: Sequence[str] = _PYTHON) -> None:
         self._pieces_dir = os.path.join(work_dir, "pieces")
         self._device_flags, self._launcher = list(device_flags), list(launcher)
+        for flag in device_flags:
+            if flag.partition("=")[0] not in [f"--{name}" for name in _DEVICE_FLAGS]:
+                known = ", ".join(f"--{name}" for name in _DEVICE_FLAGS)
+                raise InputError(f"--device_flags: {flag} does not say where training runs, as these do: {known}.")
 
     def path(self, piece: Piece, name: str = "") -> str:
         """A file in the folder of a piece."""
         return os.path.join(self._pieces_dir, piece.name, name)
 
-    def done(self, piece: Piece) -> dict[str, Any] | None:
-        """`settings`, `seconds`, `resumed` and `scores` of a piece; None if it isn't finished."""
-        path = self.path(piece, "done.json")
-        return json_files.read(path, "--work_dir") if files.exists(path) else None
+    def done(self, piece: Piece) -> Done | None:
+        """What is kept of a finished piece; None if it isn't finished."""
+        return _kept(self.path(piece, "done.json"), Done, self.path(piece))
 
     def is_running(self, piece: Piece) -> bool:
         """Whether a process runs the piece now."""
@@ -62,6 +79,23 @@ class Runner:
         features = os.path.join(os.path.dirname(self._pieces_dir), "features")
         more = [f"--features_dir={features}"] if "feature_layers" in piece.flags else []
         return piece.command(self._pieces_dir) + more + (self._device_flags if trains else [])
+
+    def check(self, pieces: Sequence[Piece]) -> None:
+        """Checks before any run that what finished runs left can be read, and that the programs have all flags.
+
+        Raises:
+          InputError: names the file or the flag.
+        """
+        flags: dict[str, dict[str, None]] = {}
+        for piece in in_order(pieces):
+            if not self.done(piece):
+                module, *given = self.command(piece)
+                flags.setdefault(module, {}).update(dict.fromkeys(given))
+        for module, given in flags.items():
+            command = [*self._launcher, module, *given, "--only_check_args"]
+            checked = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            if checked.returncode:
+                raise InputError(f"{module} can't take the flags of the table and the scale: {checked.stderr.strip()}")
 
     def run(self, pieces: Sequence[Piece]) -> None:
         """Runs pieces and those they need; what other processes run is waited for.
@@ -120,14 +154,14 @@ class Runner:
         files.write_json(self.path(piece, "done.json"), {**done, "scores": self._scores(piece)})
 
     def _scores(self, piece: Piece) -> dict[str, float]:
-        """What a program has written; the scores of the test set have `test_` before their names."""
+        """What a program has written, with the names of `_SPLITS`."""
         if piece.kind == "pretraining":
             with files.open_file(self.path(piece, "metrics.jsonl")) as reader:
                 return next((json.loads(x) for x in reversed(list(reader)) if '"kind": "eval"' in x), {})
         found: dict[str, float] = {}
-        for suffix, prefix in (("", ""), ("_test", "test_")):
+        for suffix, prefix in _SPLITS.items():
             path = self.path(piece, f"eval_results{suffix}.json")
-            scores = json_files.read(path, "--work_dir") if files.exists(path) else {}
+            scores = json_files.read(path, "--work_dir", dict) if files.exists(path) else {}
             found |= {prefix + name: value for name, value in scores.items() if isinstance(value, (int, float))}
         return found
 
@@ -138,7 +172,7 @@ def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> N
     Raises:
       InputError: if they have changed, and `allow_changes` is not set; names the cell, the setting and both values.
     """
-    before = json_files.read(path, "--work_dir") if files.exists(path) else {}
+    before = _kept(path, dict[str, dict[str, Any]], path) or {}
     now = json.loads(json.dumps({cell.name: cell.piece.all_settings() for cell in cells}))
     for name in [] if allow_changes else sorted(before.keys() & now.keys()):
         for key in now[name] | before[name]:
@@ -149,6 +183,14 @@ def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> N
                     "Change it back, or give --allow_changes to run what is new; finished runs stay."
                 )
     files.write_json(path, before | now)
+
+
+def _kept(path: str, kind: Any, remedy: str) -> Any:
+    """What the harness has written into a file; None if there is none. Without `remedy`, it is written anew."""
+    try:
+        return json_files.read(path, "--work_dir", kind) if files.exists(path) else None
+    except InputError as error:
+        raise InputError(f"{error} Or remove {remedy}; it is made anew by the next run.") from None
 
 
 def _call(command: list[str], log: str, lock: int) -> int:

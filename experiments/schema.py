@@ -3,15 +3,30 @@
 import dataclasses
 import pathlib
 import tomllib
+from collections.abc import Collection, Iterator
 from dataclasses import field
-from typing import Any
+from typing import Any, TypedDict
 
-from bert_tf.runtime import json_files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 
 FOLDER = pathlib.Path(__file__).parent
 SCALES = ("smoke", "tiny", "paper")
-Flags = dict[str, Any]  # the values of a program's flags, by name
+_OWN = ("do_train", "init_checkpoint")  # with all files and folders, the flags that only the harness gives
+
+
+class Flags(TypedDict, total=False):
+    """The values of a program's flags, or of a model's config, by name; the harness itself counts with these."""
+
+    num_train_steps: int
+    num_train_epochs: float
+    train_batch_size: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    dupe_factor: int
+    save_checkpoints_steps: int
+    keep_checkpoint_max: int
+    vocab_size: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,10 +74,11 @@ class Column:
     """A score of a task."""
 
     task: str  # `pretraining`: the evaluation on held-out text
-    metric: str  # as in eval_results.json; `test_` before it is the score on the test set
+    metric: str  # as in eval_results.json; of the test set with `test_`, of MNLI's second one with `mismatched_`
     percent: bool = True  # false if the score is not to be multiplied by 100
     finetuning: Flags = field(default_factory=dict)  # further flags
     lower_is_better: bool = False
+    skip: bool = False  # for `at`: leaves the column out at a scale
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,16 +135,59 @@ def load_experiment(name: str, scale: str) -> Experiment:
     path = pathlib.Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.exists():
         raise InputError(f"There is no experiment {name!r}. There are {', '.join(experiment_names())}.")
-    experiment = json_files.build(_at_scale(_read(path), scale, path.name), Experiment, path.name)
+    values = _read(path)
+    at_scales = {at: json_files.build(_at_scale(values, at, path.name), Experiment, path.name) for at in SCALES}
+    experiment = at_scales[scale]
+    _check(experiment, {row.name for each in at_scales.values() for row in each.rows}, path.name)
     rows = [row for row in experiment.rows if not row.skip]
     names = [row.name for row in rows]
-    for where, column in [(r.name, c) for r in rows for c in r.paper] + [(c.text, c.column) for c in experiment.claims]:
-        if column not in experiment.columns:
-            raise InputError(f"{path.name}: {where}: there is no column {column!r}.")
     if len(set(names)) != len(names):
         raise InputError(f"{path.name}: rows: two rows have the same name.")
+    columns = {heading: column for heading, column in experiment.columns.items() if not column.skip}
     claims = [claim for claim in experiment.claims if {claim.better, claim.worse} <= set(names)]
-    return dataclasses.replace(experiment, rows=rows, claims=claims)
+    return dataclasses.replace(experiment, columns=columns, rows=rows, claims=claims)
+
+
+def _check(experiment: Experiment, rows: Collection[str], where: str) -> None:
+    """Refuses names that nothing has, values that mean nothing, and flags that the harness gives itself.
+
+    Args:
+      experiment: the table at a scale.
+      rows: the names that its rows have at any scale.
+      where: the file, for messages.
+    """
+    for place, kind, name, known in _references(experiment, rows):
+        if name not in known:
+            raise InputError(f"{where}: {place}: there is no {kind} {name!r}; there are {', '.join(sorted(known))}.")
+    for row in experiment.rows:
+        if row.pretraining is True:
+            raise InputError(f"{where}: {row.name}: pretraining is true, but false or an object is expected.")
+        if row.pretraining is not False and not 0 < row.checkpoint <= 1:
+            raise InputError(
+                f"{where}: {row.name}: checkpoint is {row.checkpoint}; a share above 0, up to 1, is needed."
+            )
+    given = [(heading, column.finetuning, "random_seed") for heading, column in experiment.columns.items()]
+    given += [(row.name, row.finetuning, "random_seed") for row in experiment.rows]
+    given += [(row.name, x, "") for row in experiment.rows for x in (row.data, row.second_data, row.pretraining or {})]
+    for place, flags, seed in given:
+        if own := [name for name in flags if name in (*_OWN, seed) or name.endswith(("_file", "_dir", "_dirs"))]:
+            raise InputError(f"{where}: {place}: the harness gives --{own[0]} itself; remove it from the file.")
+
+
+def _references(experiment: Experiment, rows: Collection[str]) -> Iterator[tuple[str, str, str, Collection[str]]]:
+    """Where a name stands, what it should be a name of, the name, and those that there are."""
+    columns, scales = experiment.columns, [load_scale(name) for name in SCALES]
+    tasks = {"pretraining", *(task for scale in scales for task in (*scale.tasks, *scale.instead))}
+    for heading, column in columns.items():
+        yield heading, "task", column.task, tasks
+    for row in experiment.rows:
+        yield from ((row.name, "column", heading, columns) for heading in row.paper)
+        yield from ((row.name, "task", task, tasks) for task in row.tasks.values())
+        of_columns = {column.task for column in columns.values()}
+        yield from ((row.name, "column of the task", task, of_columns) for task in row.tasks)
+    for claim in experiment.claims:
+        yield claim.text, "column", claim.column, columns
+        yield from ((claim.text, "row", row, rows) for row in (claim.better, claim.worse))
 
 
 def load_scale(name: str) -> Scale:
@@ -142,7 +201,7 @@ def load_scale(name: str) -> Scale:
 
 def _read(path: pathlib.Path) -> Flags:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(files.read_text(str(path), path.name))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: not valid TOML: {error}.") from None
 
@@ -153,7 +212,7 @@ def _at_scale(values: Any, scale: str, where: str) -> Any:
         return [_at_scale(value, scale, f"{where}[{i}]") for i, value in enumerate(values)]
     if not isinstance(values, dict):
         return values
-    changes = values.get("at", {})
+    changes = json_files.checked(values.get("at", {}), dict[str, dict[str, Any]], f"{where}: at")
     if unknown := changes.keys() - set(SCALES):
         raise InputError(f"{where}: at: unknown key {min(unknown)!r}; the scales are {', '.join(SCALES)}.")
     kept = {key: value for key, value in values.items() if key != "at"} | changes.get(scale, {})

@@ -1,6 +1,7 @@
 """Pieces, plans, runs that are killed and shared, and tables from recorded results; a stand-in is what they run."""
 
 import csv
+import dataclasses
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import pytest
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from experiments import report, runner, schema
-from experiments.assembly import Assembly
+from experiments.assembly import Assembly, bert_config
 from experiments.pieces import check_data, in_order
 from tests import programs
 from tests.conftest import ROOT
@@ -23,14 +24,29 @@ from tests.conftest import ROOT
 STAND_IN = [sys.executable, str(pathlib.Path(__file__).parent / "stand_in.py")]
 # The table that has the fewest runs.
 SMALL = "table3"
-# What `python -m experiments` does, with the stand-in.
+# `python -m experiments` with the stand-in.
 HARNESS = f"""
-import sys
-from experiments import assembly, runner, schema
+import functools
+from experiments import __main__ as command, runner
 runner._POLL_SECONDS = 0.05
-cells = assembly.Assembly(schema.load_experiment("table3", "smoke"), schema.load_scale("smoke"), {str(ROOT)!r}).cells
-runner.Runner(sys.argv[1], launcher={STAND_IN!r}).run([cell.piece for cell in cells])
+runner.Runner = functools.partial(runner.Runner, launcher={STAND_IN!r})
+command.program.run(command.main, takes_names=True)
 """
+
+
+def harness(work_dir: pathlib.Path, *arguments: str) -> subprocess.Popen:
+    """Starts the harness, with `SMALL` if no arguments are given."""
+    command = [sys.executable, "-c", HARNESS, *(arguments or [SMALL]), f"--work_dir={work_dir}"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, cwd=ROOT, **streams)
+
+
+def refused(work_dir: pathlib.Path, *arguments: str) -> str:
+    """What the harness says when it ends with an error."""
+    process = harness(work_dir, *arguments)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    return output
 
 
 def assembly(name: str = "table5", scale: str = "smoke", data_dir: object = ROOT, **settings) -> Assembly:
@@ -116,7 +132,9 @@ def test_a_checkpoint_in_the_middle_is_taken_where_it_is_saved(tmp_path):
     cells = {cell.row.name: cell.piece for cell in assembly("figure5").cells}
     pretraining = next(cells["Masked LM 40%"].needs)
     assert f"--init_checkpoint=P/{pretraining.name}/model.ckpt-8" in cells["Masked LM 40%"].command("P")
-    assert f"--init_checkpoint=P/{pretraining.name}/" in cells["Masked LM 100%"].command("P")
+    assert f"--init_checkpoint=P/{pretraining.name}/model.ckpt-20" in cells["Masked LM 100%"].command("P")
+    # As before it was named in the command, so that runs keep their names.
+    assert cells["Masked LM 100%"].settings["flags"]["init_checkpoint"] == f"{pretraining.name}/"
     (tmp_path / "x.toml").write_text(
         'title = "X"\ncolumns.QNLI = { task = "QNLI", metric = "f1" }\nrows = [{ name = "a", checkpoint = 0.5 }]'
     )
@@ -193,16 +211,20 @@ def test_the_plan_takes_the_speed_of_finished_runs(finished, tmp_path):
 
 def test_the_command_prints_plan_and_list(tmp_path):
     shown = programs.run("-m", "experiments", "table5", "figure5", "--list", f"--work_dir={tmp_path}")
+    assert "Table 5: the pre-training tasks, dev sets\n" in shown and "Figure 5: MNLI after steps" in shown
     assert shown.count("left      python -m run_pretraining --do_train") == 5
     assert "A device is two cores" in programs.run("-m", "experiments", "table5", "--plan", f"--work_dir={tmp_path}")
-    only = ["--only=SQuAD,No NSP", "--scale=tiny", f"--data_dir={ROOT}"]
-    shown = programs.run("-m", "experiments", "table5", "--list", *only, f"--work_dir={tmp_path}")
-    assert (shown.count("-m run_squad"), shown.count("-m run_classifier"), shown.count("-m run_pretr")) == (3, 0, 1)
+    only = ["--only=SQuAD,No NSP", f"--work_dir={tmp_path}"]
+    shown = programs.run("-m", "experiments", "table5", "--list", *only)
+    assert (shown.count("-m run_squad"), shown.count("-m run_classifier"), shown.count("-m run_pretr")) == (2, 0, 1)
     assert not list(tmp_path.iterdir())
     for arguments, message in (
         ([], "Name a table or a figure: figure5, recipes, table1"),
         (["table5", "--scale=tiny"], "--data_dir is needed. --scale=tiny trains on books"),
-        (["table5", "--only=Nothing"], "--only: table5 has no row and no column 'Nothing' at this scale"),
+        (
+            ["table5", "--only=Nothing"],
+            "there is no row and no column 'Nothing' at this scale; the columns are MNLI-m, SQuAD",
+        ),
     ):
         assert message in programs.run("-m", "experiments", *arguments, f"--work_dir={tmp_path}", expect=1)
 
@@ -218,16 +240,15 @@ def test_killed_harnesses_change_nothing(finished, tmp_path):
     """One is killed while a program runs; the program ends alone, and then two others share what is left."""
     (tmp_path / "pieces").mkdir()
     (tmp_path / "pieces" / "slow").touch()
-    command = [sys.executable, "-c", HARNESS, str(tmp_path)]
-    killed = subprocess.Popen(command, cwd=ROOT)
+    killed = harness(tmp_path)
     while not (tmp_path / "pieces" / "calls.txt").exists():
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     [first] = [piece for piece in pieces_of() if piece.kind == "vocabulary"]
     assert stand_in_runner(tmp_path).is_running(first)  # the program holds its claim
-    others = [subprocess.Popen(command, cwd=ROOT) for _ in range(2)]
-    time.sleep(0.3)
+    others = [harness(tmp_path) for _ in range(2)]
+    time.sleep(1)
     assert len(calls(tmp_path)) == 1  # they wait for it
     (tmp_path / "pieces" / "slow").unlink()
     assert [other.wait(timeout=60) for other in others] == [0, 0]
@@ -237,10 +258,19 @@ def test_killed_harnesses_change_nothing(finished, tmp_path):
     assert done["resumed"] and done["settings"]["program"] == "data_prep.build_vocab"
 
 
+def test_ten_kills_change_nothing(finished, tmp_path):
+    (tmp_path / "pieces").mkdir()
+    (tmp_path / "pieces" / "kills").touch()
+    statuses = [harness(tmp_path).wait(timeout=60) for _ in range(11)]
+    assert statuses == [-signal.SIGKILL] * 10 + [0]
+    assert len(calls(tmp_path)) == len(pieces_of(SMALL)) + 10
+    assert (tmp_path / "tables" / f"{SMALL}.smoke.md").read_text() == table(finished)
+
+
 def test_sigterm_ends_the_program_too(tmp_path):
     (tmp_path / "pieces").mkdir()
     (tmp_path / "pieces" / "slow").touch()
-    stopped = subprocess.Popen([sys.executable, "-c", HARNESS, str(tmp_path)], cwd=ROOT, stderr=subprocess.DEVNULL)
+    stopped = harness(tmp_path)
     while not (tmp_path / "pieces" / "calls.txt").exists():
         time.sleep(0.02)
     stopped.terminate()
@@ -265,6 +295,64 @@ def test_a_run_that_fails_is_named_and_the_others_are_run(tmp_path):
     assert "Missing" not in table(tmp_path)
 
 
+def test_a_failed_table_does_not_stop_the_next(tmp_path):
+    (tmp_path / "pieces").mkdir()
+    (tmp_path / "pieces" / "run_squad.fails").touch()
+    assert "the loss is not finite" in refused(tmp_path, SMALL, "table4")
+    texts = [(tmp_path / "tables" / f"{name}.smoke.md").read_text() for name in (SMALL, "table4")]
+    assert "Missing: row 'BERT_LARGE (Single)', column 'EM', seed 1; " in texts[0]
+    assert "has no score 'eval_accuracy'; it has best_exact, best_f1)" in texts[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([SMALL, "table99"], "There is no experiment 'table99'"),
+        ([SMALL, "--data_dir=/nowhere"], "This scale needs data that are not there"),
+        ([SMALL, "--data_dir=/nowhere", "--report"], "This scale needs data that are not there"),
+        ([SMALL, "--device_flags=--learning_rate=9"], "--device_flags: --learning_rate=9 does not say where"),
+        (["{tmp}/x.toml"], "run_squad can't take the flags of the table and the scale: Unknown command line flag"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_is_run_or_written(tmp_path, arguments, message):
+    text = (schema.FOLDER / f"{SMALL}.toml").read_text()
+    (tmp_path / "x.toml").write_text(text.replace("pretraining = false", "finetuning.lerning_rate = 1"))
+    assert message in refused(tmp_path, *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert [path.name for path in tmp_path.iterdir()] == ["x.toml"]
+
+
+def test_a_part_of_a_table_does_not_replace_the_whole(finished, tmp_path):
+    shutil.copytree(finished / "pieces", tmp_path / "pieces")
+    assert harness(tmp_path, SMALL, "--report", "--only=EM,BERT_LARGE (Single)").wait(timeout=60) == 0
+    names_of_files = {path.name for path in (tmp_path / "tables").iterdir()}
+    assert names_of_files == {f"{SMALL}.smoke.EM.BERT_LARGE_Single_.{ending}" for ending in ("md", "csv", "png")}
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "", '"x"', '{"seconds": 1'])
+def test_a_damaged_record_is_named_with_what_to_remove(finished, tmp_path, content):
+    shutil.copytree(finished / "pieces", tmp_path / "pieces")
+    folder = tmp_path / "pieces" / pieces_of(SMALL)[0].name
+    (folder / "done.json").write_text(content)
+    with pytest.raises(InputError, match=rf"{folder}/done.json.* Or remove {folder}/; it is made anew"):
+        stand_in_runner(tmp_path).check(pieces_of(SMALL))
+
+
+def test_only_training_has_the_flags_of_devices_and_features():
+    flag = "--distribution_strategy=mirrored"
+    runs = runner.Runner("W", [flag])
+    for piece in pieces_of("table8"):
+        command = runs.command(piece)
+        assert (flag in command) == (piece.kind in ("pretraining", "finetuning"))
+        assert ("--features_dir=W/features" in command) == ("feature_layers" in piece.flags)
+
+
+def test_scores_are_those_of_all_data_sets(tmp_path):
+    piece, runs = pieces_of()[-1], stand_in_runner(tmp_path)
+    for suffix, score in (("", 1), ("_test", 2), ("_dev_mismatched", 3)):
+        files.write_json(runs.path(piece, f"eval_results{suffix}.json"), {"f1": score, "model": "m"})
+    assert runs._scores(piece) == {"f1": 1, "test_f1": 2, "mismatched_f1": 3}
+
+
 def test_a_full_disk_is_named_before_a_run_begins(tmp_path, monkeypatch):
     monkeypatch.setattr(runner.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
     with pytest.raises(InputError, match=r"the disk of --work_dir is full: 0.00 GB are needed, but 0.00 GB are free"):
@@ -284,6 +372,9 @@ def test_a_changed_experiment_is_named(tmp_path):
     ):
         runner.record_beginning(record, changed, False)
     runner.record_beginning(record, changed, True)
+    files.write_json(str(tmp_path / "tables" / "x.smoke.json"), json.loads((tmp_path / "x.json").read_text()))
+    path.write_text(text)
+    assert "This experiment has changed since its runs began" in refused(tmp_path, str(path))
     path.write_text(text.replace('objective = "mlm"', 'objective = "mlm_nsp"') + '[[rows]]\nname = "another"\n')
     runner.record_beginning(record, assembly(str(path)).cells, False)  # new rows change nothing of the others
 
@@ -337,6 +428,33 @@ def test_a_table_from_recorded_results(tmp_path):
     )
     assert rows[0]["run"] == made.cells[0].piece.name and rows[5]["score"] == ""
     assert (tmp_path / "table5.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("scores", "lower_is_better", "said"),
+    [
+        ([0.75, 0.8], True, "is 21.25 worse than"),
+        ([0.75, 0.8], False, "is 21.25 better than"),
+        ([0.75, 1.0], False, "not tested, which takes two seeds of both rows, and differences that are not all equal"),
+    ],
+)
+def test_a_claim_knows_which_score_is_better(tmp_path, scores, lower_is_better, said):
+    made = record_scores(tmp_path, "table5", {"BERT_BASE": scores, "No NSP": [0.5, 0.75 if scores[1] == 1 else 0.625]})
+    column = dataclasses.replace(made.cells[0].column, lower_is_better=lower_is_better)
+    cells = [dataclasses.replace(cell, column=column) for cell in made.cells]
+    of_results = report.Table(made.experiment, cells, stand_in_runner(tmp_path))
+    assert said in of_results.tested(schema.Claim("It helps", "BERT_BASE", "No NSP", "MNLI-m"))
+
+
+def test_a_table_says_which_seeds_are_finished(tmp_path):
+    made = record_scores(tmp_path, "table5", {"BERT_BASE": [0.5]})
+    text = report.Table(made.experiment, made.cells, stand_in_runner(tmp_path)).write(str(tmp_path / "x"), [])
+    assert "over the seeds 1.\n" in text
+
+
+def test_the_plan_counts_the_vocabulary_of_the_scale():
+    [pretraining] = [piece for piece in pieces_of("table3") if piece.kind == "pretraining"]
+    assert pretraining.disk == 5 * 12 * bert_config(pretraining.model, 1000).num_parameters
 
 
 @pytest.mark.filterwarnings("error")

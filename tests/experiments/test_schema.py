@@ -19,7 +19,7 @@ rows = [{ name = "a", paper = { QNLI = 1 } }]
 
 def read(tmp_path: pathlib.Path, text: str, scale: str = "smoke"):
     path = tmp_path / "table9.toml"
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return schema.load_experiment(str(path), scale)
 
 
@@ -77,7 +77,16 @@ def test_the_scales_of_a_table_replace_keys(tmp_path):
             r"table9.toml: at columns.F1, the key 'taks' is unknown",
         ),
         ("[[claims]]\ntext='x'\nbetter='a'\nworse='b'\ncolumn='EM'", r"table9.toml: x: there is no column 'EM'"),
-        ("title = ", "table9.toml: not valid TOML"),
+        ("title = ", "not valid TOML"),
+        ('at = "smoke"', 'table9.toml: at: "smoke" was found, but an object is expected'),
+        ('at.smoke = "x"', 'table9.toml: at: at smoke, "x" was found, but an object is expected'),
+        ("[[claims]]\ntext='x'\nbetter='A'\nworse='a'\ncolumn='QNLI'", "x: there is no row 'A'; there are a"),
+        ("[columns.F1]\ntask = 'Qnli'\nmetric = 'f1'", "F1: there is no task 'Qnli'; there are .*QNLI"),
+        (
+            "[columns.F1]\ntask = 'QNLI'\nmetric = 'f1'\nfinetuning.random_seed = 1",
+            "F1: the harness gives --random_seed itself",
+        ),
+        ("\udcff", "line 5: byte 0xff is not UTF-8"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_key(tmp_path, wrong, message):
@@ -91,11 +100,26 @@ def test_a_wrong_file_is_named_with_its_key(tmp_path, wrong, message):
         ('{ name = "b", pretrainin = false }', r"table9.toml: at rows.0, the key 'pretrainin' is unknown"),
         ('{ name = "b", paper = { EM = 1 } }', "table9.toml: b: there is no column 'EM'"),
         ('{ name = "b" }, { name = "b" }', "two rows have the same name"),
+        ('{ name = "b", tasks = { Qnli = "QNLI" } }', "b: there is no column of the task 'Qnli'; there are QNLI"),
+        ('{ name = "b", tasks = { QNLI = "Qnli" } }', "b: there is no task 'Qnli'"),
+        ('{ name = "b", pretraining = true }', "b: pretraining is true, but false or an object is expected"),
+        ('{ name = "b", checkpoint = 0 }', "b: checkpoint is 0; a share above 0"),
+        ('{ name = "b", checkpoint = 1.5 }', r"b: checkpoint is 1.5; a share"),
+        ('{ name = "b", finetuning.output_dir = "x" }', "b: the harness gives --output_dir itself"),
+        ('{ name = "b", data.max_seq_length = "x" }', 'rows.0.data.max_seq_length, "x" was found, but a whole number'),
+        ('{ name = "b", pretraining.num_train_steps = "x" }', 'num_train_steps, "x" was found, but a whole number'),
+        ('{ name = "b", finetuning.num_train_epochs = "x" }', 'num_train_epochs, "x" was found, but a finite number'),
     ],
 )
 def test_a_wrong_row_is_named(tmp_path, row, message):
     with pytest.raises(InputError, match=message):
         read(tmp_path, MINIMAL.replace('{ name = "a", paper = { QNLI = 1 } }', row))
+
+
+def test_a_table_without_rows_is_named(tmp_path):
+    empty = read(tmp_path, MINIMAL.replace('{ name = "a", paper = { QNLI = 1 } }', ""))
+    with pytest.raises(InputError, match="Table 9: this scale has no row or no column of it"):
+        Assembly(empty, schema.load_scale("smoke"), "data")
 
 
 def test_an_unknown_table_is_answered_with_those_there_are():
