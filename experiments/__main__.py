@@ -41,12 +41,12 @@ def main(*names: str) -> None:
     runs = runner.Runner(_WORK_DIR.value, _DEVICE_FLAGS.value)
     given = data_dir or str(schema.FOLDER.parent), _INIT_CHECKPOINT.value, _ONLY.value
     tables = {name: Assembly(schema.load_experiment(name, _SCALE.value), scale, *given) for name in names}
-    check_data([piece for table in tables.values() for piece in table.pieces])
-    if _PLAN.value or _LIST.value:
+    if _PLAN.value or _LIST.value:  # which may be asked for before there are any data
         for table in tables.values():
             shown = report.plan(table.pieces, runs, scale) if _PLAN.value else report.listing(table.pieces, runs)
             print(f"{table.experiment.title}\n{shown}")
         return
+    check_data([piece for table in tables.values() for piece in table.pieces])
     paths = {name: _path(name) for name in names}
     if not _REPORT.value:
         runs.check([piece for table in tables.values() for piece in table.pieces])
