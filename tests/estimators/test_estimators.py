@@ -317,6 +317,27 @@ def test_a_mark_of_documents_is_no_word(pretrained):
         tagger._table([["a", "day"], ["a", "-DOCSTART-X", "day"]], None)
 
 
+def test_tags_name_their_types(pretrained):
+    for labels, expected in (
+        (["O", "B-PER", "I-PER", "B-LOC"], ["PER", "LOC"]),
+        (["PER", "B-LOC"], ["PER", "B-LOC"]),
+        (None, None),
+    ):
+        tagger = bert_tf.Tagger.from_pretrained(pretrained, labels)
+        assert tagger._data_config("").labels == expected
+    with pytest.raises(InputError, match="the label of sentence 0 is 'None', but a list of tags is expected"):
+        tagger.fit([["a", "day"]], [None])
+
+
+def test_a_tagger_reads_the_words_as_they_are_given(pretrained):
+    tagger = bert_tf.Tagger.from_pretrained(pretrained, ["PER"])
+    sentences = [["\ufeffa", "day"], ["\ufeff"]]
+    for given in (sentences, sentences[::-1]):
+        tagger._check_usable = lambda: None
+        read = tagger._read("test", tagger._table(given, None))[1]
+        assert [list(sentence.words) for sentence in read] == given
+
+
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
 def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
     encoder = bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=16)
