@@ -4,7 +4,7 @@ python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth unive
 """
 
 import dataclasses
-from typing import Self
+from typing import Self, overload
 
 from absl import flags
 
@@ -47,20 +47,36 @@ class FillMask:
         """The same as the constructor, under the name that the estimators have."""
         return cls(path, do_lower_case)
 
-    def __call__(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """Predicts the `top` most probable tokens for each [MASK] in a text.
+    def __repr__(self) -> str:
+        return f"FillMask({self.bert.source.path!r})"
+
+    @overload
+    def __call__(self, text: str, top: int = 5) -> list[list[Guess]]: ...
+
+    @overload
+    def __call__(self, text: list[str] | tuple[str, ...], top: int = 5) -> list[list[list[Guess]]]: ...
+
+    def __call__(self, text, top=5):
+        """Predicts the most probable tokens for each [MASK] in a text.
+
+        Args:
+          text: a text, or a list of texts, each with one [MASK] or more.
+          top: the number of guesses for each [MASK]; all tokens if the vocabulary has no more.
 
         Returns:
-          For each [MASK] a list of guesses, the most probable one first.
+          For each [MASK] a list of guesses, the most probable one first; of a list of texts, a list of these.
 
         Raises:
           InputError: if it isn't a text, or has no [MASK], or too many pieces for the model; or if `top` is below 1.
         """
+        require_whole("fill_mask: top", top, 1)
+        return [self._fill(part, top) for part in text] if isinstance(text, list | tuple) else self._fill(text, top)
+
+    def _fill(self, text: str, top: int) -> list[list[Guess]]:
         import tensorflow as tf
 
         if not isinstance(text, str):
             raise InputError(f"fill_mask: {str(text)[:60]!r} ({type(text).__name__}) is given, but a text is expected.")
-        require_whole("fill_mask: top", top, 1)
         ids = self._encode(text)
         mask_id = self.bert.tokenizer.vocab[MASK]
         positions = [position for position, piece in enumerate(ids) if piece == mask_id]

@@ -32,6 +32,8 @@ def test_guesses_for_each_mask_are_sorted(folder):
     assert [[guess.token for guess in row] for row in guesses] == [["##c", "b", "a"]] * 2
     assert all(row[0].probability > 0.99 > row[1].probability > row[2].probability for row in guesses)
     assert len(filler("[MASK]", top=99)[0]) == len(PIECES)
+    assert filler(["a [MASK] B[MASK]", "[MASK]"], top=3) == [guesses, filler("[MASK]", top=3)]
+    assert repr(filler) == f"FillMask({str(folder / 'bert_model.ckpt')!r})"
 
 
 def test_an_embedding_without_a_piece_is_guessed_as_unk(folder, tmp_path):
@@ -47,7 +49,9 @@ def test_an_embedding_without_a_piece_is_guessed_as_unk(folder, tmp_path):
     [
         ("a b", 5, r"has no \[MASK\]"),
         ("a " * 6 + "[MASK]", 5, "has 7 pieces, but the model takes 6"),
-        (["a [MASK]"], 5, r"\(list\) is given, but a text is expected"),
+        (["a [MASK]", 5], 5, r"\(int\) is given, but a text is expected"),
+        ([["a [MASK]"]], 5, r"\(list\) is given, but a text is expected"),
+        ([], 0, "top is 0"),
         ("a [MASK]", 0, "top is 0"),
     ],
 )

@@ -1,6 +1,9 @@
 """Flags that several programs share, and the settings that they become."""
 
+import ast
 import json
+import subprocess
+import sys
 
 import pytest
 from absl import flags
@@ -55,6 +58,30 @@ def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(
     other = write("other.json", tiny_config(vocab_size=6).to_json_string())
     with flagsaver.as_parsed(bert_config_file=other), pytest.raises(InputError, match="vocab_size is 6"):
         model.read(folder)
+
+
+DEFAULTS = """
+import sys
+import run_classifier
+from absl import flags
+
+run_classifier.fine_tune = lambda names: print([getattr(flags.FLAGS, name) for name in sys.argv[1].split(",")])
+flags.FLAGS(["run_classifier.py", "--task_name=ner", "--output_dir=x", *sys.argv[2:]])
+run_classifier.main()
+"""
+
+
+def defaults(names, *given):
+    """The values of flags when run_classifier.py trains."""
+    command = [sys.executable, "-c", DEFAULTS, names, *given]
+    return ast.literal_eval(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def test_a_sweep_tries_what_the_paper_does_and_a_fresh_bilstm_trains_faster_and_longer():
+    names = "sweep_batch_sizes,sweep_learning_rates,sweep_epochs,learning_rate,num_train_epochs"
+    sweep = [["16", "32"], ["5e-5", "3e-5", "2e-5"], ["2", "3", "4"]]
+    assert defaults(names) == [*sweep, 5e-5, 3.0]
+    assert defaults(names, "--feature_layers=-1") == [*sweep, 1e-3, 10.0]
 
 
 def test_a_new_output_layer_must_be_trained():

@@ -107,6 +107,11 @@ def _snapshot(name: str, revision: str | None, flag_name: str) -> str:
 
 def _reason(error: Exception) -> str:
     """Why a repository could not be downloaded, and what to do."""
+    if isinstance(error, ImportError):
+        return (
+            f"can't be downloaded, because a package that huggingface_hub needs can't be imported ({error}). Install "
+            "it anew with `pip install --force-reinstall huggingface_hub`."
+        )
     from huggingface_hub import errors
 
     cause = error.__cause__ or error

@@ -2,10 +2,13 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import tensorflow as tf
 
 from bert_tf.estimators import rows
 from bert_tf.estimators.base import Estimator
@@ -25,9 +28,11 @@ from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 class QuestionAnswerer(Estimator):
     """Answers questions about texts with a part of the text: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3).
 
-    Examples are pairs (question, context). Labels are answers: a text, of which the first place in the context is
-    taken, or a pair (text, number of its first character in the context). With `version_2_with_negative=True`, the
-    empty text says that there is no answer.
+    Examples are pairs (question, context), or dicts or rows of a pandas table with these names. Labels are answers: a
+    text, of which the first place in the context is taken, or a pair (text, number of its first character in the
+    context); or several in a list or in SQuAD's form, `{"text": [...], "answer_start": [...]}`, of which training takes
+    the first one that is in the context. With `version_2_with_negative=True`, the empty text says that there is no
+    answer. Where no labels are given, those named `answers` in the examples are taken.
 
         answerer = bert_tf.QuestionAnswerer.from_pretrained("models/bert-base")
         answerer.fit([("Who sat?", "He sat down.")], ["He"])
@@ -51,6 +56,12 @@ class QuestionAnswerer(Estimator):
     def _training_task(self, paths: Sequence[str]) -> SquadTask:
         return SquadTask(self._config(), paths[:1], *paths[1:])
 
+    def fit(self, x: Any, y: Any = None, *, validation_data: Any = None, **settings: Any) -> dict[str, float]:
+        """See `Estimator.fit`."""
+        if isinstance(validation_data, list | tuple) and len(validation_data) == 2:
+            validation_data = _by_name(*validation_data, "validation_data")
+        return super().fit(*_by_name(x, y, "x"), validation_data=validation_data, **settings)
+
     def carry_out(
         self, run: FinetuningRun, config: WorkflowConfig, answer_config: AnswerConfig | None = None
     ) -> dict[str, float]:
@@ -67,8 +78,11 @@ class QuestionAnswerer(Estimator):
         return list(self._predictions(x).n_best.values())
 
     def evaluate(self, x: Any, y: Any = None) -> dict[str, float]:
-        """Exact match and F1 in percent, as the official evaluation of SQuAD gives them (needs the extra "models")."""
-        task, predictions = self._answers(self._table(*rows.with_labels(x, y, "x")))
+        """Exact match and F1 in percent, as the official evaluation of SQuAD gives them (needs the extra "models").
+
+        Of several answers to a question, the one that fits best counts. They need not be in the context.
+        """
+        task, predictions = self._answers(self._table(*rows.with_labels(*_by_name(x, y, "x"), "x")))
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
@@ -76,7 +90,7 @@ class QuestionAnswerer(Estimator):
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:
-        predictions = self._answers(self._table(rows.as_list(x, "x"), None))[1]
+        predictions = self._answers(self._table(rows.as_list(_by_name(x, None, "x")[0], "x"), None))[1]
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
             best = predictions.n_best[qas_id]  # where the release's files need an answer
@@ -108,33 +122,84 @@ class QuestionAnswerer(Estimator):
         table = []
         for number, example in enumerate(examples):
             place = f"example {number}"
-            if not isinstance(example, list | tuple) or len(example) != 2:
-                raise InputError(f"{place} is {str(example)[:60]!r}, but a pair (question, context) is expected.")
-            question, context = (rows.text(part, place) for part in example)
-            found = [] if labels is None else _answer(labels[number], context, place)
+            question, context = _pair(example, place)
+            found = [] if labels is None else [answer for answer in _listed(labels[number], place) if answer[0]]
             is_impossible = labels is not None and not found
-            entry = {"id": str(number), "question": question, "answers": found, "is_impossible": is_impossible}
+            if is_impossible and not self._config().version_2_with_negative:
+                raise InputError(
+                    f"{place} has no answer, but every question of SQuAD 1.1 has one. For questions without an answer, "
+                    "give version_2_with_negative=True to from_pretrained()."
+                )
+            answers = [
+                {"text": text, "answer_start": context.find(text) if start is None else start} for text, start in found
+            ]
+            entry = {"id": str(number), "question": question, "answers": answers, "is_impossible": is_impossible}
             table.append({"context": context, "question": entry})
         return table
+
+    def _write_once(self, folder: str, split: str, table: Sequence[Mapping[str, Any]]) -> str:
+        return super()._write_once(folder, split, list(map(_with_one_answer, table)) if split == "train" else table)
 
     def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
         paragraphs = [{"context": row["context"], "qas": [row["question"]]} for row in table]
         files.write_json(path, {"version": "", "data": [{"title": "", "paragraphs": paragraphs}]})
 
 
-def _answer(answer: Any, context: str, place: str) -> list[dict[str, Any]]:
-    """An answer as SQuAD's files hold it; nothing for the empty text."""
-    is_pair = isinstance(answer, list | tuple) and len(answer) == 2
-    text, start = answer if is_pair else (answer, 0)
-    if not isinstance(text, str) or type(start) is not int:  # True and False are also instances of int
-        raise InputError(
-            f"the answer of {place} is {str(answer)[:60]!r}, but a text or a pair (text, number of its first character "
-            'in the context) is expected; "" says that there is no answer.'
-        )
-    if text.isspace():
-        raise InputError(f'the answer of {place} is {text!r}; give words of the context, or "" for no answer.')
-    if not is_pair:
-        start = context.find(text)
-    if context[start : start + len(text)] != text or start < 0:
-        raise InputError(f"the answer {text!r} of {place} is not at character {start} of its context.")
-    return [{"text": text, "answer_start": start}] if text else []
+def _by_name(x: Any, y: Any, name: str) -> tuple[Any, Any]:
+    """The examples, a table's rows as dicts, and the labels, which dicts may hold themselves."""
+    if hasattr(x, "itertuples"):  # a pandas.DataFrame
+        x = x.to_dict("records")
+    if y is None and not isinstance(x, tf.data.Dataset):
+        x = rows.as_list(x, name)
+        if all(isinstance(example, Mapping) and "answers" in example for example in x):
+            y = [example["answers"] for example in x]
+    return x, y
+
+
+def _pair(example: Any, place: str) -> tuple[str, str]:
+    """The question and the context of an example."""
+    if isinstance(example, Mapping):
+        if not {"question", "context"} <= example.keys():
+            names = ", ".join(map(repr, example)) or "nothing"
+            raise InputError(f"{place} has {names}, but 'question' and 'context' are expected.")
+        example = rows.as_list([example["question"], example["context"]], place)
+    if not isinstance(example, list | tuple) or len(example) != 2:
+        raise InputError(f"{place} is {str(example)[:60]!r}, but a pair (question, context) is expected.")
+    return rows.text(example[0], place), rows.text(example[1], place)
+
+
+def _listed(label: Any, place: str) -> list[tuple[str, int | None]]:
+    """The answers that a label gives: texts and, where they are known, the numbers of their first characters."""
+    what = f"the answer of {place}"
+    if isinstance(label, Mapping):
+        texts, starts = (rows.as_list(label.get(name), f"{name!r} of {what}") for name in ("text", "answer_start"))
+        label = list(itertools.zip_longest(texts, starts))
+    several = label if isinstance(label, list | tuple) and not _is_located(label) else [label]
+    answers = [answer if _is_located(answer) else (answer, None) for answer in several]
+    for text, _ in answers:
+        if not isinstance(text, str):
+            raise InputError(
+                f"{what} is {str(label)[:60]!r}, but a text or a pair (text, number of its first character in the "
+                'context), or a list of these, is expected; "" says that there is no answer.'
+            )
+        if text.isspace():
+            raise InputError(f'{what} is {text!r}; give words of the context, or "" for no answer.')
+    return answers
+
+
+def _is_located(answer: Any) -> bool:
+    """Whether it is a pair with a number, and not two texts; True and False are also instances of int."""
+    return isinstance(answer, list | tuple) and len(answer) == 2 and type(answer[1]) is int
+
+
+def _with_one_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row to train on, with the first of the answers that is in the context at its place."""
+    context, question = row["context"], row["question"]
+    for answer in question["answers"]:
+        if answer["answer_start"] >= 0 and context.startswith(answer["text"], answer["answer_start"]):
+            return {"context": context, "question": {**question, "answers": [answer]}}
+    if question["is_impossible"]:
+        return row
+    text, start = question["answers"][0].values()
+    where = "in" if start < 0 else f"at character {start} of"
+    raise InputError(f"the answer {text!r} of example {question['id']} is not {where} its context.")

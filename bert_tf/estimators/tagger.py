@@ -1,4 +1,4 @@
-"""Tags of words."""
+"""Entities in sentences, by tags of words."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
 from bert_tf.tasks.names import TAGGING
 from bert_tf.tasks.registry import DataConfig
-from bert_tf.tasks.tagging.conll import DOCUMENT_START
+from bert_tf.tasks.tagging import conll
 
 
 class TaggedEntity(NamedTuple):
@@ -38,8 +38,9 @@ class TaggedEntity(NamedTuple):
 class Tagger(RowEstimator):
     """Entities in sentences (paper, section 5.3).
 
-    Examples are lists of words; labels are lists of tags such as "B-PER", "I-PER" and "O", one for each word.
-    `labels` of `from_pretrained` are the types of entities ("PER"), by default those of the training data.
+    Examples are lists of words; labels are lists of tags such as "B-PER", "I-PER" and "O", one for each word. Tags that
+    are not those of entities, such as parts of speech, are not taken. `labels` of `from_pretrained` are the types of
+    entities ("PER") or their tags, by default those of the training data.
     """
 
     _TASK = TAGGING
@@ -51,9 +52,11 @@ class Tagger(RowEstimator):
         table = []
         for number, words in enumerate(examples):
             place = f"sentence {number}"
-            tags = ["O"] * len(words) if labels is None else labels[number]
             if not isinstance(words, list | tuple) or not words:
                 raise InputError(f"{place} is {str(words)[:60]!r}, but a list of words is expected.")
+            tags = ["O"] * len(words) if labels is None else labels[number]
+            if not isinstance(tags, list | tuple):
+                raise InputError(f"the label of {place} is {str(tags)[:60]!r}, but a list of tags is expected.")
             if len(words) != len(tags):
                 raise InputError(f"{place} has {len(words)} words, but {len(tags)} tags.")
             for kind, cells in (("word", words), ("tag", tags)):
@@ -62,26 +65,30 @@ class Tagger(RowEstimator):
                         raise InputError(
                             f"{kind} {i} of {place} is {cell!r}, but text without white space is expected."
                         )
-            if any(word.startswith(DOCUMENT_START) for word in words):
+            if any(word.startswith(conll.DOCUMENT_START) for word in words):
                 raise InputError(
-                    f"{place} has a word that begins with {DOCUMENT_START}, which marks the beginning of a document in "
-                    "files of tagged sentences. Leave it out."
+                    f"{place} has a word that begins with {conll.DOCUMENT_START}, which marks the beginning of a "
+                    "document in files of tagged sentences. Leave it out."
                 )
             table.append({"words": words, "tags": tags})
         return table
 
     def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
         with files.replacing(path) as writer:
+            writer.write("\ufeff")  # readers drop the first byte-order mark, which must not be that of a word
             for row in table:
                 writer.writelines(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"], strict=True))
                 writer.write("\n")
 
     def _data_config(self, folder: str) -> DataConfig:
-        return DataConfig(TAGGING, folder, labels=self._labels)
+        labels = self._labels
+        if labels and all(conll.TAG.fullmatch(str(label)) for label in labels):
+            labels = _types(labels)
+        return DataConfig(TAGGING, folder, labels=labels)
 
     def _labels_before(self) -> list[str]:
         tags = output_layers.recorded_classes(self._tuned_before) or ()
-        return sorted({tag.partition("-")[2] for tag in tags} - {""})
+        return sorted(_types(tags))
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
         """The tags of the words of each sentence, in the IOB2 scheme."""
@@ -112,3 +119,8 @@ class Tagger(RowEstimator):
                 sentences, features.by_sentence(tags), features.by_sentence(probabilities), strict=True
             )
         ]
+
+
+def _types(tags: Sequence[str]) -> list[str]:
+    """The types of entities, each once, that tags name after their prefixes: "PER" for "B-PER" and "I-PER"."""
+    return list(dict.fromkeys(tag.partition("-")[2] for tag in tags if "-" in tag))

@@ -26,10 +26,25 @@ from bert_tf.runtime.outputs import target_of as target_of
 from bert_tf.runtime.outputs import temporary_name as temporary_name
 
 
-def _gfile() -> Any:
+def _remote(function: str, path: str, *arguments: str, **options: Any) -> Any:
+    """What a function of `tf.io.gfile` gives for a URL.
+
+    Raises:
+      InputError: if TensorFlow has no file system for the URL, or the server can't be reached.
+    """
     import tensorflow as tf
 
-    return tf.io.gfile
+    try:
+        return getattr(tf.io.gfile, function)(path, *arguments, **options)
+    except tf.errors.UnimplementedError:
+        known = ", ".join(f"{scheme}://" for scheme in sorted(filter(None, tf.io.gfile.get_registered_schemes())))
+        raise InputError(
+            f"{path} can't be opened here: TensorFlow knows {known} only. Copy it to this machine, and give its path."
+        ) from None
+    except tf.errors.FailedPreconditionError as error:
+        raise InputError(
+            f"{path} can't be reached ({error.message.splitlines()[0]}). Check the URL, the network and the login."
+        ) from None
 
 
 def real_path(path: str) -> str:
@@ -46,7 +61,7 @@ def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
       buffering: as for `open`, for local files that are not text.
     """
     if is_remote(path):
-        return _gfile().GFile(path, mode)
+        return _remote("GFile", path, mode)
     if "b" in mode:
         return open(path, mode, buffering)
     return open(path, mode, encoding="utf-8", newline="")
@@ -54,17 +69,17 @@ def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
 
 def exists(path: str) -> bool:
     """True if there is a file or a folder at the path."""
-    return _gfile().exists(path) if is_remote(path) else os.path.exists(path)
+    return _remote("exists", path) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
     """True if the path is a folder."""
-    return _gfile().isdir(path) if is_remote(path) else os.path.isdir(path)
+    return _remote("isdir", path) if is_remote(path) else os.path.isdir(path)
 
 
 def size(path: str) -> int:
     """The size of a file in bytes."""
-    return _gfile().stat(path).length if is_remote(path) else os.stat(path).st_size
+    return _remote("stat", path).length if is_remote(path) else os.stat(path).st_size
 
 
 def stamp(path: str) -> tuple[int, int] | None:
@@ -74,7 +89,7 @@ def stamp(path: str) -> tuple[int, int] | None:
     """
     if not exists(path):
         return None
-    found = _gfile().stat(path) if is_remote(path) else os.stat(path)
+    found = _remote("stat", path) if is_remote(path) else os.stat(path)
     return (found.length, found.mtime_nsec) if is_remote(path) else (found.st_size, found.st_mtime_ns)
 
 
@@ -107,13 +122,13 @@ def plain_name(folder: str) -> str:
 
 def list_folder(path: str) -> list[str]:
     """The names in a folder, sorted."""
-    return sorted(_gfile().listdir(path) if is_remote(path) else os.listdir(path))
+    return sorted(_remote("listdir", path) if is_remote(path) else os.listdir(path))
 
 
 def make_folder(path: str) -> None:
     """Makes a folder and its parents; does nothing if the folder exists."""
     if is_remote(path):
-        _gfile().makedirs(path)
+        _remote("makedirs", path)
     elif path:
         os.makedirs(path, exist_ok=True)
 
@@ -121,8 +136,8 @@ def make_folder(path: str) -> None:
 def remove(path: str) -> None:
     """Removes a file; does nothing if there is none."""
     if is_remote(path):
-        if _gfile().exists(path):
-            _gfile().remove(path)
+        if _remote("exists", path):
+            _remote("remove", path)
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
@@ -131,7 +146,7 @@ def remove(path: str) -> None:
 def rename(source: str, target: str) -> None:
     """Renames a file and replaces the target if it exists. On a local disk this is atomic."""
     if is_remote(target):
-        _gfile().rename(source, target, overwrite=True)
+        _remote("rename", source, target, overwrite=True)
     else:
         os.replace(source, target)
 
@@ -216,7 +231,7 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
     found: list[str] = []
     for part in parts:
         if is_remote(part):
-            matches = sorted(_gfile().glob(part))
+            matches = sorted(_remote("glob", part))
         elif os.path.exists(part):  # the name of a file may contain glob characters
             matches = [part]
         else:
@@ -306,8 +321,8 @@ def replacing_folder(path: str) -> Iterator[str]:
 def remove_folder(path: str) -> None:
     """Removes a folder and everything in it; does nothing if there is none."""
     if is_remote(path):
-        if _gfile().exists(path):
-            _gfile().rmtree(path)
+        if _remote("exists", path):
+            _remote("rmtree", path)
     else:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -285,3 +285,11 @@ def test_a_program_takes_a_name_and_finds_the_other_files_itself(hub, tmp_path, 
     run("extract_features.py", *flags, *model, environment=environment)
     (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
     assert [token["token"] for token in json.loads(line)["features"]] == ["[CLS]", "a", "b", "[SEP]"]
+
+
+def test_a_package_that_cannot_be_imported_is_no_broken_download(hub, monkeypatch):
+    def broken(*arguments, **options):
+        raise ImportError("No module named 'httpcore'")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", broken)
+    assert "can't be imported (No module named 'httpcore'). Install it anew" in error(NAME)

@@ -6,6 +6,7 @@ import pathlib
 import pickle
 import random
 import shutil
+import types
 
 import keras
 import numpy as np
@@ -319,6 +320,27 @@ def test_a_mark_of_documents_is_no_word(pretrained):
         tagger._table([["a", "day"], ["a", "-DOCSTART-X", "day"]], None)
 
 
+def test_tags_name_their_types(pretrained):
+    for labels, expected in (
+        (["O", "B-PER", "I-PER", "B-LOC"], ["PER", "LOC"]),
+        (["PER", "B-LOC"], ["PER", "B-LOC"]),
+        (None, None),
+    ):
+        tagger = bert_tf.Tagger.from_pretrained(pretrained, labels)
+        assert tagger._data_config("").labels == expected
+    with pytest.raises(InputError, match="the label of sentence 0 is 'None', but a list of tags is expected"):
+        tagger.fit([["a", "day"]], [None])
+
+
+def test_a_tagger_reads_the_words_as_they_are_given(pretrained):
+    tagger = bert_tf.Tagger.from_pretrained(pretrained, ["PER"])
+    sentences = [["\ufeffa", "day"], ["\ufeff"]]
+    for given in (sentences, sentences[::-1]):
+        tagger._check_usable = lambda: None
+        read = tagger._read("test", tagger._table(given, None))[1]
+        assert [list(sentence.words) for sentence in read] == given
+
+
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
 def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
     encoder = bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=16)
@@ -530,7 +552,7 @@ def test_questions(pretrained, tmp_path):
         assert loaded.predict_n_best(questions[:2]) == best
     data = tmp_path / "run" / "data"
     assert [(data / f"{split}.json").read_text().count("context") for split in ("train", "dev")] == [18, 6]
-    with pytest.raises(InputError, match=r"the answer 'gone' of example 0 is not at character -1"):
+    with pytest.raises(InputError, match=r"the answer 'gone' of example 0 is not in its context"):
         answerer.fit(questions[:1], ["gone"])
     with pytest.raises(InputError, match="a pair \\(question, context\\) is expected"):
         answerer.predict(["a question"])
@@ -546,12 +568,51 @@ def test_questions(pretrained, tmp_path):
         (None, "the answer of example 0 is 'None', but a text or a pair"),
         (" ", "the answer of example 0 is ' '; give words of the context"),
         ((" ", 1), "the answer of example 0 is ' '; give words of the context"),
+        ({"text": ["fine"], "answer_start": []}, "but a text or a pair"),
+        (("fine", 3), "the answer 'fine' of example 0 is not at character 3 of its context"),
+        ("", r"example 0 has no answer.* version_2_with_negative=True to from_pretrained\(\)"),
     ],
 )
 def test_answers_of_other_kinds_are_refused(pretrained, answer, message):
     answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16)
     with pytest.raises(InputError, match=message):
         answerer.fit([("fine words", "a fine day")], [answer])
+
+
+def test_questions_and_contexts_are_found_by_name(pretrained):
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
+    written = []
+    answerer.carry_out = lambda run, config: written.append(
+        [run.task.examples("train_1"), run.task.examples("predict")]
+    )
+    question, context, answer = "fine words", "a fine day", {"text": ["fine"], "answer_start": np.array([2])}
+    named = [{"id": "x", "context": context, "question": question, "answers": answer}] * 2
+    frame = pd.DataFrame(named)
+    validation = {"validation_data": ([(question, context)], ["fine"])}
+    for x, y in (([(question, context)] * 2, ["fine"] * 2), (named, None), (frame, None), (frame, frame["answers"])):
+        answerer.fit(x, y, **validation)
+    answerer.fit(frame[["context", "question"]], [answer] * 2, validation_data=(frame[:1], None))
+    assert written == written[:1] * 5
+    assert (written[0][0][0].question_text, written[0][0][0].context) == (question, context)
+    with pytest.raises(InputError, match="example 0 has 'context', 'id', but 'question' and 'context' are expected"):
+        answerer.fit(frame[["context", "id"]], ["fine"] * 2)
+
+
+def test_of_several_answers_the_first_that_is_found_is_trained_on_and_the_best_one_counts(pretrained):
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
+    written = []
+    answerer.carry_out = lambda run, config: written.extend(run.task.examples("train_1"))
+    example = ("fine words", "a fine day")
+    answerer.fit([example], [["gone", "day", ("fine", 2)]])
+    assert written[0].orig_answer_text == "day"
+    answerer._answers = lambda table: (
+        types.SimpleNamespace(
+            articles=[{"paragraphs": [{"context": "", "qas": [table[0]["question"]]}]}], config=answerer._config()
+        ),
+        types.SimpleNamespace(answers={"0": "fine"}),
+    )
+    assert answerer.evaluate([example], [["gone", ("fine", 2)]]) == {"exact_match": 100.0, "f1": 100.0}
+    assert answerer.evaluate([example], ["gone"])["f1"] == 0.0
 
 
 @pytest.mark.eager

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import tensorflow as tf
 
 from bert_tf.runtime import files, outputs
 from bert_tf.runtime.files import InputError
@@ -106,3 +107,16 @@ def test_the_next_program_removes_what_a_killed_one_has_left(tmp_path):
     with files.replacing_folder(str(tmp_path / "folder")) as folder:
         os.mkdir(folder)
     assert sorted(os.listdir(tmp_path)) == ["folder", os.path.basename(mine)]
+
+
+def test_urls_that_cannot_be_opened_are_named(monkeypatch):
+    for look in (files.exists, files.make_folder, lambda path: files.expand_patterns(path, "--input_file")):
+        with pytest.raises(InputError, match=r"kaggle://a\S* can't be opened here: TensorFlow knows file://, gs://"):
+            look("kaggle://a/b")
+
+    def unreachable(path):
+        raise tf.errors.FailedPreconditionError(None, None, "could not resolve host\n when reading gs://a")
+
+    monkeypatch.setattr(tf.io.gfile, "exists", unreachable)
+    with pytest.raises(InputError, match=r"gs://a can't be reached \(could not resolve host\)"):
+        files.exists("gs://a")

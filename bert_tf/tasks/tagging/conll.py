@@ -20,7 +20,7 @@ DOCUMENT_START = "-DOCSTART-"
 # The type, the first word and the last word of an entity.
 Entity = tuple[str, int, int]
 
-_TAG = re.compile(r"O|[BIES]-.+")
+TAG = re.compile(r"O|[BIES]-.+")
 # str.split can't be used, because words may contain other characters that are white space in Unicode.
 _WHITE_SPACE = re.compile(r"[ \t]+")
 
@@ -93,7 +93,7 @@ def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
 def _is_comment(line: str) -> bool:
     """Returns whether a line is a comment about the following sentence, and not the word "#" with its columns."""
     parts = _WHITE_SPACE.split(line)
-    return parts[0].startswith("#") and len(parts) > 2 and not _TAG.fullmatch(parts[-1])
+    return parts[0].startswith("#") and len(parts) > 2 and not TAG.fullmatch(parts[-1])
 
 
 def _lines(path: str) -> list[str]:
@@ -124,7 +124,7 @@ def _problem(cells: Sequence[str], width: int, has_tags: bool) -> str:
         return "the word is empty."
     if has_tags and width < 2:
         return "the row has one column, but a word and a tag are expected."
-    if has_tags and not _TAG.fullmatch(cells[-1]):
+    if has_tags and not TAG.fullmatch(cells[-1]):
         return f"the tag is {cells[-1]!r}, but O, or B-, I-, E- or S- followed by a type, is expected."
     return ""
 
