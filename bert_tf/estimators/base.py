@@ -201,6 +201,13 @@ class Estimator(RunFolder, abc.ABC):
             group_by_length=flags.get("group_by_length"),
         )
 
+    def _predicting_run(self, task: Task) -> FinetuningRun:
+        """A run that evaluates and predicts, after the check that what was trained in this folder read the same."""
+        run = self.make_run(task)
+        if self._trained_checkpoint:
+            run.check_reading()
+        return run
+
     @abc.abstractmethod
     def carry_out(self, run: FinetuningRun, config: WorkflowConfig) -> dict[str, float]:
         """Trains, evaluates and predicts as the config says.

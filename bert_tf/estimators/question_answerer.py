@@ -111,7 +111,7 @@ class QuestionAnswerer(Estimator):
 
     @functools.cached_property
     def _answerer(self) -> Answerer:
-        return Answerer(self.make_run(SquadTask(self._config())), AnswerConfig())
+        return Answerer(self._predicting_run(SquadTask(self._config())), AnswerConfig())
 
     def _config(self) -> SquadConfig:
         names = [field.name for field in dataclasses.fields(SquadConfig)]

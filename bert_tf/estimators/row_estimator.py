@@ -96,9 +96,7 @@ class RowEstimator(Estimator):
     def _model_of(self, task: ReportingTask) -> FinetuningRun:
         """A run with the trained weights; built again only if the task has other classes than the last one."""
         if self._trained is None or task.labels != self._trained.task.labels:
-            run = self.make_run(task)
-            if self._trained_checkpoint:
-                run.check_reading()
+            run = self._predicting_run(task)
             run.restore()
             self._trained = run
         return self._trained

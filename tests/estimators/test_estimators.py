@@ -543,6 +543,9 @@ def test_questions(pretrained, tmp_path):
     nothing = ("fine words", "")
     assert answerer.predict([nothing, questions[0]]) == ["", "fine"]
     assert answerer.predict_n_best([nothing, questions[0]]) == [[], best[0]]
+    longer = {"output_dir": str(tmp_path / "run"), **options, "max_seq_length": 20}
+    with pytest.raises(InputError, match="max_seq_length was 16, and is 20 now"):
+        bert_tf.QuestionAnswerer.from_pretrained(pretrained, **longer).predict(questions[:1])
     answerer.save(str(tmp_path / "saved"))
     saved = str(tmp_path / "saved")
     for loaded in (
