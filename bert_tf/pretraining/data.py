@@ -37,11 +37,13 @@ class ExampleSet:
       shards: the files.
       features: the features in each record.
       masker: masks the examples while they are read; None if they are already masked, or if no masks are needed.
+      flag_name: the flag that named the files.
     """
 
     shards: list[Shard]
     features: tuple[Feature, ...]
     masker: BatchMasker | None
+    flag_name: str = "--input_file"
 
     @property
     def records(self) -> int:
@@ -90,7 +92,7 @@ class ExampleFinder:
         limits = dict.fromkeys(("input_ids", "masked_lm_ids"), self._config.vocab_size)
         limits["segment_ids"] = self._config.type_vocab_size
         limited = tuple(dataclasses.replace(feature, limit=limits.get(feature.name)) for feature in features)
-        return ExampleSet(shards, limited, masker)
+        return ExampleSet(shards, limited, masker, data.flag_name)
 
     def _masker(self, data: PretrainingData, shards: list[Shard]) -> BatchMasker:
         for shard in shards:

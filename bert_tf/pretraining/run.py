@@ -22,6 +22,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, loop, resume
 from bert_tf.training.contract import PeriodicEvaluation, TrainingData
+from bert_tf.training.errors import explain_held_out
 from bert_tf.training.evaluation import BatchEvaluator, is_best, remove_stale_best, save_best
 from bert_tf.training.settings import DTYPES, TrainingConfig
 
@@ -253,7 +254,8 @@ class PretrainingRun:
                 distribution.wait_for_workers(self.strategy)
             return means
 
-        return PeriodicEvaluation(evaluate, every)
+        settings = {"files": record_shards.identities(held_out.shards), "steps": steps, "keep_best": keep_best}
+        return PeriodicEvaluation(evaluate, every, settings=settings | {"batch_size": batch_size})
 
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
         """The release's evaluation over `steps` batches; if the data has fewer, it is read again from the beginning.
@@ -272,14 +274,16 @@ class PretrainingRun:
 
     def _evaluate(self, examples: ExampleSet, batch_size: int, steps: int) -> dict[str, float]:
         devices.per_replica_batch_size(batch_size, self.strategy, "--eval_batch_size")
-        return self.evaluator.evaluate(
-            lambda context: input_pipeline.evaluation_batches(
+
+        def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            return input_pipeline.evaluation_batches(
                 examples.shards,
                 examples.features,
                 batch_size,
                 context,
                 examples.masker,
                 reads_through=distribution.is_tpu(self.strategy),
-            ),
-            steps,
-        )
+            )
+
+        with explain_held_out(examples.flag_name, [shard.path for shard in examples.shards]):
+            return self.evaluator.evaluate(batches, steps)

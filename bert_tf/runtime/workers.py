@@ -153,8 +153,11 @@ def explain(error: BaseException) -> str | None:
     before, after = _REPORT.split("{}")
     if before in error.message:
         return error.message.partition(before)[2].partition(after)[0]
-    # If only the coordination service does not answer, no worker is named.
-    lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} or {_leader(_read_tf_config()[0])}
+    if "Shape mismatch in the collective" in error.message:
+        return "the workers do not compute the same, as happens with other flags or another version on one of them."
+    # If only the coordination service does not answer, no worker is named. This one, which lives, may be.
+    cluster, own = _read_tf_config()
+    lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} - {own} or {_leader(cluster)}
     return f"{' or '.join(sorted(lost))} has ended, or has not answered within --worker_timeout."
 
 

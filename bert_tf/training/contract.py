@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -77,12 +77,14 @@ class PeriodicEvaluation:
       every: number of steps between two evaluations; the last step is always evaluated.
       should_stop: called at the start and after each evaluation; if it returns True, training saves and ends.
       table: whether all scores are printed as a table at the end.
+      settings: what else determines the scores, for the comparison of several workers; it has a form in JSON.
     """
 
     evaluate: Callable[[int], Mapping[str, float]]
     every: int
     should_stop: Callable[[], bool] = lambda: False
     table: bool = True
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def is_due(self, step: int, last_step: int) -> bool:
         """Whether the evaluation runs after a step."""

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -58,18 +58,35 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
         from_reader = re.search(r"InputError: (.*)", error.message)
         if from_reader:
             raise InputError(f"{from_reader.group(1)} The last checkpoint is intact.") from None
-        unknown_id = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
-        if unknown_id:
-            found = f"holds the id {unknown_id.group(1)}, which the model doesn't have"
-        elif reason := re.search(r"^.*(?:record|Example).*$", error.message, re.MULTILINE):
-            found = f"is damaged: {_without_nodes(reason.group())}"
-        else:
+        found = _fault_of_data(error)
+        if not found:
             raise
         step = current_step()
         raise InputError(
             f"--input_file: the data after step {step} ({(data.describe_reading or data.describe)(step)}) {found}. "
             "Make the file again; the last checkpoint is intact."
         ) from None
+
+
+@contextlib.contextmanager
+def explain_held_out(flag_name: str, paths: Sequence[str]) -> Iterator[None]:
+    """Turns errors of held-out data, which are not those that are trained on, into InputErrors that name the files."""
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        found = _fault_of_data(error)
+        if not found:
+            raise
+        raise InputError(f"{flag_name}: one of {', '.join(paths)} {found}. Make the file again.") from None
+
+
+def _fault_of_data(error: tf.errors.OpError) -> str:
+    """What is wrong with a record; nothing if the error is about something else."""
+    unknown_id = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
+    if unknown_id:
+        return f"holds the id {unknown_id.group(1)}, which the model doesn't have"
+    reason = re.search(r"^.*(?:record|Example).*$", error.message, re.MULTILINE)
+    return f"is damaged: {_without_nodes(reason.group())}" if reason else ""
 
 
 def _without_nodes(line: str) -> str:

@@ -67,7 +67,8 @@ def train(
         lambda: {
             **agreement.state(trainer.step, trainer.state()),
             **config.resume_settings(strategy),
-            "max_nonfinite_steps": config.max_nonfinite_steps,
+            **config.meeting_settings(),
+            "evaluation": evaluation and {"every": evaluation.every, **evaluation.settings},
         },
     )
     start, end = trainer.step, config.num_train_steps

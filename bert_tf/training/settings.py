@@ -127,6 +127,11 @@ class TrainingConfig:
         second = self.second_batch
         return second if second and step >= second.start else self
 
+    def meeting_settings(self) -> dict[str, object]:
+        """The settings that say after which steps workers meet, and with what. They change no weight."""
+        names = ("save_checkpoints_steps", "iterations_per_loop", "log_steps", "max_nonfinite_steps")
+        return {name: getattr(self, name) for name in (*names, "detailed_metrics", "profile_steps")}
+
     def resume_settings(self, strategy: "tf.distribute.Strategy") -> dict[str, object]:
         """The settings that influence the weights, for example through dropout. A resumed run must have the same."""
         clips_own = self.optimizer.clip_gradients == "per_replica"

@@ -71,3 +71,16 @@ def test_compiled_softmax_and_its_gradient_are_the_plain_ones(dtype, tolerance):
     gradient = expected * (up - (up * expected).sum(axis=-1, keepdims=True))
     for part, reference_part in zip(found, (expected, gradient), strict=True):
         assert_close(tf.cast(part, tf.float32), reference_part, tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("wrapped", [tf.function, lambda function: function], ids=["compiled", "plain"])
+def test_the_sum_with_a_residual_branch_is_not_rounded(dtype, wrapped):
+    rng = np.random.default_rng(1)
+    x, residual = (tf.cast(rng.normal(2, 3, (5, 7, 33)), dtype) for _ in range(2))
+    gamma, beta = (tf.constant(rng.normal(1, 1, 33), tf.float32) for _ in range(2))
+    found = wrapped(lambda *inputs: layer_norm(inputs[0], gamma, beta, EPSILON, inputs[1]))(x, residual)
+    total = np.asarray(x, np.float64) + np.asarray(residual, np.float64)
+    expected = reference(total, gamma.numpy().astype(np.float64), beta.numpy().astype(np.float64))
+    half_of_the_last_place = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
+    np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=1.01 * half_of_the_last_place, atol=1e-5)

@@ -240,6 +240,19 @@ def test_a_damaged_record_stops_the_run_and_its_shards_are_named(files, tmp_path
         make_run((files[0], files[1], path), tmp_path / "out").train()
 
 
+def test_a_damaged_held_out_record_is_not_blamed_on_the_training_data(files, tmp_path):
+    paths = files[2].split(",")
+    with open(paths[0], "r+b") as file:
+        file.seek(20 * (len(file.read()) // 40) + 30)  # inside a record's data, so only the checksum is wrong
+        file.write(b"\xff" * 4)
+    run = make_run((files[0], files[1], paths[1]), tmp_path / "out")
+    held_out = PretrainingData(paths[0], LENGTH, PREDICTIONS, flag_name="--eval_input_file")
+    evaluation = run.held_out_evaluation(held_out, batch_size=2, max_steps=100, every=1)
+    for failing in (lambda: evaluation.evaluate(0), lambda: run.train(evaluation)):
+        with pytest.raises(InputError, match=rf"^--eval_input_file: one of {paths[0]} is damaged: corrupted record"):
+            failing()
+
+
 def test_ids_outside_the_vocabulary_are_noticed_in_the_input_on_every_device(files):
     path = files[2].split(",")[0]
     features = pretraining_features(LENGTH, PREDICTIONS)

@@ -73,3 +73,21 @@ def test_onednn_is_used_and_missed_where_tensorflow_was_imported_first(monkeypat
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # somebody's choice
     with warnings.catch_warnings(action="error"):
         distribution._warn_of_lost_onednn()
+
+
+@pytest.mark.parametrize(("local", "compiles"), [(1, True), (2, False)])
+def test_parts_are_compiled_with_one_replica_in_a_process_whatever_others_have(monkeypatch, local, compiles):
+    extended = mock.Mock(worker_devices=["/cpu:0"] * local)
+    strategy = mock.Mock(extended=extended, num_replicas_in_sync=2)
+    monkeypatch.setattr(tf.distribute, "has_strategy", lambda: True)
+    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: strategy)
+    assert distribution.compiles_parts() == compiles
+
+
+def test_determinism_is_asked_of_tensorflow(monkeypatch):
+    enable = mock.Mock()
+    monkeypatch.setattr(tf.config.experimental, "enable_op_determinism", enable)
+    build_strategy(DistributionConfig())
+    enable.assert_not_called()
+    build_strategy(DistributionConfig(deterministic=True))
+    enable.assert_called_once_with()

@@ -33,6 +33,7 @@ def error_of(message, kind=tf.errors.UnavailableError):
         (ABORTED.format(STOPPED), "worker", "worker 1"),
         (ABORTED.format(RESET), "worker", "worker 2"),
         (RESET, "worker", "worker 2"),
+        (ABORTED.format(RESET + STOPPED.replace("task:1", "task:0")), "worker", "worker 2"),  # task 0 is the reader
         (ABORTED.format(LEADER), "worker", "worker 0"),
         (ABORTED.format(LEADER), "chief", "chief 0"),
     ],
@@ -43,6 +44,11 @@ def test_a_lost_worker_is_named(message, cluster, names, monkeypatch):
     expected = f"{names} has ended, or has not answered within --worker_timeout."
     assert workers.explain(error_of(message)) == expected
     assert workers.explain(error_of(message, tf.errors.DeadlineExceededError)) == expected
+
+
+def test_workers_that_compute_something_else_are_not_taken_for_lost():
+    message = ABORTED.format("Shape mismatch in the collective instance 219. Op at device /job:worker/task:1 expected")
+    assert "do not compute the same" in workers.explain(error_of(message))
 
 
 def test_what_another_worker_reports_is_repeated():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import time
 from unittest import mock
@@ -124,6 +125,12 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
     assert "bert_config: hidden_size is 12 on worker 0; 24 on worker 1" in output
     assert re.search('files 1 is "0.tfrecord: 40 records, .*" on worker 0; "1.tfrecord: 40 records', output)
     assert not out.exists()
+
+    same = [*common, *flags((config, vocab, data[0]), out)]  # what changes no weight, but when workers meet
+    held_out = [f"--eval_input_file={data[1]}", "--eval_batch_size=8", "--keep_best"]
+    output = finish(start_workers(same, [*same, "--log_steps=7", *held_out]), expect=1, expected_text="evaluation is")
+    assert "log_steps is 100 on worker 0; 7 on worker 1" in output
+    shutil.rmtree(out)
 
     bad = flags((config, vocab, tmp_path / "missing"), out)
     workers = start_workers([*common, *flags((config, vocab, data[0]), out)], [*common, *bad])
