@@ -6,8 +6,6 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from scipy import stats
-
 from bert_tf.runtime import files, reporting
 from experiments.assembly import Cell
 from experiments.pieces import Piece, in_order
@@ -90,6 +88,8 @@ class Table:
             return (
                 f"{claim.text}: not tested, which takes two seeds of both rows, and differences that are not all equal."
             )
+        from scipy import stats  # takes seconds, and only a table needs it
+
         p = stats.ttest_1samp(differences, 0, alternative="greater").pvalue  # the paired test of two samples
         mean = statistics.fmean(differences)
         verdict, relation = "holds" if p < 0.05 else "is not shown", "better" if mean > 0 else "worse"
