@@ -46,19 +46,20 @@ def main(*names: str) -> None:
             shown = report.plan(table.pieces, runs, scale) if _PLAN.value else report.listing(table.pieces, runs)
             print(f"{table.experiment.title}\n{shown}")
         return
-    check_data([piece for table in tables.values() for piece in table.pieces])
-    paths = {name: _path(name) for name in names}
+    pieces = [piece for table in tables.values() for piece in table.pieces]
+    check_data(pieces)
     if not _REPORT.value:
-        runs.check([piece for table in tables.values() for piece in table.pieces])
+        runs.check(pieces)
         for name, table in tables.items():
-            runner.record_beginning(f"{paths[name]}.json", table.cells, _ALLOW_CHANGES.value)
-    failed = []
+            runner.record_beginning(f"{_path(name)}.json", table.cells, _ALLOW_CHANGES.value)
+    # A part never replaces the whole.
+    part, failed = "".join(f".{re.sub(r'[^-+.A-Za-z0-9]+', '_', name)}" for name in _ONLY.value), []
     for name, table in tables.items():
         try:
             runs.run([] if _REPORT.value else table.pieces)
         except InputError as error:
             failed.append(f"{name}: {error}")
-        print(report.Table(table.experiment, table.cells, runs).write(paths[name] + _selection(), table.left_out))
+        print(report.Table(table.experiment, table.cells, runs).write(_path(name) + part, table.left_out))
     if failed:
         raise InputError("\n".join(failed))
 
@@ -66,11 +67,6 @@ def main(*names: str) -> None:
 def _path(name: str) -> str:
     """Where a table is written, without the ending."""
     return os.path.join(_WORK_DIR.value, "tables", f"{os.path.basename(name).removesuffix('.toml')}.{_SCALE.value}")
-
-
-def _selection() -> str:
-    """What `--only` adds to the name of a table's files, so that a part never replaces the whole."""
-    return "".join(f".{re.sub(r'[^-+.A-Za-z0-9]+', '_', name)}" for name in _ONLY.value)
 
 
 if __name__ == "__main__":

@@ -57,12 +57,7 @@ class Assembly:
     """
 
     def __init__(
-        self,
-        experiment: Experiment,
-        scale: Scale,
-        data_dir: str,
-        init_checkpoint: str = "",
-        only: Collection[str] = (),
+        self, experiment: Experiment, scale: Scale, data_dir: str, init_checkpoint: str = "", only: Collection[str] = ()
     ) -> None:
         self.experiment, self._scale, self._init_checkpoint = experiment, scale, init_checkpoint
         # Kept, because what a file holds is read once for each object.
@@ -172,10 +167,9 @@ class Assembly:
         flags = {flag: sources if len(sources) > 1 else sources[0] for flag, sources in flags.items()}
         flags |= {"do_train": True, **task.flags, **row.finetuning, **column.finetuning, "random_seed": seed}
         pretrained, sizes, model = self._pretraining(row), {**self._scale.model, **row.model}, None
-        if isinstance(pretrained, Piece):
-            flags["init_checkpoint"] = self._checkpoint(row, pretrained)
-        elif pretrained is not None:
-            flags["init_checkpoint"] = pretrained
+        if pretrained is not None:
+            is_run = isinstance(pretrained, Piece)
+            flags["init_checkpoint"] = self._checkpoint(row, pretrained) if is_run else pretrained
         elif self._init_checkpoint:
             is_released = os.path.exists(os.path.join(self._init_checkpoint, _CONFIG))
             flags["vocab_file"] = self._of_checkpoint(_VOCAB)

@@ -59,7 +59,7 @@ class Piece:
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
         """All that determines the result."""
-        flags = {name: _each(value, _identity) for name, value in self.flags.items()}
+        flags = {name: _identity(value) for name, value in self.flags.items()}
         return {"kind": self.kind, "program": self.module, "flags": flags, "model": self.model and dict(self.model)}
 
     @functools.cached_property
@@ -111,11 +111,9 @@ def check_data(pieces: Sequence[Piece]) -> None:
         raise InputError("\n".join(["This scale needs data that are not there. Fetch and put here:", *lines]))
 
 
-def _each(value: Any, change: Any) -> Any:
-    return [change(part) for part in value] if isinstance(value, list) else change(value)
-
-
 def _identity(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_identity(part) for part in value]
     if isinstance(value, Output):
         return f"{value.piece.name if value.piece else 'this'}/{value.name}"
     return value.identity if isinstance(value, Source) else value

@@ -6,8 +6,6 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from scipy import stats
-
 from bert_tf.runtime import files, reporting
 from experiments.assembly import Cell
 from experiments.pieces import Piece, in_order
@@ -62,11 +60,11 @@ class Table:
         for cell in cells:
             done, metric = runner.done(cell.piece), cell.column.metric
             of_cell = self._scores.setdefault((cell.row.name, cell.heading), {})
-            found = {name: x for name, x in done["scores"].items() if isinstance(x, int | float)} if done else {}
-            if metric in found:
-                of_cell[cell.seed] = found[metric] * (100 if cell.column.percent else 1)
+            scores = done["scores"] if done else {}
+            if metric in scores:
+                of_cell[cell.seed] = scores[metric] * (100 if cell.column.percent else 1)
             else:
-                has = f" ({cell.piece.name} has no score {metric!r}; it has {', '.join(found)})" if done else ""
+                has = f" ({cell.piece.name} has no score {metric!r}; it has {', '.join(scores)})" if done else ""
                 self._missing.append(cell.name + has)
 
     def write(self, path: str, left_out: Sequence[str]) -> str:
@@ -84,12 +82,13 @@ class Table:
         if found is None:
             return f"{claim.text}: not tested, because the column {claim.column} is not here."
         better, worse = (self._scores.get((row, found.heading), {}) for row in (claim.better, claim.worse))
-        seeds = sorted(seed for seed in better.keys() & worse.keys() if seed is not None)
-        differences = [(better[seed] - worse[seed]) * (-1 if found.column.lower_is_better else 1) for seed in seeds]
+        seeds, sign = better.keys() & worse.keys() - {None}, -1 if found.column.lower_is_better else 1
+        differences = [(better[seed] - worse[seed]) * sign for seed in seeds]
         if len(set(differences)) < 2:
-            return (
-                f"{claim.text}: not tested, which takes two seeds of both rows, and differences that are not all equal."
-            )
+            needed = "two seeds of both rows, and differences that are not all equal"
+            return f"{claim.text}: not tested, which takes {needed}."
+        from scipy import stats  # takes seconds, and only a table needs it
+
         p = stats.ttest_1samp(differences, 0, alternative="greater").pvalue  # the paired test of two samples
         mean = statistics.fmean(differences)
         verdict, relation = "holds" if p < 0.05 else "is not shown", "better" if mean > 0 else "worse"

@@ -18,14 +18,15 @@ from typing import Any, TypedDict
 
 from bert_tf.runtime import claims, files, json_files
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.program import say
+from bert_tf.runtime.program import say, say_once
 from bert_tf.tokenization.vocabulary import load_vocab
 from experiments.assembly import Cell, bert_config
 from experiments.pieces import Piece, in_order
 
 _POLL_SECONDS = 5.0
 _PYTHON = (sys.executable, "-m")
-_DEVICE_FLAGS = ("distribution_strategy", "use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
+_DEVICE_FLAGS = ("--distribution_strategy", "--use_tpu", "--tpu_name", "--tpu_zone", "--gcp_project", "--master")
+_DEVICE_FLAGS += ("--num_tpu_cores",)
 # The ending of the file with the scores of a data set -> what stands before the names of these scores.
 _SPLITS = {"": "", "_test": "test_", "_dev_mismatched": "mismatched_"}
 
@@ -53,10 +54,9 @@ class Runner:
     def __init__(self, work_dir: str, device_flags: Sequence[str] = (), launcher: Sequence[str] = _PYTHON) -> None:
         self._pieces_dir = os.path.join(work_dir, "pieces")
         self._device_flags, self._launcher = list(device_flags), list(launcher)
-        for flag in device_flags:
-            if flag.partition("=")[0] not in [f"--{name}" for name in _DEVICE_FLAGS]:
-                known = ", ".join(f"--{name}" for name in _DEVICE_FLAGS)
-                raise InputError(f"--device_flags: {flag} does not say where training runs, as these do: {known}.")
+        if wrong := [flag for flag in device_flags if flag.partition("=")[0] not in _DEVICE_FLAGS]:
+            known = ", ".join(_DEVICE_FLAGS)
+            raise InputError(f"--device_flags: {wrong[0]} does not say where training runs, as these do: {known}.")
 
     def path(self, piece: Piece, name: str = "") -> str:
         """A file in the folder of a piece."""
@@ -103,7 +103,7 @@ class Runner:
         Raises:
           InputError: if pieces failed, after all others have been run; names each and the last lines of its program.
         """
-        left, failed, told = in_order(pieces), dict[str, str](), False
+        left, failed = in_order(pieces), dict[str, str]()
         while left:
             waiting = []
             for piece in left:
@@ -118,9 +118,7 @@ class Runner:
                         say(f"error: {error}")
                         failed[piece.name] = str(error)
             if len(waiting) == len(left):
-                if not told:
-                    told = True
-                    say("Waiting for runs of other processes.")
+                say_once("Waiting for runs of other processes.")
                 time.sleep(_POLL_SECONDS)
             left = waiting
         if failed:
@@ -130,7 +128,6 @@ class Runner:
         """Runs a piece; false if another process runs it."""
         files.make_folder(self.path(piece))
         with claims.locked(self.path(piece, "lock")) as lock:
-            # A program inherits the lock: one that outlives its harness keeps the claim.
             if lock is not None and not self.done(piece):
                 self._run_claimed(piece, lock.fileno())
             return lock is not None
@@ -156,14 +153,13 @@ class Runner:
     def _scores(self, piece: Piece) -> dict[str, float]:
         """What a program has written, with the names of `_SPLITS`."""
         if piece.kind == "pretraining":
-            with files.open_file(self.path(piece, "metrics.jsonl")) as reader:
-                return next((json.loads(x) for x in reversed(list(reader)) if '"kind": "eval"' in x), {})
-        found: dict[str, float] = {}
-        for suffix, prefix in _SPLITS.items():
-            path = self.path(piece, f"eval_results{suffix}.json")
-            scores = json_files.read(path, "--work_dir", dict) if files.exists(path) else {}
-            found |= {prefix + name: value for name, value in scores.items() if isinstance(value, (int, float))}
-        return found
+            lines = files.read_text(self.path(piece, "metrics.jsonl"), "--work_dir").splitlines()
+            sets = {"": next((json.loads(line) for line in reversed(lines) if '"kind": "eval"' in line), {})}
+        else:
+            paths = {prefix: self.path(piece, f"eval_results{suffix}.json") for suffix, prefix in _SPLITS.items()}
+            sets = {x: json_files.read(path, "--work_dir", dict) for x, path in paths.items() if files.exists(path)}
+        scores = ((prefix + name, value) for prefix, of_set in sets.items() for name, value in of_set.items())
+        return {name: value for name, value in scores if isinstance(value, int | float)}
 
 
 def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> None:
@@ -194,7 +190,10 @@ def _kept(path: str, kind: Any, remedy: str) -> Any:
 
 
 def _call(command: list[str], log: str, lock: int) -> int:
-    """Runs a program, which inherits the lock, and returns its exit status. SIGTERM and Ctrl-C end it too."""
+    """Runs a program, and returns its exit status. SIGTERM and Ctrl-C end it too.
+
+    It inherits the lock: one that outlives its harness keeps the claim.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
     with open(log, "ab") as output, subprocess.Popen(command, stdout=output, pass_fds=[lock], **streams) as process:

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import field
 from typing import Any, TypedDict
 
@@ -12,21 +12,12 @@ from bert_tf.runtime.files import InputError
 
 FOLDER = pathlib.Path(__file__).parent
 SCALES = ("smoke", "tiny", "paper")
-_OWN = ("do_train", "init_checkpoint")  # with all files and folders, the flags that only the harness gives
 
 
-class Flags(TypedDict, total=False):
-    """The values of a program's flags, or of a model's config, by name; the harness itself counts with these."""
-
-    num_train_steps: int
-    num_train_epochs: float
-    train_batch_size: int
-    max_seq_length: int
-    max_predictions_per_seq: int
-    dupe_factor: int
-    save_checkpoints_steps: int
-    keep_checkpoint_max: int
-    vocab_size: int
+# The values of a program's flags, or of a model's config, by name; the harness itself counts with these.
+_COUNTS = ("num_train_steps", "train_batch_size", "max_seq_length", "max_predictions_per_seq", "dupe_factor")
+_COUNTS += ("save_checkpoints_steps", "keep_checkpoint_max", "vocab_size")
+Flags = TypedDict("Flags", {"num_train_epochs": float, **dict.fromkeys(_COUNTS, int)}, total=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,45 +140,34 @@ def load_experiment(name: str, scale: str) -> Experiment:
 
 
 def _check(experiment: Experiment, rows: Collection[str], where: str) -> None:
-    """Refuses names that nothing has, values that mean nothing, and flags that the harness gives itself.
+    """Refuses names that nothing has, and values that mean nothing.
 
     Args:
       experiment: the table at a scale.
       rows: the names that its rows have at any scale.
       where: the file, for messages.
     """
-    for place, kind, name, known in _references(experiment, rows):
-        if name not in known:
-            raise InputError(f"{where}: {place}: there is no {kind} {name!r}; there are {', '.join(sorted(known))}.")
-    for row in experiment.rows:
-        if row.pretraining is True:
-            raise InputError(f"{where}: {row.name}: pretraining is true, but false or an object is expected.")
-        if row.pretraining is not False and not 0 < row.checkpoint <= 1:
-            raise InputError(
-                f"{where}: {row.name}: checkpoint is {row.checkpoint}; a share above 0, up to 1, is needed."
-            )
-    given = [(heading, column.finetuning, "random_seed") for heading, column in experiment.columns.items()]
-    given += [(row.name, row.finetuning, "random_seed") for row in experiment.rows]
-    given += [(row.name, x, "") for row in experiment.rows for x in (row.data, row.second_data, row.pretraining or {})]
-    for place, flags, seed in given:
-        if own := [name for name in flags if name in (*_OWN, seed) or name.endswith(("_file", "_dir", "_dirs"))]:
-            raise InputError(f"{where}: {place}: the harness gives --{own[0]} itself; remove it from the file.")
-
-
-def _references(experiment: Experiment, rows: Collection[str]) -> Iterator[tuple[str, str, str, Collection[str]]]:
-    """Where a name stands, what it should be a name of, the name, and those that there are."""
     columns, scales = experiment.columns, [load_scale(name) for name in SCALES]
     tasks = {"pretraining", *(task for scale in scales for task in (*scale.tasks, *scale.instead))}
-    for heading, column in columns.items():
-        yield heading, "task", column.task, tasks
+    of_columns = {column.task for column in columns.values()}
+    # Where names stand, what they should be names of, the names, and those that there are.
+    uses: list[tuple[str, str, Iterable[str], Collection[str]]]
+    uses = [(heading, "task", [column.task], tasks) for heading, column in columns.items()]
     for row in experiment.rows:
-        yield from ((row.name, "column", heading, columns) for heading in row.paper)
-        yield from ((row.name, "task", task, tasks) for task in row.tasks.values())
-        of_columns = {column.task for column in columns.values()}
-        yield from ((row.name, "column of the task", task, of_columns) for task in row.tasks)
+        uses += [(row.name, "column", row.paper, columns), (row.name, "task", row.tasks.values(), tasks)]
+        uses.append((row.name, "column of the task", row.tasks, of_columns))
+        if row.pretraining is not False and (row.pretraining is True or not 0 < row.checkpoint <= 1):
+            needed = "pretraining must be false or an object, and checkpoint a share above 0, up to 1"
+            raise InputError(f"{where}: {row.name}: {needed}.")
     for claim in experiment.claims:
-        yield claim.text, "column", claim.column, columns
-        yield from ((claim.text, "row", row, rows) for row in (claim.better, claim.worse))
+        uses += [
+            (claim.text, "column", [claim.column], columns),
+            (claim.text, "row", [claim.better, claim.worse], rows),
+        ]
+    for place, kind, names, known in uses:
+        if unknown := set(names) - set(known):
+            there_are = ", ".join(sorted(known))
+            raise InputError(f"{where}: {place}: there is no {kind} {min(unknown)!r}; there are {there_are}.")
 
 
 def load_scale(name: str) -> Scale:

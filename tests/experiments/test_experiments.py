@@ -18,34 +18,39 @@ from bert_tf.runtime.files import InputError
 from experiments import report, runner, schema
 from experiments.assembly import Assembly, bert_config
 from experiments.pieces import check_data, in_order
-from tests import programs
 from tests.conftest import ROOT
 
-STAND_IN = [sys.executable, str(pathlib.Path(__file__).parent / "stand_in.py")]
+STAND_IN = [sys.executable, "-SE", str(pathlib.Path(__file__).parent / "stand_in.py")]
 # The table that has the fewest runs.
 SMALL = "table3"
-# `python -m experiments` with the stand-in.
+# `python -m experiments` with the stand-in, without pictures; as often as TIMES says, each time in a fork but the last.
 HARNESS = f"""
 import functools
-from experiments import __main__ as command, runner
+import os
+from experiments import __main__ as command, report, runner
 runner._POLL_SECONDS = 0.05
 runner.Runner = functools.partial(runner.Runner, launcher={STAND_IN!r})
+report.Table._picture = lambda table: b""
+for _ in range(int(os.environ.get("TIMES", 1)) - 1):
+    if os.fork() == 0:
+        break
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == -{signal.SIGKILL:d}
 command.program.run(command.main, takes_names=True)
 """
 
 
-def harness(work_dir: pathlib.Path, *arguments: str) -> subprocess.Popen:
-    """Starts the harness, with `SMALL` if no arguments are given."""
+def harness(work_dir: pathlib.Path, *arguments: str, times: int = 1) -> subprocess.Popen:
+    """Starts the harness, with `SMALL` if no arguments are given, and again after each of `times` - 1 kills."""
     command = [sys.executable, "-c", HARNESS, *(arguments or [SMALL]), f"--work_dir={work_dir}"]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=ROOT, **streams)
+    return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "TIMES": str(times)}, **streams)
 
 
-def refused(work_dir: pathlib.Path, *arguments: str) -> str:
-    """What the harness says when it ends with an error."""
-    process = harness(work_dir, *arguments)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1, output
+def said(work_dir: pathlib.Path, *arguments: str, status: int = 1, times: int = 1) -> str:
+    """What the harness says until it ends with this status."""
+    process = harness(work_dir, *arguments, times=times)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == status, output
     return output
 
 
@@ -210,23 +215,18 @@ def test_the_plan_takes_the_speed_of_finished_runs(finished, tmp_path):
 
 
 def test_the_command_prints_plan_and_list(tmp_path):
-    shown = programs.run("-m", "experiments", "table5", "figure5", "--list", f"--work_dir={tmp_path}")
+    shown = said(tmp_path, "table5", "figure5", "--list", status=0)
     assert "Table 5: the pre-training tasks, dev sets\n" in shown and "Figure 5: MNLI after steps" in shown
     assert shown.count("left      python -m run_pretraining --do_train") == 5
-    assert "A device is two cores" in programs.run("-m", "experiments", "table5", "--plan", f"--work_dir={tmp_path}")
-    only = ["--only=SQuAD,No NSP", f"--work_dir={tmp_path}"]
-    shown = programs.run("-m", "experiments", "table5", "--list", *only)
-    assert (shown.count("-m run_squad"), shown.count("-m run_classifier"), shown.count("-m run_pretr")) == (2, 0, 1)
+    assert "A device is two cores" in said(tmp_path, "table5", "--plan", status=0)
     assert not list(tmp_path.iterdir())
-    for arguments, message in (
-        ([], "Name a table or a figure: figure5, recipes, table1"),
-        (["table5", "--scale=tiny"], "--data_dir is needed. --scale=tiny trains on books"),
-        (
-            ["table5", "--only=Nothing"],
-            "there is no row and no column 'Nothing' at this scale; the columns are MNLI-m, SQuAD",
-        ),
-    ):
-        assert message in programs.run("-m", "experiments", *arguments, f"--work_dir={tmp_path}", expect=1)
+
+
+def test_only_what_is_named_is_listed(tmp_path):
+    shown = report.listing(assembly(only=["SQuAD", "No NSP"]).pieces, stand_in_runner(tmp_path))
+    assert (shown.count("-m run_squad"), shown.count("-m run_classifier"), shown.count("-m run_pretr")) == (2, 0, 1)
+    with pytest.raises(InputError, match="no column 'Nothing' at this scale; the columns are MNLI-m, SQuAD, and the r"):
+        assembly(only=["Nothing"])
 
 
 def test_finished_runs_are_not_run_again(finished):
@@ -261,8 +261,7 @@ def test_killed_harnesses_change_nothing(finished, tmp_path):
 def test_ten_kills_change_nothing(finished, tmp_path):
     (tmp_path / "pieces").mkdir()
     (tmp_path / "pieces" / "kills").touch()
-    statuses = [harness(tmp_path).wait(timeout=60) for _ in range(11)]
-    assert statuses == [-signal.SIGKILL] * 10 + [0]
+    said(tmp_path, times=11, status=0)
     assert len(calls(tmp_path)) == len(pieces_of(SMALL)) + 10
     assert (tmp_path / "tables" / f"{SMALL}.smoke.md").read_text() == table(finished)
 
@@ -298,7 +297,7 @@ def test_a_run_that_fails_is_named_and_the_others_are_run(tmp_path):
 def test_a_failed_table_does_not_stop_the_next(tmp_path):
     (tmp_path / "pieces").mkdir()
     (tmp_path / "pieces" / "run_squad.fails").touch()
-    assert "the loss is not finite" in refused(tmp_path, SMALL, "table4")
+    assert "the loss is not finite" in said(tmp_path, SMALL, "table4")
     texts = [(tmp_path / "tables" / f"{name}.smoke.md").read_text() for name in (SMALL, "table4")]
     assert "Missing: row 'BERT_LARGE (Single)', column 'EM', seed 1; " in texts[0]
     assert "has no score 'eval_accuracy'; it has best_exact, best_f1)" in texts[1]
@@ -307,6 +306,8 @@ def test_a_failed_table_does_not_stop_the_next(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--report"], "Name a table or a figure: figure5, recipes, table1"),
+        ([SMALL, "--scale=tiny"], "--data_dir is needed. --scale=tiny trains on books"),
         ([SMALL, "table99"], "There is no experiment 'table99'"),
         ([SMALL, "--data_dir=/nowhere"], "This scale needs data that are not there"),
         ([SMALL, "--data_dir=/nowhere", "--report"], "This scale needs data that are not there"),
@@ -317,13 +318,13 @@ def test_a_failed_table_does_not_stop_the_next(tmp_path):
 def test_what_is_wrong_is_named_before_anything_is_run_or_written(tmp_path, arguments, message):
     text = (schema.FOLDER / f"{SMALL}.toml").read_text()
     (tmp_path / "x.toml").write_text(text.replace("pretraining = false", "finetuning.lerning_rate = 1"))
-    assert message in refused(tmp_path, *(argument.format(tmp=tmp_path) for argument in arguments))
+    assert message in said(tmp_path, *(argument.format(tmp=tmp_path) for argument in arguments))
     assert [path.name for path in tmp_path.iterdir()] == ["x.toml"]
 
 
 def test_a_part_of_a_table_does_not_replace_the_whole(finished, tmp_path):
     shutil.copytree(finished / "pieces", tmp_path / "pieces")
-    assert harness(tmp_path, SMALL, "--report", "--only=EM,BERT_LARGE (Single)").wait(timeout=60) == 0
+    said(tmp_path, SMALL, "--report", "--only=EM,BERT_LARGE (Single)", status=0)
     names_of_files = {path.name for path in (tmp_path / "tables").iterdir()}
     assert names_of_files == {f"{SMALL}.smoke.EM.BERT_LARGE_Single_.{ending}" for ending in ("md", "csv", "png")}
 
@@ -374,7 +375,7 @@ def test_a_changed_experiment_is_named(tmp_path):
     runner.record_beginning(record, changed, True)
     files.write_json(str(tmp_path / "tables" / "x.smoke.json"), json.loads((tmp_path / "x.json").read_text()))
     path.write_text(text)
-    assert "This experiment has changed since its runs began" in refused(tmp_path, str(path))
+    assert "This experiment has changed since its runs began" in said(tmp_path, str(path))
     path.write_text(text.replace('objective = "mlm"', 'objective = "mlm_nsp"') + '[[rows]]\nname = "another"\n')
     runner.record_beginning(record, assembly(str(path)).cells, False)  # new rows change nothing of the others
 
