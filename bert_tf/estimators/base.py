@@ -282,7 +282,9 @@ class Estimator(RunFolder, abc.ABC):
                 f"fit(): {self.output_dir} holds a model whose training is finished. To go on from its weights, make a "
                 f"new estimator: {type(self).__name__}.from_pretrained({self.output_dir!r})."
             )
-        examples, labels, weights = rows.with_weights(x, y, sample_weight, "x", self._RANK)
+        examples, labels, weights = rows.with_weights(*self._by_name(x, y, "x"), sample_weight, "x", self._RANK)
+        if isinstance(validation_data, tuple | list) and len(validation_data) == 2:
+            validation_data = self._by_name(*validation_data, "validation_data")
         train = self._table(examples, labels)
         dev = [] if validation_data is None else self._table(*rows.validation(validation_data, self._RANK))
         optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
@@ -309,6 +311,10 @@ class Estimator(RunFolder, abc.ABC):
             flags=self._flags,
         )
         return self.carry_out(self.make_run(self._training_task(paths), training_config), config)
+
+    def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
+        """Examples and labels, after what the estimator reads of tables and dicts by the names in them."""
+        return x, y
 
     @abc.abstractmethod
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:

@@ -56,11 +56,15 @@ class QuestionAnswerer(Estimator):
     def _training_task(self, paths: Sequence[str]) -> SquadTask:
         return SquadTask(self._config(), paths[:1], *paths[1:])
 
-    def fit(self, x: Any, y: Any = None, *, validation_data: Any = None, **settings: Any) -> dict[str, float]:
-        """See `Estimator.fit`."""
-        if isinstance(validation_data, list | tuple) and len(validation_data) == 2:
-            validation_data = _by_name(*validation_data, "validation_data")
-        return super().fit(*_by_name(x, y, "x"), validation_data=validation_data, **settings)
+    def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
+        """The examples, a table's rows as dicts, and the labels, which dicts may hold themselves."""
+        if hasattr(x, "itertuples"):  # a pandas.DataFrame
+            x = x.to_dict("records")
+        if y is None and not isinstance(x, tf.data.Dataset):
+            x = rows.as_list(x, name)
+            if all(isinstance(example, Mapping) and "answers" in example for example in x):
+                y = [example["answers"] for example in x]
+        return x, y
 
     def carry_out(
         self, run: FinetuningRun, config: WorkflowConfig, answer_config: AnswerConfig | None = None
@@ -82,7 +86,7 @@ class QuestionAnswerer(Estimator):
 
         Of several answers to a question, the one that fits best counts. They need not be in the context.
         """
-        task, predictions = self._answers(self._table(*rows.with_labels(*_by_name(x, y, "x"), "x")))
+        task, predictions = self._answers(self._table(*rows.with_labels(*self._by_name(x, y, "x"), "x")))
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
@@ -90,7 +94,7 @@ class QuestionAnswerer(Estimator):
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:
-        predictions = self._answers(self._table(rows.as_list(_by_name(x, None, "x")[0], "x"), None))[1]
+        predictions = self._answers(self._table(rows.as_list(self._by_name(x, None, "x")[0], "x"), None))[1]
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
             best = predictions.n_best[qas_id]  # where the release's files need an answer
@@ -143,17 +147,6 @@ class QuestionAnswerer(Estimator):
     def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
         paragraphs = [{"context": row["context"], "qas": [row["question"]]} for row in table]
         files.write_json(path, {"version": "", "data": [{"title": "", "paragraphs": paragraphs}]})
-
-
-def _by_name(x: Any, y: Any, name: str) -> tuple[Any, Any]:
-    """The examples, a table's rows as dicts, and the labels, which dicts may hold themselves."""
-    if hasattr(x, "itertuples"):  # a pandas.DataFrame
-        x = x.to_dict("records")
-    if y is None and not isinstance(x, tf.data.Dataset):
-        x = rows.as_list(x, name)
-        if all(isinstance(example, Mapping) and "answers" in example for example in x):
-            y = [example["answers"] for example in x]
-    return x, y
 
 
 def _pair(example: Any, place: str) -> tuple[str, str]:
