@@ -170,11 +170,9 @@ class Classifier(_TextEstimator):
 
     def _name_of(self, value: Any) -> Any:
         """A class, of which the number in `labels` may be given instead, as in Hugging Face's data sets."""
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        if self._labels and is_number and all(isinstance(label, str) for label in self._labels):
-            names = dict(enumerate(self._labels))
-            return value if str(value) in self._labels else names.get(value, value)
-        return value
+        names = self._labels or []
+        is_number = type(value) is int and 0 <= value < len(names)  # True and False are also instances of int
+        return names[value] if is_number and isinstance(names[value], str) and str(value) not in names else value
 
     def _typed(self, label: str) -> str | int | bool:
         known = self._flags.get("label_type")  # of a run by a program there is none

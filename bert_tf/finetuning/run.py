@@ -224,7 +224,11 @@ class FinetuningRun:
             self.check_reading({"task": self.task.name, **self.task.input_settings()})
 
     def check_reading(self, settings: Mapping[str, Any] | None = None) -> None:
-        """The same for tokenizer and length alone, and for the given settings, whatever the task is called."""
+        """Checks that the model was trained with this tokenizer, this length and the given settings.
+
+        Raises:
+          InputError: if it wasn't; names the differences.
+        """
         compared = {**self.tokenizer_settings, "max_seq_length": self.max_seq_length, **(settings or {})}
         run_directory.check_trained_with(self.model_folder, compared)
 

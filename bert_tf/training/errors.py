@@ -54,10 +54,8 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
             "space and start again; the run then resumes from it."
         ) from None
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        # Python code in the input pipeline has named file and record, and TensorFlow has put a traceback around this.
-        from_reader = re.search(r"InputError: (.*)", error.message)
-        if from_reader:
-            raise InputError(f"{from_reader.group(1)} The last checkpoint is intact.") from None
+        if said := _words_of_reader(error):
+            raise InputError(f"{said} The last checkpoint is intact.") from None
         found = _fault_of_data(error)
         if not found:
             raise
@@ -74,10 +72,18 @@ def explain_held_out(flag_name: str, paths: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        if said := _words_of_reader(error):
+            raise InputError(said) from None
         found = _fault_of_data(error)
         if not found:
             raise
         raise InputError(f"{flag_name}: one of {', '.join(paths)} {found}. Make the file again.") from None
+
+
+def _words_of_reader(error: tf.errors.OpError) -> str:
+    """What Python code in the input pipeline has said of a record, without TensorFlow's traceback around it."""
+    said = re.search(r"InputError: (.*)", error.message)
+    return said.group(1) if said else ""
 
 
 def _fault_of_data(error: tf.errors.OpError) -> str:
