@@ -224,6 +224,16 @@ class BertEncoder(BertLayer):
             block.attention.self_attention.query.enable_lora(rank)
             block.attention.self_attention.value.enable_lora(rank)
 
+    def merge_lora(self) -> None:
+        """Adds the updates of `enable_lora` to the weights they belong to, so that these are a checkpoint to write.
+
+        The encoder has its released variables again, frozen still, and gives what it gave. A model that goes on with
+        training must be compiled anew.
+        """
+        for block in self.encoder.blocks:
+            block.attention.self_attention.query.merge_lora()
+            block.attention.self_attention.value.merge_lora()
+
     def flops(self, input_ids: tf.Tensor) -> tf.Tensor:
         """Floating-point operations of the matrix products in a forward pass over input_ids [B, T]."""
         batch, length = (tf.cast(size, tf.float32) for size in tf.unstack(tf.shape(input_ids)))
@@ -263,6 +273,8 @@ def _named_inputs(
             raise ValueError(f"{name} is given twice, the second time as {key}.")
         if value is not None:
             inputs[name] = np.array(value) if isinstance(value, list) else value
+            if not hasattr(inputs[name], "shape"):
+                raise ValueError(f"{key} is a {type(value).__name__}, but a tensor, an array, or a dict is expected.")
             if len(inputs[name].shape) != 2:
                 raise ValueError(f"{key} has the shape {list(inputs[name].shape)}, but [batch, tokens] is expected.")
     if "input_ids" not in inputs:

@@ -125,6 +125,14 @@ class Dense(BertLayer, keras.layers.Dense):
         product = matmul(self.compute(x), self.compute(self.kernel))
         return activate(add_bias(product, self.compute(self.bias)), self.activation)
 
+    def merge_lora(self) -> None:
+        """Adds the product of `enable_lora` to the kernel, in place of its two matrices; does nothing without them."""
+        if self.lora_enabled:
+            self._kernel.assign(self.kernel)
+            for matrix in (self.lora_kernel_a, self.lora_kernel_b):
+                self._untrack_variable(matrix)
+            self.lora_enabled, self.lora_rank = False, None
+
 
 @serializable
 class LayerNorm(BertLayer):

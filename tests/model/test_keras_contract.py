@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from keras.src.testing import TestCase
 
+from bert_tf import checkpoints
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import ClassificationHead, LinearHead, MaskedLMHead, SpanHead
 from bert_tf.model.layers import Dense, Embeddings, LayerNorm, TransformerBlock
@@ -230,6 +231,26 @@ def test_lora_trains_small_matrices_only_and_is_saved_merged(tmp_path):
     assert_close(loaded(IDS), model(IDS), 1e-5)
 
 
+def test_merged_lora_is_a_checkpoint_with_the_released_names(tmp_path):
+    encoder = BertEncoder(SHALLOW)
+    names = {variable.path for variable in encoder.weights}
+    encoder.enable_lora(2)
+    for matrix in encoder.trainable_variables:
+        matrix.assign(RNG.normal(size=matrix.shape))
+    before = encoder(IDS).sequence_output
+    encoder.merge_lora()
+    encoder.merge_lora()  # the second time there is nothing to add
+    assert {variable.path for variable in encoder.weights} == names
+    assert_close(encoder(IDS).sequence_output, before, 1e-5)
+    path = str(tmp_path / "model.ckpt")
+    checkpoints.write_checkpoint(path, checkpoints.named_variables(encoder.weights))
+    loaded = BertEncoder(SHALLOW)
+    checkpoints.restore(checkpoints.named_variables(loaded.weights), checkpoints.open_checkpoint(path))
+    assert_close(loaded(IDS).sequence_output, before, 1e-5)
+    encoder.enable_lora(1)
+    assert len(encoder.trainable_variables) == 2 * 2 * SHALLOW.num_hidden_layers
+
+
 def test_parts_that_are_frozen_stay_as_they_are():
     model = sequential(CONFIG)
     model(IDS)
@@ -274,6 +295,7 @@ def test_padding_is_left_out_of_losses(call, causal):
         ({"input_mask": MASK}, "input_ids are missing"),
         ({"input_ids": IDS, "input_mask": MASK, "attention_mask": MASK}, "input_mask is given twice"),
         ([IDS, MASK], r"input_ids has the shape \[2, 6, 8\], but \[batch, tokens\]"),
+        ((IDS, MASK), "input_ids is a tuple, but a tensor, an array, or a dict"),
         (IDS[0], r"input_ids has the shape \[8\], but"),
         (np.ones((1, 33), np.int32), "33 tokens, but the model has only 32 positions"),
         (
