@@ -22,7 +22,6 @@ import sys
 import tempfile
 import time
 
-import numpy as np
 from absl import app, flags
 
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
@@ -51,21 +50,27 @@ def export(folder):
     from bert_tf.finetuning.models import ClassifierModel
     from bert_tf.serving import finished_run, portable_models, saved_model
     from bert_tf.serving.encoder import InferenceEncoder
+    from bert_tf.serving.lite_model import TextTask
     from bert_tf.serving.reader import TextReader
+    from bert_tf.serving.settings import LITE_FILE
     from bert_tf.tasks.served import ServedClassifier
     from bert_tf.tokenization import FullTokenizer
 
     keras.utils.set_random_seed(0)
-    tokenizer = FullTokenizer(_VOCAB_FILE.value)
+    tokenizer, labels, inputs = FullTokenizer(_VOCAB_FILE.value), ["yes", "no"], ["text_a", "text_b"]
     model = ClassifierModel(BertConfig.named(_MODEL_SIZE.value, vocab_size=len(tokenizer.vocab)), 2)
     # Initial biases are zeros and initial scales ones. TensorFlow removes those, and then has nothing to fuse.
     for variable in model.encoder.weights:
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.01))
-    encoder = InferenceEncoder(model.encoder, _DTYPE.value)
-    texts = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["yes", "no"], "multi_label": False, "inputs": ("text_a", "text_b")}
-    saved_model.write(ServedClassifier(encoder, model.head, texts, **options), folder)
-    portable_models.write_lite(finished_run.plain_logits(model), os.path.join(folder, portable_models.LITE_FILE))
+    encoder, texts = InferenceEncoder(model.encoder, _DTYPE.value), TextReader(tokenizer, LENGTH)
+    served = ServedClassifier(encoder, model.head, texts, labels=labels, multi_label=False, inputs=inputs)
+    saved_model.write(served, folder)
+    plain = finished_run.plain_logits(model)
+    portable_models.write_lite(plain, os.path.join(folder, LITE_FILE))
+    task = TextTask(inputs=inputs, problem="classification", labels=labels, max_seq_length=LENGTH)
+    exportable = finished_run.Exportable(served, plain, tokenizer, LENGTH, labels, task)
+    exportable.write_text_settings(folder)
+    exportable.write_text_task(folder)
 
 
 def texts_of_length(pairs, tokenizer):
@@ -90,15 +95,15 @@ def serve(folder):
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     imported = time.perf_counter()
-    from bert_tf.serving import saved_model
+    from bert_tf.serving.saved_model import ExportedModel
     from bert_tf.serving.settings import keep_packed_weights
 
     keep_packed_weights()
-    model = saved_model.load(folder)
+    model = ExportedModel(folder)
     loaded = time.perf_counter()
     model(text_a=tf.constant(["a"]), text_b=tf.constant(["b"]))
     answered = time.perf_counter()
-    ids = saved_model.load(folder, "ids")
+    ids = ExportedModel(folder, "ids")
     times = {"import": imported - start, "load": loaded - imported, "first answer": answered - loaded}
     print(json.dumps(times), flush=True)
 
@@ -116,26 +121,14 @@ def serve(folder):
 def serve_litert(folder):
     """Runs a worker like `serve` with the 8-bit model."""
     start = time.perf_counter()
-    from ai_edge_litert.interpreter import Interpreter
-    from scipy.special import softmax
-
-    from bert_tf.sequences import packing
-    from bert_tf.sequences.tokenizer import pack_texts
-    from bert_tf.serving.portable_models import LITE_FILE
-    from bert_tf.tokenization import FullTokenizer
+    from bert_tf.serving.lite_model import LiteModel
 
     imported = time.perf_counter()
-    tokenizer = FullTokenizer(_VOCAB_FILE.value)
-    model = Interpreter(os.path.join(folder, LITE_FILE), num_threads=_THREADS.value).get_signature_runner()
+    model = LiteModel(folder, _THREADS.value)
     loaded = time.perf_counter()
 
     def answer(pairs):
-        packed = [pack_texts(tokenizer, *pair, LENGTH) for pair in pairs]
-        length = max(len(ids) for ids, _ in packed)
-        ids, mask, segments = zip(*(packing.pad(*sequence, length) for sequence in packed), strict=True)
-        columns = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-        logits = model(**{name: np.array(rows, np.int32) for name, rows in columns.items()})["logits"]
-        return softmax(logits, axis=-1)
+        model.predict([{"text_a": a, "text_b": b} for a, b in pairs])
 
     answer([("a", "b")])
     times = {"import": imported - start, "load": loaded - imported, "first answer": time.perf_counter() - loaded}

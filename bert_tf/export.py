@@ -15,14 +15,47 @@ from absl import flags
 
 from bert_tf import program_flags
 from bert_tf.runtime import files, importing, program
+from bert_tf.runtime.errors import require_choice
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.outputs import is_unfinished
 from bert_tf.runtime.program import say
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving.answering import AnsweringModel
+from bert_tf.serving.settings import ENGINES, LITE_FILE, SERVING_DEFAULT, ExportConfig
 
 if TYPE_CHECKING:
     from bert_tf.serving.finished_run import Exportable
 
-__getattr__, *_ = importing.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel", "load")})
+__getattr__, *_ = importing.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel",)})
+
+
+def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engine: str = ENGINES[0]) -> AnsweringModel:
+    """Loads an exported model.
+
+    Args:
+      folder: of the export.
+      signature: the name of the signature that is called.
+      engine: "tensorflow" or, for a model that was exported with 8-bit weights and answers texts, pairs or choices,
+        "litert", which doesn't need TensorFlow.
+
+    Returns:
+      An `ExportedModel`, or for LiteRT a `bert_tf.serving.lite_model.LiteModel`.
+
+    Raises:
+      InputError: if there is no such model, signature or engine.
+    """
+    folder = os.fspath(folder)
+    require_choice("engine", engine, ENGINES)
+    if is_unfinished(folder):
+        raise InputError(f"{folder} is what an interrupted export has left. Export the model again.")
+    if engine == "litert":
+        from bert_tf.serving.lite_model import LiteModel
+
+        if signature != SERVING_DEFAULT:
+            raise InputError(f"engine 'litert' answers texts only, but the signature {signature!r} is asked for.")
+        return LiteModel(folder)
+    from bert_tf.serving.saved_model import ExportedModel
+
+    return ExportedModel(folder, signature)
 
 
 def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = None) -> None:
@@ -48,7 +81,8 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
         signatures = saved_model.write(model.served, folder, config.text)
         model.write_text_settings(folder)
         if config.quantize == "int8":
-            portable_models.write_lite(model.plain, os.path.join(folder, portable_models.LITE_FILE))
+            portable_models.write_lite(model.plain, os.path.join(folder, LITE_FILE))
+            model.write_text_task(folder)
         if config.onnx:
             portable_models.write_onnx(model.plain, os.path.join(folder, portable_models.ONNX_FILE))
     say(f"Wrote {export_dir} with the signatures {', '.join(signatures)}.")

@@ -12,14 +12,23 @@ import sys
 
 from absl import flags
 
+from bert_tf import export
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.settings import SERVING_DEFAULT, keep_packed_weights
+from bert_tf.serving import line_predictions
+from bert_tf.serving.settings import ENGINES, SERVING_DEFAULT, keep_packed_weights
 
 _MODEL = flags.DEFINE_string("model", None, "The folder of an exported model.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "JSON lines; standard input by default.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The file of the answers; standard output by default.")
 _SIGNATURE = flags.DEFINE_string("signature", SERVING_DEFAULT, "The signature of the model that is called.")
+_ENGINE = flags.DEFINE_enum(
+    "engine",
+    ENGINES[0],
+    ENGINES,
+    "What runs the model. litert starts without TensorFlow, and is faster; it runs models that answer texts, pairs or "
+    "choices, exported with --export_quantize=int8.",
+)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines that are computed together.", lower_bound=1)
 
 
@@ -29,9 +38,7 @@ def main() -> None:
         inputs = {"--input_file": [_INPUT_FILE.value]} if _INPUT_FILE.value else {}
         files.check_output_files([_OUTPUT_FILE.value], "--output_file", inputs)
     keep_packed_weights()
-    from bert_tf.serving import line_predictions, saved_model
-
-    model = saved_model.load(_MODEL.value, _SIGNATURE.value)
+    model = export.load(_MODEL.value, _SIGNATURE.value, _ENGINE.value)
     if _INPUT_FILE.value:
         lines = files.open_file(files.require_file(_INPUT_FILE.value, "--input_file"), "rb")
     else:

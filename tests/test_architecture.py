@@ -55,6 +55,7 @@ WITHOUT_TENSORFLOW = [
         "tasks.names",
     ),
     *(f"{folder}.settings" for folder in ("optimization", "training", "serving")),
+    *(f"serving.{name}" for name in ("answering", "line_predictions", "lite_model")),
     "runtime.devices",
     "program_flags",
 ]

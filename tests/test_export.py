@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from benchmarks import serving_load
 from bert_tf import checkpoints, export
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
@@ -38,24 +38,9 @@ from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
 from bert_tf.tokenization import load_tokenizer
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from tests import programs
-from tests.conftest import ROOT, assert_close, tiny_config, with_large_head
+from tests.conftest import ROOT, assert_close, with_large_head
+from tests.finished_runs import config, write_run
 from tests.programs import PIECES, write_model_files
-
-
-def write_run(folder, model, flags=None, **resume_settings):
-    """Writes the files that a training program writes into its folder."""
-    folder.mkdir(parents=True)
-    _, vocab_file = write_model_files(folder)
-    resume_settings = {"do_lower_case": True, "max_seq_length": 12, **resume_settings}
-    run_directory.prepare(str(folder), config(), vocab_file, flags or {}, resume_settings)
-    tensors = checkpoints.named_variables(model.variables) | {"global_step": np.int64(7)}
-    saver.write_checkpoint(str(folder / "model.ckpt-7"), tensors)
-    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
-    return str(folder)
-
-
-def config():
-    return tiny_config(vocab_size=len(PIECES), num_hidden_layers=1, initializer_range=0.7)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +58,7 @@ def exported(run_folder, tmp_path_factory):
     return str(folder)
 
 
-loaded = functools.cache(saved_model.load)
+loaded = functools.cache(export.load)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +133,7 @@ def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
         specs = served(name, *columns).signatures()["serving_default"].input_signature
         assert [spec.name for spec in specs] == expected, name
     saved_model.write(served("saved", "review"), str(tmp_path / "exported"))
-    loaded = saved_model.load(str(tmp_path / "exported"))
+    loaded = export.load(str(tmp_path / "exported"))
     (expected,) = loaded.predict([{"review": "a b"}])
     assert loaded.inputs == ["review"]
     assert loaded.predict([{"text_a": "a b"}]) == loaded.predict(["a b"]) == [expected]
@@ -168,7 +153,7 @@ def test_a_classifier_of_another_program_need_not_be_callable(tmp_path):
         lambda sentence: {"logits": tf.strings.length(sentence)}, input_signature=[tf.TensorSpec([None], tf.string)]
     )
     tf.saved_model.save(module, str(tmp_path), signatures={"serving_default": module.served})
-    assert saved_model.load(str(tmp_path)).predict(["four"]) == [{"logits": 4}]
+    assert export.load(str(tmp_path)).predict(["four"]) == [{"logits": 4}]
 
 
 def test_valid_lines_are_answered_although_others_are_invalid(model, capsys):
@@ -320,14 +305,14 @@ def test_answers_have_no_padding_in_batches_of_different_lengths(tmp_path):
         "all_layers": signature(echo.from_texts, text_a=TEXTS),
     }
     tf.saved_model.save(echo, str(tmp_path), signatures=signatures)
-    short, long = saved_model.load(str(tmp_path), "ids").predict([{"input_ids": [7]}, {"input_ids": [1, 2, 3]}])
+    short, long = export.load(str(tmp_path), "ids").predict([{"input_ids": [7]}, {"input_ids": [1, 2, 3]}])
     assert short == {"start_logits": [7.0], "sequence_output": [[7.0]], "logits": [1.0] * 5}
     assert long["start_logits"] == [1.0, 2.0, 3.0] and len(long["logits"]) == 5
     examples = [{"prompt": "p", "endings": ["a", "b"]}, {"prompt": "q", "endings": ["b"]}]
-    answers = saved_model.load(str(tmp_path), "endings").predict(examples)
+    answers = export.load(str(tmp_path), "endings").predict(examples)
     assert answers[0] == {"truncated": [False, True], "probabilities": [0.0, 0.0], "choice": "p"}
     assert answers[1] == {"truncated": [True], "probabilities": [0.0], "choice": "q"}
-    one, three = saved_model.load(str(tmp_path), "all_layers").predict(["a", "abc"])
+    one, three = export.load(str(tmp_path), "all_layers").predict(["a", "abc"])
     assert one["all_encoder_layers"] == [[[1.0]]] * 3
     assert three["all_encoder_layers"] == [[[1.0]] * 3] * 3
 
@@ -345,7 +330,7 @@ def test_json_of_tensorflow_serving(exported, model):
 
 
 def test_every_request_of_many_clients_has_an_answer_in_the_forms_of_the_documentation(exported):
-    models = {name: saved_model.load(exported, name) for name in ("serving_default", "ids")}
+    models = {name: export.load(exported, name) for name in ("serving_default", "ids")}
     server = serving_load.start_server(models)
     results = serving_load.send_load(server.server_address[1], ["text_a", "text_b"], 4, 1.0, 3)
     assert results.wrong == []
@@ -378,7 +363,7 @@ def test_every_request_of_many_clients_has_an_answer_in_the_forms_of_the_documen
 
 def test_a_model_without_text_needs_no_operation_of_tensorflow_text(run_folder, tmp_path):
     export.export_run(run_folder, str(tmp_path / "ids"), ExportConfig(text=False))
-    assert saved_model.load(str(tmp_path / "ids"), "ids").signatures == ["ids"]
+    assert export.load(str(tmp_path / "ids"), "ids").signatures == ["ids"]
     assert b"Wordpiece" not in (tmp_path / "ids" / "saved_model.pb").read_bytes()
 
 
@@ -428,9 +413,9 @@ def test_no_incomplete_folder_is_left(run_folder, exported, tmp_path, monkeypatc
 
 def test_a_missing_model_or_signature_is_refused(tmp_path, exported):
     with pytest.raises(InputError, match=r"has no saved_model\.pb. .* is exported by `python -m bert_tf\.export"):
-        saved_model.load(str(tmp_path))
+        export.load(str(tmp_path))
     with pytest.raises(InputError, match="has no signature 'oops'; it has ids, serving_default"):
-        saved_model.load(exported, "oops")
+        export.load(exported, "oops")
 
 
 def test_the_served_model_is_chosen_by_the_run_s_task(run_folder, tmp_path):
@@ -484,7 +469,7 @@ def test_a_tagger_by_features_is_exported_with_the_encoder_that_it_reads(feature
     encoder, model, folder = feature_run
     first_pieces = np.array([[0, 1, 1, 0, 1, 0], [0, 1, 0, 0, 0, 0]], np.int32)
     export.export_run(folder, str(tmp_path / "ids"), ExportConfig(text=False))
-    ids = saved_model.load(str(tmp_path / "ids"), "ids")
+    ids = export.load(str(tmp_path / "ids"), "ids")
     found = ids(**{name: tf.constant(v) for name, v in (IDS_OF_TEXTS | {"first_pieces": first_pieces}).items()})
     output = encoder(*IDS_OF_TEXTS.values())
     states = np.stack([output.sequence_output, output.embedding_output], axis=2)
@@ -578,7 +563,7 @@ def test_a_damaged_model_is_named(exported, tmp_path, name, damage):
     with pytest.raises(
         InputError, match=f"{tmp_path}/damaged (can't be loaded: it is damaged|is not an exported)"
     ) as error:
-        saved_model.load(str(tmp_path / "damaged"))
+        export.load(str(tmp_path / "damaged"))
     assert "\n" not in str(error.value)
 
 
@@ -586,7 +571,7 @@ def test_what_a_killed_export_has_left_is_not_loaded(exported, tmp_path):
     left = files.temporary_name(str(tmp_path / "model"))
     shutil.copytree(exported, left)
     with pytest.raises(InputError, match="is what an interrupted export has left"):
-        saved_model.load(left)
+        export.load(left)
 
 
 @pytest.mark.parametrize("name", ["a[1]", "b\\c", "d*?"])
@@ -597,4 +582,4 @@ def test_folders_may_have_any_name(tmp_path, name):
     assert saver.latest_checkpoint(folder) == f"{folder}/model.ckpt-7"
     (tmp_path / name / "checkpoint").unlink()
     export.export_run(folder, str(tmp_path / "export" / name))
-    assert saved_model.load(str(tmp_path / "export" / name), "ids").inputs == ["input_ids", "input_mask", "segment_ids"]
+    assert export.load(str(tmp_path / "export" / name), "ids").inputs == ["input_ids", "input_mask", "segment_ids"]

@@ -43,7 +43,7 @@ sys.meta_path.insert(0, Missing())
 import bert_tf, data_prep
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
-from bert_tf.serving import portable_models
+from bert_tf.serving import lite_model, portable_models
 from bert_tf.tasks.squad import evaluation
 from data_prep.corpus import cleaning, lines, parquet
 
@@ -94,6 +94,7 @@ print(json.dumps({
     "apache-beam": [printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c")],
     "tf-models-official": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
     "tf2onnx": [error(portable_models.import_tf2onnx)],
+    "ai-edge-litert": [error(lite_model.LiteModel, "exported")],
     "pyarrow": [
         error(lambda: list(lines.read_lines(written("a.zst")))),
         error(lambda: list(parquet.read_rows(written("a.parquet"), "text", 0, 1))),

@@ -21,10 +21,9 @@ from bert_tf.tokenization.tokenizer_config import (
     hf_tokenizer_config,
     read_tokenizer_config,
 )
-from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, vocabulary_text
+from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, VOCAB_FILE, vocabulary_text
 
 CONFIG_FILE = "bert_config.json"
-VOCAB_FILE = "vocab.txt"
 RUN_FILE = "run.json"
 # The classes of a fine-tuned model, in the order of their ids.
 LABELS_FILE = "labels.json"

@@ -8,6 +8,7 @@ from bert_tf.runtime.files import InputError
 
 # Top-level module -> the package that brings it, and the extra that brings the package.
 OPTIONAL = {
+    "ai_edge_litert": ("ai-edge-litert", "litert"),
     "apache_beam": ("apache-beam", "beam"),
     "datasketch": ("datasketch", "corpus"),
     "py3langid": ("py3langid", "corpus"),

@@ -7,8 +7,10 @@
     pretrained_encoder   a pre-trained model for serving: hidden states, and guesses for [MASK]
     finished_run         a finished run, as the export of its task needs it
     settings             the settings of an export
+    answering            what all models that answer Python values share: fields, checks, batches
     saved_model          writes SavedModels, loads them and calls them with Python values
-    portable_models      LiteRT and ONNX models
+    portable_models      writes LiteRT and ONNX models
+    lite_model           answers texts with a LiteRT model, without TensorFlow
     line_predictions     answers to JSON lines
 
 `tasks` and what is above it import this package. It imports `finetuning` and the layers below. The served model of each

@@ -21,9 +21,10 @@ from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.bilstm import RecurrentEncoder, TextEncoder
 from bert_tf.serving.encoder import InferenceEncoder
+from bert_tf.serving.lite_model import TextTask
 from bert_tf.serving.portable_models import PlainFunction
 from bert_tf.serving.reader import ServedModel, TextReader
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving.settings import LITE_TASK_FILE, ExportConfig
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training.contract import TrainableModel
 
@@ -38,6 +39,7 @@ class Exportable(NamedTuple):
       tokenizer: the model's tokenizer.
       max_seq_length: the length at which texts are cut, or split into windows.
       classes: the names of the logits' columns; None if they have no names.
+      task: what LiteRT needs besides, to answer texts, pairs and choices; None for other tasks.
     """
 
     served: ServedModel
@@ -45,6 +47,7 @@ class Exportable(NamedTuple):
     tokenizer: FullTokenizer
     max_seq_length: int
     classes: Sequence[str] | None = None
+    task: TextTask | None = None
 
     def write_text_settings(self, folder: str) -> None:
         """Writes what a caller of the signature `ids`, of LiteRT or of ONNX needs to turn texts into ids and back.
@@ -56,6 +59,11 @@ class Exportable(NamedTuple):
         run_directory.write_hf_tokenizer(tokenizer.vocab_file, folder, tokenizer.do_lower_case, self.max_seq_length)
         if self.classes is not None:
             files.write_json(os.path.join(folder, run_directory.LABELS_FILE), list(self.classes))
+
+    def write_text_task(self, folder: str) -> None:
+        """Writes what stands around the logits of the LiteRT model; nothing if the task is none of texts or choices."""
+        if self.task is not None:
+            files.write_json(os.path.join(folder, LITE_TASK_FILE), self.task)
 
 
 class _Recorded(dict[str, Any]):
@@ -149,10 +157,14 @@ class FinishedRun:
         return TextReader(self.tokenizer, self.max_seq_length)
 
     def exportable(
-        self, served: ServedModel, plain: PlainFunction | None, classes: Sequence[str] | None = None
+        self,
+        served: ServedModel,
+        plain: PlainFunction | None,
+        classes: Sequence[str] | None = None,
+        task: TextTask | None = None,
     ) -> Exportable:
         """Returns the exportable model; see `Exportable`."""
-        return Exportable(served, plain, self.tokenizer, self.max_seq_length, classes)
+        return Exportable(served, plain, self.tokenizer, self.max_seq_length, classes, task)
 
 
 def plain_logits(model: EncoderModel) -> PlainFunction | None:

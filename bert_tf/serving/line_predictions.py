@@ -10,14 +10,14 @@ from typing import IO, Any
 
 from bert_tf.runtime import files, json_files, program, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.saved_model import ExportedModel
+from bert_tf.serving.answering import AnsweringModel
 
 # The lines of so many batches are sorted by length together.
 _SORTED_BATCHES = 16
 
 
 def answer_lines(
-    model: ExportedModel, lines: Iterable[bytes], writer: IO[str], batch_size: int, input_bytes: int = 0
+    model: AnsweringModel, lines: Iterable[bytes], writer: IO[str], batch_size: int, input_bytes: int = 0
 ) -> tuple[int, int]:
     """Writes an answer for each line that isn't empty, as soon as it is computed.
 
@@ -77,7 +77,7 @@ def answers_file(path: str | None) -> Iterator[IO[str]]:
     files.remove(unfinished)
 
 
-def _parsed(model: ExportedModel, line: bytes) -> tuple[dict[str, Any] | None, dict[str, Any], dict[str, str]]:
+def _parsed(model: AnsweringModel, line: bytes) -> tuple[dict[str, Any] | None, dict[str, Any], dict[str, str]]:
     """Returns the fields that the model reads (None if the line can't be used), its other fields, and the error."""
     other_fields: dict[str, Any] = {}
     try:
@@ -94,7 +94,7 @@ def _given(fields: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     return {f"given_{name}" if name in (*answer, "error") else name: value for name, value in fields.items()}
 
 
-def _answers(model: ExportedModel, examples: list[dict[str, Any]], batch_size: int) -> Iterator[dict[str, Any]]:
+def _answers(model: AnsweringModel, examples: list[dict[str, Any]], batch_size: int) -> Iterator[dict[str, Any]]:
     """Yields the answers; for an example that the model refuses, the answer is its error message."""
     try:
         yield from model.predict(examples, batch_size)

@@ -13,7 +13,6 @@ import tensorflow as tf
 from bert_tf.runtime import extras, files
 from bert_tf.serving.reader import IDS
 
-LITE_FILE = "ids_int8.tflite"
 ONNX_FILE = "ids.onnx"
 # The newest operator set that tf2onnx supports completely.
 _OPSET = 17

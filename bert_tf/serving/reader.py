@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.sequences.graph_packing import GraphPacker, KeptPieces, TokenBatch
+from bert_tf.serving.answering import TEXT_INPUTS
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer
 
@@ -32,8 +33,6 @@ def signature(function: Signature, **inputs: tf.TensorSpec) -> Signature:
     return tf.function(function, input_signature=specs, autograph=False)
 
 
-# The names of inputs that have no columns to be named after; see also `saved_model.ExportedModel.inputs`.
-TEXT_INPUTS = ("text_a", "text_b")
 # Texts [B]; several texts for each example [B, C].
 TEXTS = tf.TensorSpec([None], tf.string)
 TEXT_LISTS = tf.TensorSpec([None, None], tf.string)

@@ -1,6 +1,5 @@
 """Writes this project's SavedModels, loads them and calls them with plain Python values."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,8 +11,8 @@ from google.protobuf.message import DecodeError
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.outputs import is_unfinished
-from bert_tf.serving.reader import TEXT_INPUTS, ServedModel
+from bert_tf.serving.answering import AnsweringModel, Field
+from bert_tf.serving.reader import ServedModel
 from bert_tf.serving.settings import SERVING_DEFAULT
 
 # Padded outputs, each with the output that says how many of a row's values are not padding.
@@ -59,7 +58,6 @@ _LOAD_ERRORS = (
     AttributeError,
     DecodeError,
 )
-_MAX_ID = np.iinfo(np.int32).max
 
 
 def write(model: ServedModel, folder: str, text: bool = True) -> list[str]:
@@ -81,8 +79,12 @@ def write(model: ServedModel, folder: str, text: bool = True) -> list[str]:
     return list(signatures)
 
 
-class ExportedModel:
-    """A loaded SavedModel; see `load`.
+class ExportedModel(AnsweringModel):
+    """A loaded SavedModel.
+
+    Args:
+      folder: the folder that contains saved_model.pb.
+      signature: the name of the signature that is called.
 
     Attributes:
       inputs: the names of the signature's inputs, which are the fields of an example. Those of a classifier of your own
@@ -96,8 +98,6 @@ class ExportedModel:
                 f"{folder} is not an exported model: it has no saved_model.pb. A run or a pre-trained model is "
                 f"exported by `python -m bert_tf.export --model_dir={folder} --export_dir=NEW_FOLDER`."
             )
-        if is_unfinished(folder):
-            raise InputError(f"{folder} is what an interrupted export has left. Export the model again.")
         try:
             self._model = tf.saved_model.load(files.plain_name(folder))
             self.signatures = sorted(self._model.signatures)
@@ -110,98 +110,22 @@ class ExportedModel:
         if signature not in self.signatures:
             raise InputError(f"{folder} has no signature {signature!r}; it has {', '.join(self.signatures)}.")
         self._function = self._model.signatures[signature]
-        self._specs: dict[str, tf.TensorSpec] = self._function.structured_input_signature[1]
-        self.inputs = sorted(self._specs)
-        self._aliases = self._columns() if signature == SERVING_DEFAULT else {}
+        specs: dict[str, tf.TensorSpec] = self._function.structured_input_signature[1]
+        fields = {x: Field(str if spec.dtype == tf.string else int, spec.shape.rank != 1) for x, spec in specs.items()}
+        super().__init__(fields, self._texts() if signature == SERVING_DEFAULT else ())
 
-    def _columns(self) -> dict[str, str]:
-        """Other name -> name, for the texts of a classifier."""
+    def _texts(self) -> list[str]:
+        """The names of a classifier's texts, in their order."""
         is_classifier = {"logits", "score"} & self._function.structured_outputs.keys()
         if not is_classifier or not callable(self._model):  # models of other programs may not be
-            return {}
+            return []
         functions = self._model.__call__.concrete_functions
         specs = functions[0].structured_input_signature[0]  # of a missing text_b, None
-        in_order = [spec.name for spec in specs if spec is not None]
-        return {other: name for other, name in zip(TEXT_INPUTS, in_order, strict=False) if other not in self.inputs}
-
-    def _renamed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields, with the names of the inputs where they have the others."""
-        renamed = dict(fields)
-        for other, name in self._aliases.items():
-            if other in renamed and name not in renamed:
-                renamed[name] = renamed.pop(other)
-        return renamed
-
-    def other_fields(self, example: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of an example that the signature doesn't read."""
-        return {name: value for name, value in self._renamed(example).items() if name not in self.inputs}
+        return [spec.name for spec in specs if spec is not None]
 
     def __call__(self, **inputs: Any) -> dict[str, np.ndarray]:
         """Calls the signature itself, with arrays as inputs and outputs."""
         return {name: values.numpy() for name, values in self._function(**self._renamed(inputs)).items()}
-
-    def check(self, example: Any) -> dict[str, Any]:
-        """Checks an example, and returns the fields that the signature reads.
-
-        If there is only one input, the example may be a string. Fields of an `ids` signature are lists of integers.
-
-        Raises:
-          InputError: if a field is missing or has another type.
-        """
-        fields = {self.inputs[0]: example} if isinstance(example, str) and len(self.inputs) == 1 else example
-        if not isinstance(fields, Mapping):
-            raise InputError(
-                f"an object with {', '.join(map(repr, self.inputs))} is expected, not {_abbreviated(example)}."
-            )
-        fields = self._renamed(fields)
-        for name in self.inputs:
-            if name not in fields:
-                found = _abbreviated(list(fields))
-                raise InputError(f"the field {name!r} is missing: the model reads {self.inputs}, but gets {found}.")
-            self._check_field(name, fields[name])
-        ids = [name for name in self.inputs if self._specs[name].dtype != tf.string]
-        if len({len(fields[name]) for name in ids}) > 1:
-            raise InputError(f"the fields {', '.join(map(repr, ids))} must have the same length.")
-        return {name: fields[name] for name in self.inputs}
-
-    def _check_field(self, name: str, value: Any) -> None:
-        spec = self._specs[name]
-        kind = str if spec.dtype == tf.string else int
-        expected = "text" if kind is str else "integers"
-        if spec.shape.rank == 1:
-            if not isinstance(value, kind):
-                raise InputError(f"the field {name!r} must be {expected}, not {_abbreviated(value)}.")
-        elif not isinstance(value, list) or not value or not all(type(part) is kind for part in value):
-            raise InputError(f"the field {name!r} must be a list of {expected}, not {_abbreviated(value)}.")
-        elif kind is int and not all(0 <= part <= _MAX_ID for part in value):
-            raise InputError(f"the field {name!r} must contain numbers from 0 to {_MAX_ID}, not {_abbreviated(value)}.")
-
-    def predict(self, examples: Sequence[Any], batch_size: int = 32) -> list[dict[str, Any]]:
-        """Answers examples; those of similar length are computed together.
-
-        Args:
-          examples: mappings with the fields `inputs`, or strings if there is only one input.
-          batch_size: the number of examples that are computed together.
-
-        Returns:
-          For each example, in the same order, the outputs as Python values without padding.
-
-        Raises:
-          InputError: if an example can't be used; the message has its number, counted from 0.
-        """
-        checked = []
-        for number, example in enumerate(examples):
-            try:
-                checked.append(self.check(example))
-            except InputError as error:
-                raise InputError(f"example {number}: {error}") from None
-        order = sorted(range(len(checked)), key=lambda number: _size(checked[number]))
-        answers: list[dict[str, Any]] = [{}] * len(checked)
-        for begin in range(0, len(order), batch_size):
-            numbers = order[begin : begin + batch_size]
-            for number, row in zip(numbers, self._answer(checked, numbers), strict=True):
-                answers[number] = row
-        return answers
 
     def _answer(self, examples: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[dict[str, Any]]:
         batch = [examples[number] for number in numbers]
@@ -217,34 +141,17 @@ class ExportedModel:
         ]
 
     def _tensor(self, name: str, column: list) -> tf.Tensor:
-        spec = self._specs[name]
-        if spec.dtype != tf.string:
+        kind, is_list = self._fields[name]
+        if kind is int:
             return tf.ragged.constant(column, tf.int32).to_tensor()
-        if spec.shape.rank == 1:
+        if not is_list:
             return tf.constant([_encode(text) for text in column])
         return tf.ragged.constant([[_encode(text) for text in texts] for texts in column]).to_tensor("")
-
-
-def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT) -> ExportedModel:
-    """Loads an exported model.
-
-    Args:
-      folder: the folder that contains saved_model.pb.
-      signature: the name of the signature that is called.
-
-    Raises:
-      InputError: if there is no such model or signature.
-    """
-    return ExportedModel(os.fspath(folder), signature)
 
 
 def _encode(text: str) -> bytes:
     """Encodes in UTF-8; lone surrogates, which JSON may contain, become invalid bytes, which the model drops."""
     return text.encode("utf-8", "surrogatepass")
-
-
-def _size(fields: Mapping[str, Any]) -> int:
-    return sum(len(part) if isinstance(part, str) else sum(map(len, map(str, part))) for part in fields.values())
 
 
 def _assertion(error: tf.errors.InvalidArgumentError) -> str:
@@ -272,8 +179,3 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode()
     return [_decoded(part) for part in value] if isinstance(value, list) else value
-
-
-def _abbreviated(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -9,6 +9,13 @@ from bert_tf.runtime.errors import InputError, require_choice
 SERVING_DEFAULT = "serving_default"
 DTYPES = ("float32", "bfloat16")
 QUANTIZATIONS = ("none", "int8")
+# What runs an exported model.
+ENGINES = ("tensorflow", "litert")
+LITE_FILE = "ids_int8.tflite"
+# What is around the logits of that model: `lite_model.TextTask`.
+LITE_TASK_FILE = "ids_int8.json"
+# In multi-label tasks an example has the labels with at least this probability.
+LABEL_THRESHOLD = 0.5
 
 
 def keep_packed_weights() -> None:

@@ -11,11 +11,12 @@ import tensorflow as tf
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
+from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
 from bert_tf.serving.bilstm import TextEncoder
 from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
+from bert_tf.serving.lite_model import TextTask
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import (
-    TEXT_INPUTS,
     TEXT_LISTS,
     TEXTS,
     Signature,
@@ -26,10 +27,8 @@ from bert_tf.serving.reader import (
     read_ids,
     signature,
 )
+from bert_tf.serving.settings import LABEL_THRESHOLD
 from bert_tf.tasks.glue import DEFINITIONS
-
-# In multi-label tasks an example has the labels with at least this probability.
-_LABEL_THRESHOLD = 0.5
 
 
 class _Scores(tf.Module):
@@ -97,7 +96,7 @@ class ServedClassifier(tf.Module):
         probabilities = outputs["probabilities"]
         outputs["label_names"] = tf.repeat(self._labels[tf.newaxis], tf.shape(probabilities)[0], axis=0)
         if self._multi_label:
-            return outputs | {"chosen": probabilities >= _LABEL_THRESHOLD}
+            return outputs | {"chosen": probabilities >= LABEL_THRESHOLD}
         return outputs | {"label": tf.gather(self._labels, tf.argmax(outputs["logits"], axis=-1))}
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -133,8 +132,9 @@ class ServedChooser(tf.Module):
         - `ids` takes input_ids, input_mask and segment_ids [B, T] of sequences [CLS] prompt [SEP] ending [SEP]. It
           returns `score` [B]; a softmax over the scores of an example gives its probabilities.
         """
+        texts = dict(zip(CHOICE_INPUTS, (TEXTS, TEXT_LISTS), strict=True))
         return {
-            "serving_default": signature(self._from_texts, prompt=TEXTS, endings=TEXT_LISTS),
+            "serving_default": signature(self._from_texts, **texts),
             "ids": ids_signature(self._from_ids),
         }
 
@@ -189,7 +189,9 @@ def exportable_chooser(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a multiple-choice run."""
     model = ClassifierModel(run.config, 1, **run.encoder_options)
     run.restore(model)
-    return run.exportable(ServedChooser(run.encoder(model), model.head, run.texts()), plain_logits(model))
+    served = ServedChooser(run.encoder(model), model.head, run.texts())
+    task = TextTask(inputs=CHOICE_INPUTS, problem="choice", labels=None, max_seq_length=run.max_seq_length)
+    return run.exportable(served, plain_logits(model), task=task)
 
 
 def _exportable_classifier(
@@ -201,4 +203,5 @@ def _exportable_classifier(
     served = ServedClassifier(
         run.encoder(model), model.head, run.texts(), labels=labels, multi_label=is_multi_label, inputs=inputs
     )
-    return run.exportable(served, plain_logits(model), labels)
+    task = TextTask(inputs=list(inputs), problem=problem, labels=labels, max_seq_length=run.max_seq_length)
+    return run.exportable(served, plain_logits(model), labels, task)

@@ -10,6 +10,7 @@ from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 
 SPECIAL_TOKENS = PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+VOCAB_FILE = "vocab.txt"
 # A vocabulary with everything else that Hugging Face's tokenizers know.
 TOKENIZER_JSON = "tokenizer.json"
 # A piece with this prefix continues a word.

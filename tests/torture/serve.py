@@ -14,7 +14,7 @@ import psutil
 from bert_tf import export
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
-from bert_tf.serving import line_predictions, saved_model
+from bert_tf.serving import answering, line_predictions
 from tests import test_export
 
 _VALUES = (
@@ -37,7 +37,7 @@ def trial(folder: str, rng: random.Random, number: int, counts: Counter) -> None
         model = ClassifierModel(test_export.config(), 3)
         run = test_export.write_run(pathlib.Path(folder) / "run", model, {"text_b_column": "other"}, **settings)
         export.export_run(run, exported)
-    model = saved_model.load(exported)
+    model = export.load(exported)
     first = _answer(model, [_line(rng, number) for number in range(_LINES)], counts)
     before = psutil.Process().memory_info().rss
     assert first == _LINES
@@ -67,7 +67,7 @@ def _line(rng: random.Random, number: int) -> bytes:
     return line
 
 
-def _answer(model: saved_model.ExportedModel, lines: list[bytes], counts: Counter) -> int:
+def _answer(model: answering.AnsweringModel, lines: list[bytes], counts: Counter) -> int:
     written = io.StringIO()
     _, total = line_predictions.answer_lines(model, lines, written, 16)
     answers = [json.loads(line) for line in written.getvalue().splitlines()]

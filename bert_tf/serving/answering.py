@@ -1,0 +1,124 @@
+"""What all models that answer plain Python values share: their fields, the checks of examples, and batches."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bert_tf.runtime.errors import InputError
+
+# The names of texts that have no columns to be named after.
+TEXT_INPUTS = ("text_a", "text_b")
+# Those of multiple choice: a text, and a list of texts.
+CHOICE_INPUTS = ["prompt", "endings"]
+_MAX_ID = (1 << 31) - 1
+
+
+class Field(NamedTuple):
+    """An input of a model, as a field of an example."""
+
+    kind: type[str] | type[int]
+    is_list: bool = False
+
+
+class AnsweringModel(abc.ABC):
+    """A model that answers examples.
+
+    Args:
+      fields: the inputs by name.
+      texts: of a classifier, the names of its one or two texts; `TEXT_INPUTS` are understood in their place.
+
+    Attributes:
+      inputs: the names of the inputs, which are the fields of an example.
+    """
+
+    def __init__(self, fields: Mapping[str, Field], texts: Sequence[str] = ()) -> None:
+        self.inputs = sorted(fields)
+        self._fields = fields
+        self._aliases = {other: name for other, name in zip(TEXT_INPUTS, texts, strict=False) if other not in fields}
+
+    def _renamed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields, with the names of the inputs where they have the others."""
+        renamed = dict(fields)
+        for other, name in self._aliases.items():
+            if other in renamed and name not in renamed:
+                renamed[name] = renamed.pop(other)
+        return renamed
+
+    def other_fields(self, example: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields of an example that the signature doesn't read."""
+        return {name: value for name, value in self._renamed(example).items() if name not in self.inputs}
+
+    def check(self, example: Any) -> dict[str, Any]:
+        """Checks an example, and returns the fields that the signature reads.
+
+        If there is only one input, the example may be a string. Fields of an `ids` signature are lists of integers.
+
+        Raises:
+          InputError: if a field is missing or has another type.
+        """
+        fields = {self.inputs[0]: example} if isinstance(example, str) and len(self.inputs) == 1 else example
+        if not isinstance(fields, Mapping):
+            raise InputError(
+                f"an object with {', '.join(map(repr, self.inputs))} is expected, not {_abbreviated(example)}."
+            )
+        fields = self._renamed(fields)
+        for name in self.inputs:
+            if name not in fields:
+                found = _abbreviated(list(fields))
+                raise InputError(f"the field {name!r} is missing: the model reads {self.inputs}, but gets {found}.")
+            self._check_field(name, fields[name])
+        ids = [name for name in self.inputs if self._fields[name].kind is int]
+        if len({len(fields[name]) for name in ids}) > 1:
+            raise InputError(f"the fields {', '.join(map(repr, ids))} must have the same length.")
+        return {name: fields[name] for name in self.inputs}
+
+    def _check_field(self, name: str, value: Any) -> None:
+        kind, is_list = self._fields[name]
+        expected = "text" if kind is str else "integers"
+        if not is_list:
+            if not isinstance(value, kind):
+                raise InputError(f"the field {name!r} must be {expected}, not {_abbreviated(value)}.")
+        elif not isinstance(value, list) or not value or not all(type(part) is kind for part in value):
+            raise InputError(f"the field {name!r} must be a list of {expected}, not {_abbreviated(value)}.")
+        elif kind is int and not all(0 <= part <= _MAX_ID for part in value):
+            raise InputError(f"the field {name!r} must contain numbers from 0 to {_MAX_ID}, not {_abbreviated(value)}.")
+
+    def predict(self, examples: Sequence[Any], batch_size: int = 32) -> list[dict[str, Any]]:
+        """Answers examples; those of similar length are computed together.
+
+        Args:
+          examples: mappings with the fields `inputs`, or strings if there is only one input.
+          batch_size: the number of examples that are computed together.
+
+        Returns:
+          For each example, in the same order, the outputs as Python values without padding.
+
+        Raises:
+          InputError: if an example can't be used; the message has its number, counted from 0.
+        """
+        checked = []
+        for number, example in enumerate(examples):
+            try:
+                checked.append(self.check(example))
+            except InputError as error:
+                raise InputError(f"example {number}: {error}") from None
+        order = sorted(range(len(checked)), key=lambda number: _size(checked[number]))
+        answers: list[dict[str, Any]] = [{}] * len(checked)
+        for begin in range(0, len(order), batch_size):
+            numbers = order[begin : begin + batch_size]
+            for number, row in zip(numbers, self._answer(checked, numbers), strict=True):
+                answers[number] = row
+        return answers
+
+    @abc.abstractmethod
+    def _answer(self, examples: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Answers those of the checked examples that have these numbers."""
+
+
+def _size(fields: Mapping[str, Any]) -> int:
+    return sum(len(part) if isinstance(part, str) else sum(map(len, map(str, part))) for part in fields.values())
+
+
+def _abbreviated(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."

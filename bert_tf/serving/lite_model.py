@@ -1,0 +1,130 @@
+"""Answers texts with the LiteRT model of an export: the same answers as its SavedModel's, without TensorFlow."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from bert_tf.runtime import extras, files, json_files, parallel
+from bert_tf.runtime.errors import InputError
+from bert_tf.sequences import packing
+from bert_tf.serving import settings
+from bert_tf.serving.answering import CHOICE_INPUTS, AnsweringModel, Field
+from bert_tf.tokenization import load_tokenizer
+from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
+from bert_tf.tokenization.vocabulary import CLS, SEP, VOCAB_FILE
+
+
+class TextTask(TypedDict):
+    """What is around the logits of a model of texts, pairs or endings; in a file beside the model.
+
+    inputs: the names of one text, or of two; of a choice, those of the prompt and the endings.
+    problem: "classification", "multi_label", "regression" or "choice".
+    labels: the classes, where there are some.
+    max_seq_length: longer sequences are cut.
+    """
+
+    inputs: list[str]
+    problem: str
+    labels: list[str] | None
+    max_seq_length: int
+
+
+class LiteModel(AnsweringModel):
+    """A LiteRT model with the tokenizer and the labels in its folder.
+
+    Its inputs and answers are those of `ServedClassifier` and `ServedChooser` (module `bert_tf.tasks.served`) from
+    texts, within what weights of 8 bits change.
+
+    Args:
+      folder: of an export with --export_quantize=int8.
+      threads: of LiteRT; None for one for each core.
+
+    Raises:
+      InputError: if there is no such model, it is damaged, or LiteRT isn't installed.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
+        interpreter = extras.require("ai_edge_litert.interpreter", "--engine=litert")
+        folder = os.fspath(folder)
+        path, task_path = (os.path.join(folder, name) for name in (settings.LITE_FILE, settings.LITE_TASK_FILE))
+        if not files.exists(path):
+            raise InputError(
+                f"{folder} has no {settings.LITE_FILE}, which --engine=litert runs. Export the model with "
+                "--export_quantize=int8."
+            )
+        if not files.exists(task_path):
+            raise InputError(
+                f"{folder} has no {settings.LITE_TASK_FILE}: --engine=litert answers with classes, numbers and choices "
+                "only, of models that this version exports. Leave it out to use TensorFlow."
+            )
+        self._task = json_files.read(task_path, "--model", TextTask)
+        vocab_file = os.path.join(folder, VOCAB_FILE)
+        self._tokenizer = load_tokenizer(vocab_file, read_tokenizer_config(vocab_file).get("do_lower_case", True))
+        try:
+            threads = threads or parallel.available_cores()
+            self._run = interpreter.Interpreter(path, num_threads=threads).get_signature_runner()
+        except (ValueError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"{path} can't be loaded: it is damaged ({reason}). Export the model again.") from None
+        inputs, is_choice = self._task["inputs"], self._task["problem"] == "choice"
+        fields = {name: Field(str, is_choice and name == CHOICE_INPUTS[1]) for name in inputs}
+        super().__init__(fields, () if is_choice else inputs)
+
+    def _answer(self, examples: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[dict[str, Any]]:
+        texts = [[examples[number][name] for name in self._task["inputs"]] for number in numbers]
+        if self._task["problem"] == "choice":
+            return self._choices(texts)
+        logits, truncated = self._logits(texts)
+        return [self._outputs(row) | {"truncated": cut} for row, cut in zip(logits, truncated, strict=True)]
+
+    def _outputs(self, logits: np.ndarray) -> dict[str, Any]:
+        """Logits [C] -> the answer to a text or a pair."""
+        problem, labels = self._task["problem"], self._task["labels"]
+        if problem == "regression":
+            return {"score": float(logits[0])}
+        outputs = {"logits": logits.tolist(), "label_names": labels}
+        if problem == "multi_label":
+            probabilities = 1 / (1 + np.exp(-logits))
+            chosen = probabilities >= settings.LABEL_THRESHOLD
+            return outputs | {"probabilities": probabilities.tolist(), "chosen": chosen.tolist()}
+        return outputs | {"probabilities": _softmax(logits).tolist(), "label": labels[int(np.argmax(logits))]}
+
+    def _choices(self, texts: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+        """Prompts with their endings -> the answers; empty endings are padding, and have the probability 0."""
+        places = [[i for i, ending in enumerate(endings) if ending] for _, endings in texts]
+        pairs = [(prompt, endings[i]) for (prompt, endings), kept in zip(texts, places, strict=True) for i in kept]
+        logits, truncated = self._logits(pairs)
+        answers, begin = [], 0
+        for (_, endings), kept in zip(texts, places, strict=True):
+            scores, cut = np.full(len(endings), -np.inf, np.float32), np.zeros(len(endings), bool)
+            scores[kept], cut[kept] = logits[begin : begin + len(kept), 0], truncated[begin : begin + len(kept)]
+            begin += len(kept)
+            probabilities = _softmax(scores) if kept else np.zeros_like(scores)
+            choice = int(np.argmax(scores)) if kept else -1
+            answers.append({"choice": choice, "probabilities": probabilities.tolist(), "truncated": cut.tolist()})
+        return answers
+
+    def _logits(self, texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[bool]]:
+        """Texts or pairs [B] -> logits [B, C], and whether each text was cut."""
+        vocab, rows, truncated = self._tokenizer.vocab, [], []
+        for parts in texts:
+            # As in the SavedModel, half of a surrogate pair, which UTF-8 doesn't have, is dropped.
+            whole = [part.encode("utf-8", "ignore").decode() for part in parts]
+            first, *second = map(self._tokenizer.encode, whole)
+            a, b = packing.fit_segments(first, second[0] if second else None, self._task["max_seq_length"])
+            truncated.append(len(a) + len(b) < len(first) + sum(map(len, second)))
+            rows.append(packing.join_segments(a, b, cls=vocab[CLS], sep=vocab[SEP]))
+        if not rows:
+            return np.zeros((0, 1), np.float32), []
+        length = max(len(ids) for ids, _ in rows)
+        columns = zip(*(packing.pad(*row, length) for row in rows), strict=True)
+        names = packing.PackedSequence._fields
+        inputs = {name: np.array(column, np.int32) for name, column in zip(names, columns, strict=True)}
+        return self._run(**inputs)["logits"], truncated
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max())
+    return powers / powers.sum()

@@ -1,0 +1,107 @@
+"""The LiteRT model of an export answers texts as the SavedModel beside it does."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf import export
+from bert_tf.finetuning.models import ClassifierModel, TokenModel
+from bert_tf.runtime.errors import InputError
+from bert_tf.serving import lite_model, settings
+from bert_tf.serving.settings import ExportConfig
+from tests.conftest import ROOT, assert_close, with_large_head
+from tests.finished_runs import config, write_run
+
+TEXTS = ["a b c d e f", "", "   ", "c", "ab cd ef ab cd ef ab cd ef", "\ud800 d", "zz! ä", "[MASK] b"]
+OTHERS = ["b", "", "ab", "a b c d e f a b", "d d d d d d d d d", "e", "\ud800", "b"]
+PAIRS = [{"text_a": a, "text_b": b} for a, b in zip(TEXTS, OTHERS, strict=True)]
+CHOICES = [{"prompt": a, "endings": [b, "c", a]} for a, b in zip(TEXTS, OTHERS, strict=True)]
+CHOICES += [{"prompt": "a", "endings": [""]}, {"prompt": "a", "endings": ["b"]}]
+CUSTOM = {"task": "custom", "text_column": "review"}
+# Of each kind of task: outputs, what the run has recorded, its flags, and examples.
+KINDS = {
+    "pairs": (3, CUSTOM | {"problem": "classification", "labels": ["x", "ý", "z"]}, {"text_b_column": "other"}, PAIRS),
+    "multi_label": (3, CUSTOM | {"problem": "multi_label", "labels": ["x", "y", "z"]}, {}, TEXTS),
+    "regression": (1, CUSTOM | {"problem": "regression"}, {}, TEXTS),
+    "choice": (1, {"task": "swag", "labels": ["0", "1", "2", "3"]}, {}, CHOICES),
+}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """The folder of an export of each kind."""
+    root = tmp_path_factory.mktemp("lite")
+    folders = {}
+    for kind, (outputs, recorded, flags, _) in KINDS.items():
+        problem = recorded.get("problem", "classification")
+        run = write_run(
+            root / "run" / kind, with_large_head(ClassifierModel(config(), outputs, problem)), flags, **recorded
+        )
+        folders[kind] = str(root / kind)
+        export.export_run(run, folders[kind], ExportConfig(quantize="int8"))
+    return folders
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_are_those_of_the_saved_model(exported, kind):
+    examples = KINDS[kind][-1]
+    full, lite = export.load(exported[kind]), export.load(exported[kind], engine="litert")
+    assert isinstance(lite, lite_model.LiteModel)
+    assert lite.inputs == full.inputs
+    for expected, answer in zip(full.predict(examples, 3), lite.predict(examples, 3), strict=True):
+        assert answer.keys() == expected.keys()
+        for name, value in expected.items():
+            if name in ("logits", "probabilities", "score"):
+                assert_close(answer[name], value, 0.1, name)
+            else:
+                assert answer[name] == value, name
+    assert lite.predict([]) == []
+
+
+def test_invalid_examples_are_refused_with_their_numbers(exported):
+    model = export.load(exported["pairs"], engine="litert")
+    with pytest.raises(InputError, match=r"example 1: the field 'other' is missing: .* gets \['review'\]\."):
+        model.predict([PAIRS[0], {"text_a": "a"}])
+    with pytest.raises(InputError, match="'endings' must be a list of text, not 'b'"):
+        export.load(exported["choice"], engine="litert").predict([{"prompt": "a", "endings": "b"}])
+
+
+def test_lines_are_answered_without_tensorflow(exported):
+    code = (
+        "import sys; from bert_tf import predict; from absl import flags; "
+        "flags.FLAGS(sys.argv); predict.main(); assert 'tensorflow' not in sys.modules"
+    )
+    command = [sys.executable, "-c", code, f"--model={exported['pairs']}", "--engine=litert"]
+    lines = "".join(json.dumps(example) + "\n" for example in [*PAIRS[:2], 5])
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer.get("label") in ("x", "ý", "z") for answer in answers] == [True, True, False]
+    assert "an object with 'other', 'review' is expected, not 5" in answers[2]["error"]
+    assert "1 of 3 lines could not be used" in done.stderr
+
+
+def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="engine 'litert' answers texts only, but the signature 'ids'"):
+        export.load(exported["pairs"], "ids", "litert")
+    with pytest.raises(InputError, match="engine is 'onnx', but one of tensorflow, litert is expected"):
+        export.load(exported["pairs"], engine="onnx")
+    run = write_run(tmp_path / "run", TokenModel(config(), 5), task="ner", labels=["L", "P"])
+    export.export_run(run, str(tmp_path / "tagger"), ExportConfig(quantize="int8"))
+    with pytest.raises(
+        InputError, match=r"no ids_int8\.json: --engine=litert answers with classes, numbers and choices"
+    ):
+        export.load(tmp_path / "tagger", engine="litert")
+    damaged = shutil.copytree(exported["pairs"], tmp_path / "damaged")
+    os.truncate(damaged / settings.LITE_FILE, 100)
+    with pytest.raises(InputError, match=r"ids_int8\.tflite can't be loaded: it is damaged"):
+        export.load(damaged, engine="litert")
+    os.remove(damaged / settings.LITE_FILE)
+    with pytest.raises(InputError, match=r"no ids_int8\.tflite, which --engine=litert runs\. Export .*quantize=int8"):
+        export.load(damaged, engine="litert")
+    monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
+    with pytest.raises(InputError, match=r"--engine=litert needs ai-edge-litert, .* 'bert-tf\[litert\]'"):
+        export.load(exported["pairs"], engine="litert")
