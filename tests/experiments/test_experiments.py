@@ -524,9 +524,17 @@ def test_a_table_says_which_seeds_are_finished(tmp_path):
     assert "over the seeds 1.\n" in text
 
 
-def test_the_plan_counts_the_vocabulary_of_the_scale():
+def test_the_plan_counts_the_vocabulary_of_the_scale_or_of_the_row(tmp_path):
     [pretraining] = [piece for piece in pieces_of("table3") if piece.kind == "pretraining"]
     assert pretraining.disk == 5 * 12 * BertConfig.named(**pretraining.model, vocab_size=1000).num_parameters
+    text = (
+        (schema.FOLDER / "table3.toml")
+        .read_text()
+        .replace("at.smoke = { model = {} }", "at.smoke.model.vocab_size = 5000")
+    )
+    (tmp_path / "x.toml").write_text(text)
+    [larger] = [piece for piece in pieces_of(str(tmp_path / "x.toml")) if piece.kind == "pretraining"]
+    assert larger.disk == 5 * 12 * BertConfig.named(**larger.model).num_parameters > pretraining.disk
 
 
 @pytest.mark.filterwarnings("error")
