@@ -253,25 +253,25 @@ class BertConfig:
         return cls.from_dict(json_files.read(path, flag_name), source=f"{flag_name} ({path})")
 
     @classmethod
-    def named(cls, name: str, vocab_size: int = 30522, **changes: Any) -> "BertConfig":
+    def named(cls, size: str, vocab_size: int = 30522, **changes: Any) -> "BertConfig":
         """The config of a released size: tiny, mini, small, medium, base or large.
 
         Args:
-          name: the size.
+          size: its name.
           vocab_size: the number of pieces.
           **changes: other values than the size's. Without a value of its own, `intermediate_size` is 4 * `hidden_size`.
 
         Raises:
           InputError: if the size or the name of a change is unknown, or a value can't be used.
         """
-        if name not in RELEASED_SIZES:
-            raise InputError(f"there is no model size {name!r}; the released ones are {', '.join(RELEASED_SIZES)}.")
-        layers, hidden = RELEASED_SIZES[name]
+        if size not in RELEASED_SIZES:
+            raise InputError(f"there is no model size {size!r}; the released ones are {', '.join(RELEASED_SIZES)}.")
+        layers, hidden = RELEASED_SIZES[size]
         sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": hidden // 64}
         values = {"vocab_size": vocab_size, **sizes, "type_vocab_size": 2, **changes}
         if isinstance(values["hidden_size"], int):
             values.setdefault("intermediate_size", 4 * values["hidden_size"])
-        return cls.from_dict(values, source=f"size {name}")
+        return cls.from_dict(values, source=f"size {size}")
 
     def to_dict(self) -> dict[str, Any]:
         """The config with the release's keys, and with `layer_norm_eps` if it differs from the release's."""

@@ -20,9 +20,7 @@ from experiments.pieces import check_data
 _SCALE = flags.DEFINE_enum("scale", "smoke", schema.SCALES, "smoke: minutes; tiny: hours; paper: as published.")
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "The folder of the data; for smoke, by default this repository.")
 _WORK_DIR = flags.DEFINE_string("work_dir", "build/experiments", "The folder of all runs and tables.")
-_INIT_CHECKPOINT = flags.DEFINE_string(
-    "init_checkpoint", "", "A finished model's folder, instead of pre-training, for rows that change nothing of it."
-)
+_INIT_CHECKPOINT = flags.DEFINE_string("init_checkpoint", "", "A finished model, for rows that pre-train as the scale.")
 _ONLY = flags.DEFINE_list("only", [], "Only these rows and these columns, in files that are named after them.")
 _PLAN = flags.DEFINE_bool("plan", False, "Print what is finished, what is left, and its expected cost; run nothing.")
 _LIST = flags.DEFINE_bool("list", False, "Print each run, its state and its command; run nothing.")
@@ -34,7 +32,7 @@ _DEVICE_FLAGS = flags.DEFINE_list("device_flags", [], "Flags that say where trai
 def main(*names: str) -> None:
     """Plans, runs or reports the tables that are named."""
     if not names:
-        raise InputError(f"Name a table or a figure: {', '.join(schema.experiment_names())}.")
+        raise InputError(f"Name a table or a figure: {', '.join(schema.NAMES)}.")
     scale, data_dir = schema.load_scale(_SCALE.value), _DATA_DIR.value
     if data_dir is None and _SCALE.value != "smoke":
         raise InputError(f"--data_dir is needed. --scale={_SCALE.value} trains on {scale.corpus.fetch}.")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import os
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from bert_tf.config import BertConfig
 from bert_tf.runtime.files import InputError
 from experiments.pieces import Output, Piece, Source
-from experiments.schema import Column, Experiment, Flags, Row, Scale, Task
+from experiments.schema import Experiment, Flags, Row, Scale, Task
 
 _VOCAB, _CONFIG, _RECORDS = "vocab.txt", "bert_config.json", "data.tfrecord"
 _BYTES_OF_A_WEIGHT = 12.0  # in a checkpoint: the weight, and both means of Adam
@@ -17,6 +18,8 @@ _LENGTHS = ("max_seq_length", "max_predictions_per_seq")
 # What a run of `run_squad` is given for training only, and so an ensemble is not.
 _FOR_TRAINING = {"do_train", "train_file", "init_checkpoint", "bert_config_file", "vocab_file", "output_dir"}
 _FOR_TRAINING |= {"random_seed", "learning_rate", "train_batch_size", "num_train_epochs", "keep_checkpoint_max"}
+# What `run_classifier --sweep` tries of its own accord.
+_SWEEP = {"sweep_batch_sizes": "16,32", "sweep_learning_rates": "5e-5,3e-5,2e-5", "sweep_epochs": "2,3,4"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +29,6 @@ class Cell:
     row: Row
     in_file: str  # the column's heading in the table's file
     heading: str  # the same, with the data set that the scale has
-    column: Column
     seed: int | None
     piece: Piece
 
@@ -50,6 +52,7 @@ class Assembly:
     Attributes:
       experiment: the table.
       cells: all cells, row by row.
+      pieces: the piece of each cell.
       left_out: what the scale has no data for.
 
     Raises:
@@ -59,81 +62,72 @@ class Assembly:
     def __init__(
         self, experiment: Experiment, scale: Scale, data_dir: str, init_checkpoint: str = "", only: Collection[str] = ()
     ) -> None:
+        if init_checkpoint and not os.path.isdir(init_checkpoint):
+            raise InputError(f"--init_checkpoint: there is no folder {init_checkpoint!r}, in which a model would be.")
         self.experiment, self._scale, self._init_checkpoint = experiment, scale, init_checkpoint
         # Kept, because what a file holds is read once for each object.
         self._source = functools.cache(lambda name, fetch: Source(os.path.join(data_dir, name), name, fetch))
         self.left_out: list[str] = []
-        self.cells: list[Cell] = []
-        self._seeds = experiment.seeds or scale.seeds
-        columns = self._columns(experiment.columns)
-        for row in experiment.rows:
-            for in_file, (heading, task) in columns.items():
-                self.cells += self._cells(row, in_file, heading, experiment.columns[in_file], task)
-        if init_checkpoint and not os.path.isdir(init_checkpoint):
-            raise InputError(f"--init_checkpoint: there is no folder {init_checkpoint!r}, in which a model would be.")
+        columns = self._columns()
+        self.cells = [cell for row in experiment.rows for column in columns for cell in self._cells(row, *column)]
         if not self.cells:
             lacks = f"data for {', '.join(self.left_out)}" if self.left_out else "row or no column of it"
             raise InputError(f"{experiment.title}: this scale has no {lacks}.")
         self._select(set(only))
-
-    @property
-    def pieces(self) -> list[Piece]:
-        """The piece of each cell."""
-        return [cell.piece for cell in self.cells]
+        self.pieces = [cell.piece for cell in self.cells]
 
     def _select(self, only: set[str]) -> None:
         """Keeps the cells of the rows and of the columns that are named."""
         rows = dict.fromkeys(cell.row.name for cell in self.cells)
         columns = dict.fromkeys(cell.in_file for cell in self.cells)
         if unknown := only - rows.keys() - columns.keys():
-            raise InputError(
-                f"--only: {self.experiment.title}: there is no row and no column {min(unknown)!r} at this scale; "
-                f"the columns are {', '.join(columns)}, and the rows are {'; '.join(rows)}."
-            )
+            has = f"{self.experiment.title} has the columns {', '.join(columns)}, and the rows {'; '.join(rows)}"
+            raise InputError(f"--only: there is no row and no column {min(unknown)!r} at this scale; {has}.")
         for names in filter(None, (only & rows.keys(), only & columns.keys())):
             self.cells = [cell for cell in self.cells if names & {cell.row.name, cell.in_file}]
 
-    def _columns(self, columns: dict[str, Column]) -> dict[str, tuple[str, str]]:
-        """Heading in the file -> heading here, and task. A task takes the place of one other only."""
-        found, tasks = {}, self._scale.tasks
+    def _columns(self) -> list[tuple[str, str, str]]:
+        """Heading in the file, heading here, and task. A task takes the place of one other only."""
+        found, tasks, columns = [], self._scale.tasks, self.experiment.columns
         replaced = {column.task: column.task for column in columns.values()}
-        for heading, column in columns.items():
+        for in_file, column in columns.items():
             task = column.task if column.task in (*tasks, "pretraining") else self._scale.instead.get(column.task, "")
-            if not task or replaced.setdefault(task, column.task) != column.task:
-                self.left_out.append(heading)
-                continue
-            label = (tasks[task].label if task in tasks else "") or (task if task != column.task else "")
-            found[heading] = f"{heading} ({label})" if label else heading, task
+            if task and replaced.setdefault(task, column.task) == column.task:
+                label = (tasks[task].label if task in tasks else "") or (task if task != column.task else "")
+                found.append((in_file, f"{in_file} ({label})" if label else in_file, task))
+            else:
+                self.left_out.append(in_file)
         return found
 
-    def _cells(self, row: Row, in_file: str, heading: str, column: Column, name: str) -> list[Cell]:
-        task = self._scale.tasks.get(row.tasks.get(column.task, name))
-        # Features of random weights are features of no model.
-        is_of_no_model = row.pretraining is False and "feature_layers" in {**row.finetuning, **column.finetuning}
+    def _cells(self, row: Row, in_file: str, heading: str, name: str) -> list[Cell]:
+        column = self.experiment.columns[in_file]
+        task, flags = self._scale.tasks.get(row.tasks.get(column.task, name)), {**row.finetuning, **column.finetuning}
         if name == "pretraining":
             runs: dict[int | None, Any] = {None: self._pretraining(row)}
-        elif task is None or is_of_no_model:
+        # Features of random weights are features of no model.
+        elif task is None or (row.pretraining is False and "feature_layers" in flags):
             self.left_out.append(f"{row.name}, {heading}")
             return []
         else:
-            runs = {seed: self._finetuning(row, column, task, seed) for seed in self._seeds}
+            seeds = self.experiment.seeds or self._scale.seeds
+            runs = {seed: self._finetuning(row, task, flags, seed, heading) for seed in seeds}
             runs = {None: self._ensemble(list(runs.values()), task)} if row.ensemble else runs
-        return [Cell(row, in_file, heading, column, seed, run) for seed, run in runs.items() if isinstance(run, Piece)]
+        return [Cell(row, in_file, heading, seed, run) for seed, run in runs.items() if isinstance(run, Piece)]
 
     @functools.cached_property
     def _vocabulary(self) -> Source | Output:
         vocabulary, corpus = self._scale.vocabulary, self._scale.corpus
         if "file" in vocabulary:
             return self._source(vocabulary["file"], vocabulary["fetch"])
-        flags = {"input_file": [self._source(name, corpus.fetch) for name in corpus.files], **vocabulary}
-        flags["output_file"] = Output(_VOCAB)
+        names = [self._source(name, corpus.fetch) for name in corpus.files]
+        flags = {"input_file": names, **vocabulary, "output_file": Output(_VOCAB)}
         return Output(_VOCAB, Piece("vocabulary", "data_prep.build_vocab", flags, corpus.megabytes * 1e6, 1e6))
 
     def _records(self, names: Sequence[str], flags: Flags) -> Output:
         corpus = self._scale.corpus
-        given = {"input_file": [self._source(name, corpus.fetch) for name in names], "vocab_file": self._vocabulary}
+        texts = [self._source(name, corpus.fetch) for name in names]
+        given = {"input_file": texts, "vocab_file": self._vocabulary, **flags, "output_file": Output(_RECORDS)}
         size = corpus.megabytes * 1e6 * flags.get("dupe_factor", 10)
-        given |= {**flags, "output_file": Output(_RECORDS)}
         piece = Piece("data", "data_prep.create_pretraining_data", given, size, 3 * size)
         return Output(f"{_RECORDS}-*" if flags.get("num_shards") else _RECORDS, piece)
 
@@ -142,7 +136,7 @@ class Assembly:
         if row.pretraining is False:
             return None
         if self._init_checkpoint and not (row.model or row.data or row.second_data or row.pretraining):
-            return self._of_checkpoint("")
+            return self._of_checkpoint()
         scale, first = self._scale, {**self._scale.data, **row.data}
         flags: Flags = {"do_train": True, "vocab_file": self._vocabulary, "bert_config_file": Output(_CONFIG)}
         # Losses can be compared if all rows read the same sequences, with the same masks if there are any.
@@ -154,62 +148,58 @@ class Assembly:
         for prefix, names, data in sets:
             flags[f"{prefix}input_file"] = self._records(names, data)
             flags |= {f"{prefix}{name}": data[name] for name in _LENGTHS}
-        flags |= {**scale.pretraining, **(row.pretraining or {}), "output_dir": Output("")}
-        model = {**scale.model, **row.model}
-        config, sequences = self._config(model), flags["num_train_steps"] * flags["train_batch_size"]
-        work = 3 * sequences * config.flops(*(first[name] for name in _LENGTHS))
-        kept = flags.get("keep_checkpoint_max", 5) or flags["num_train_steps"] / flags["save_checkpoints_steps"]
-        disk = kept * _BYTES_OF_A_WEIGHT * config.num_parameters
-        return Piece("pretraining", "run_pretraining", flags, work, disk, model)
+        flags |= {**scale.pretraining, **(row.pretraining or {})}
+        sequences = flags["num_train_steps"] * flags["train_batch_size"]
+        return self._training("run_pretraining", flags, sequences, row, row.name)
 
-    def _finetuning(self, row: Row, column: Column, task: Task, seed: int) -> Piece:
+    def _finetuning(self, row: Row, task: Task, changes: Flags, seed: int, heading: str) -> Piece:
         flags: Flags = {flag: [self._source(name, task.fetch) for name in names] for flag, names in task.files.items()}
         flags = {flag: sources if len(sources) > 1 else sources[0] for flag, sources in flags.items()}
-        flags |= {"do_train": True, **task.flags, **row.finetuning, **column.finetuning, "random_seed": seed}
-        pretrained, sizes, model = self._pretraining(row), {**self._scale.model, **row.model}, None
-        if pretrained is not None:
-            is_run = isinstance(pretrained, Piece)
-            flags["init_checkpoint"] = self._checkpoint(row, pretrained) if is_run else pretrained
-        elif self._init_checkpoint:
-            is_released = os.path.exists(os.path.join(self._init_checkpoint, _CONFIG))
-            flags["vocab_file"] = self._of_checkpoint(_VOCAB)
-            flags["bert_config_file"] = self._of_checkpoint(_CONFIG if is_released else "config.json")
-        else:
-            flags |= {"vocab_file": self._vocabulary, "bert_config_file": Output(_CONFIG)}
-            model = sizes
-        flags["output_dir"] = Output("")
+        flags |= {"do_train": True, **task.flags, **changes, "random_seed": seed, **self._first_weights(row)}
         epochs = 1 / 3 if "feature_layers" in flags else flags.get("num_train_epochs", 3)
-        config = self._config(sizes)
-        work = 3 * epochs * task.examples * config.flops(flags["max_seq_length"])
-        disk = flags.get("keep_checkpoint_max", 5) * _BYTES_OF_A_WEIGHT * config.num_parameters
-        return Piece("finetuning", task.program, flags, work, disk, model)
+        used_for = f"{row.name}, {heading}, seed {seed}"
+        return self._training(task.program, flags, epochs * task.examples, row, used_for)
 
-    def _config(self, model: Flags) -> BertConfig:
-        """The config for the plan, before a vocabulary is there."""
-        return bert_config(model, self._scale.vocabulary.get("vocab_size", 30522))
+    def _training(self, program: str, flags: Flags, sequences: float, row: Row, used_for: str) -> Piece:
+        """The piece of a program that trains a row's model, with what it is expected to cost."""
+        kind = "pretraining" if program == "run_pretraining" else "finetuning"
+        model, is_new = {**self._scale.model, **row.model}, isinstance(flags.get("bert_config_file"), Output)
+        config = BertConfig.named(**{"vocab_size": self._scale.vocabulary.get("vocab_size", 30522), **model})
+        tried = [str(flags.get(name, values)).split(",") for name, values in _SWEEP.items() if flags.get("sweep")]
+        trials = flags.get("num_restarts", 1) * math.prod(map(len, tried))
+        saved = sequences / flags.get("train_batch_size", 32) / flags.get("save_checkpoints_steps", 1000)
+        kept = (flags.get("keep_checkpoint_max", 5) or saved) * min(trials, 2)  # of the best trial and of this one
+        work = 3 * sequences * trials * config.flops(*(flags[name] for name in _LENGTHS if name in flags))
+        disk, flags = kept * _BYTES_OF_A_WEIGHT * config.num_parameters, {**flags, "output_dir": Output("")}
+        return Piece(kind, program, flags, work, disk, model if is_new else None, used_for)
+
+    def _first_weights(self, row: Row) -> Flags:
+        """The flags that say with which weights fine-tuning begins."""
+        weights: Piece | Source | Output | None = self._pretraining(row)
+        if isinstance(weights, Piece):
+            given = weights.flags
+            step, every = round(row.checkpoint * given["num_train_steps"]), given["save_checkpoints_steps"]
+            if row.checkpoint != 1 and (step % every or given.get("keep_checkpoint_max", 5)):
+                raise InputError(
+                    f"{self.experiment.title}: row {row.name!r} needs the checkpoint of step {step}. In the scale's "
+                    f"file, that must be a multiple of save_checkpoints_steps ({every}), and keep_checkpoint_max 0."
+                )
+            name = f"model.ckpt-{step}"
+            weights = Output("", weights, name) if row.checkpoint == 1 else Output(name, weights)
+        if weights is not None:
+            return {"init_checkpoint": weights}
+        if not self._init_checkpoint:
+            return {"vocab_file": self._vocabulary, "bert_config_file": Output(_CONFIG)}
+        config = self._of_checkpoint(_CONFIG)
+        config = config if os.path.exists(config.path) else self._of_checkpoint("config.json")
+        return {"vocab_file": self._of_checkpoint(_VOCAB), "bert_config_file": config}
 
     def _ensemble(self, runs: list[Piece], task: Task) -> Piece:
         flags = {name: value for name, value in runs[0].flags.items() if name not in _FOR_TRAINING}
         flags |= {"ensemble_dirs": [Output("", run) for run in runs], "output_dir": Output("")}
-        return Piece("ensemble", task.program, flags, len(runs) * runs[0].work / 10, 1e7)
+        work, used_for = len(runs) * runs[0].work / 10, runs[0].used_for.rpartition(",")[0]
+        return Piece("ensemble", task.program, flags, work, 1e7, used_for=used_for)
 
-    def _of_checkpoint(self, name: str) -> Source:
+    def _of_checkpoint(self, *name: str) -> Source:
         folder = os.path.normpath(self._init_checkpoint)
-        return Source(os.path.join(folder, name).rstrip("/"), os.path.join(os.path.basename(folder), name).rstrip("/"))
-
-    def _checkpoint(self, row: Row, run: Piece) -> Output:
-        """The weights that a row takes of its pre-training run."""
-        step, every = round(row.checkpoint * run.flags["num_train_steps"]), run.flags["save_checkpoints_steps"]
-        if row.checkpoint != 1 and (step % every or run.flags.get("keep_checkpoint_max", 5)):
-            raise InputError(
-                f"{self.experiment.title}: row {row.name!r} needs the checkpoint of step {step}. In the scale's file, "
-                f"that must be a multiple of save_checkpoints_steps (it is {every}), and keep_checkpoint_max must be 0."
-            )
-        name = f"model.ckpt-{step}"
-        return Output("", run, name) if row.checkpoint == 1 else Output(name, run)
-
-
-def bert_config(values: Flags, vocab_size: int) -> BertConfig:
-    """The config of a model: a released `size` (base without one), changed by other values of `BertConfig`."""
-    changes = {name: value for name, value in values.items() if name != "size"}
-    return BertConfig.named(values.get("size", "base"), vocab_size, **changes)
+        return Source(os.path.join(folder, *name), os.path.join(os.path.basename(folder), *name))

@@ -6,13 +6,11 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bert_tf.runtime import files
+from bert_tf.runtime import differences
 from bert_tf.runtime.files import InputError
-
-_FINGERPRINT_BYTES = 1 << 24  # files are compared by their names, sizes and so many of their first bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,14 +24,7 @@ class Source:
     @functools.cached_property
     def identity(self) -> str:
         """The name, with a hash of what the files hold."""
-        digest = hashlib.sha256()
-        for path in sorted(glob.glob(self.path)):
-            inside = sorted(glob.glob(os.path.join(path, "*"))) if os.path.isdir(path) else [path]
-            for name in filter(os.path.isfile, inside):
-                with files.open_file(name, "rb") as reader:
-                    start = reader.read(_FINGERPRINT_BYTES)
-                digest.update(f"{os.path.basename(name)} {files.size(name)} ".encode() + hashlib.sha256(start).digest())
-        return f"{self.name} ({digest.hexdigest()[:12]})"
+        return f"{self.name} ({differences.fingerprint(self.path)})"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +46,7 @@ class Piece:
     work: float  # bytes of text, or operations of training
     disk: float  # the bytes that it leaves
     model: Mapping[str, Any] | None = None  # the config that is written for the program, if any
+    used_for: str = ""  # a place in a table that needs it, for readers; others may need it too
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -68,30 +60,35 @@ class Piece:
         text = json.dumps(self.settings, sort_keys=True)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.used_for})" if self.used_for else self.name
+
     @property
-    def needs(self) -> Iterator["Piece"]:
+    def parts(self) -> list[Any]:
+        """All values, also those in lists."""
+        return [part for value in self.flags.values() for part in (value if isinstance(value, list) else [value])]
+
+    @property
+    def needs(self) -> list["Piece"]:
         """The pieces whose outputs this one reads."""
-        for value in self.flags.values():
-            yield from (part.piece for part in _parts(value) if isinstance(part, Output) and part.piece)
+        return [part.piece for part in self.parts if isinstance(part, Output) and part.piece]
 
     def all_settings(self) -> dict[str, Any]:
         """The settings of this piece, behind those of the pieces it needs, `kind.flag` -> value."""
         settings = [(piece.kind, piece.settings["flags"] | (piece.model or {})) for piece in in_order([self])]
         return {f"{kind}.{name}": value for kind, of_piece in settings for name, value in of_piece.items()}
 
-    def shown(self, name: str, pieces_dir: str) -> str:
-        """A flag's value as the program gets it; `pieces_dir` holds a folder for each piece."""
-
-        def text(part: Any) -> str:
-            if isinstance(part, Output):
-                return os.path.join(pieces_dir, (part.piece or self).name, part.name + part.file)
-            return part.path if isinstance(part, Source) else str(part)
-
-        return ",".join(map(text, _parts(self.flags[name])))
+    def shown(self, value: Any, pieces_dir: str) -> str:
+        """A value as the program gets it; `pieces_dir` holds a folder for each piece."""
+        if isinstance(value, list):
+            return ",".join(self.shown(part, pieces_dir) for part in value)
+        if isinstance(value, Output):
+            return os.path.join(pieces_dir, (value.piece or self).name, value.name + value.file)
+        return value.path if isinstance(value, Source) else str(value)
 
     def command(self, pieces_dir: str) -> list[str]:
         """The module and its arguments."""
-        return [self.module, *(f"--{name}={self.shown(name, pieces_dir)}" for name in self.flags)]
+        return [self.module, *(f"--{name}={self.shown(value, pieces_dir)}" for name, value in self.flags.items())]
 
 
 def in_order(pieces: Iterable[Piece]) -> list[Piece]:
@@ -105,10 +102,9 @@ def check_data(pieces: Sequence[Piece]) -> None:
     Raises:
       InputError: names each file that is missing, and what to fetch.
     """
-    given = [part for piece in in_order(pieces) for value in piece.flags.values() for part in _parts(value)]
-    if missing := {x.path: x.fetch for x in given if isinstance(x, Source) and not glob.glob(x.path)}:
-        lines = [f"  {path}: {fetch}" for path, fetch in missing.items()]
-        raise InputError("\n".join(["This scale needs data that are not there. Fetch and put here:", *lines]))
+    given = [part for piece in in_order(pieces) for part in piece.parts]
+    if missing := {f"  {x.path}: {x.fetch}": x for x in given if isinstance(x, Source) and not glob.glob(x.path)}:
+        raise InputError("\n".join(["This scale needs data that are not there. Fetch and put here:", *missing]))
 
 
 def _identity(value: Any) -> Any:
@@ -117,7 +113,3 @@ def _identity(value: Any) -> Any:
     if isinstance(value, Output):
         return f"{value.piece.name if value.piece else 'this'}/{value.name}"
     return value.identity if isinstance(value, Source) else value
-
-
-def _parts(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

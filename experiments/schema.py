@@ -1,17 +1,16 @@
 """What the files of tables and scales may hold. Unknown keys, and values of another type, raise."""
 
-import dataclasses
 import pathlib
-import tomllib
 from collections.abc import Collection, Iterable
-from dataclasses import field
-from typing import Any, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
-from bert_tf.runtime import files, json_files
+from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
 
 FOLDER = pathlib.Path(__file__).parent
 SCALES = ("smoke", "tiny", "paper")
+NAMES = sorted(path.stem for path in FOLDER.glob("*.toml"))  # of all tables and figures
 
 
 # The values of a program's flags, or of a model's config, by name; the harness itself counts with these.
@@ -20,7 +19,7 @@ _COUNTS += ("save_checkpoints_steps", "keep_checkpoint_max", "vocab_size")
 Flags = TypedDict("Flags", {"num_train_epochs": float, **dict.fromkeys(_COUNTS, int)}, total=False)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Corpus:
     """The text for pre-training."""
 
@@ -30,7 +29,7 @@ class Corpus:
     fetch: str  # what to fetch; a message says where to put it
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Task:
     """A data set, and the program that is fine-tuned on it."""
 
@@ -42,7 +41,7 @@ class Task:
     label: str = ""  # the data set's name, if it is not the task's
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Scale:
     """The size at which tables are run."""
 
@@ -60,7 +59,7 @@ class Scale:
     instead: dict[str, str] = field(default_factory=dict)  # task of a table -> task that takes its place here
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Column:
     """A score of a task."""
 
@@ -72,7 +71,7 @@ class Column:
     skip: bool = False  # for `at`: leaves the column out at a scale
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Row:
     """A model: what it changes in the scale's settings, and the paper's scores."""
 
@@ -90,7 +89,7 @@ class Row:
     skip: bool = False  # for `at`: leaves the row out at a scale
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Claim:
     """That a row is better than another in a column, which is tested over the seeds."""
 
@@ -100,7 +99,7 @@ class Claim:
     column: str
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Experiment:
     """A table or a figure. In the file, a column or a row, `at.SCALE` holds the keys that are others at a scale."""
 
@@ -112,11 +111,6 @@ class Experiment:
     note: str = ""  # stands under the table
 
 
-def experiment_names() -> list[str]:
-    """The tables and figures that there are files for."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
-
-
 def load_experiment(name: str, scale: str) -> Experiment:
     """Reads a table with what it says of a scale; `name` is that of a file beside this module, or a path.
 
@@ -125,9 +119,10 @@ def load_experiment(name: str, scale: str) -> Experiment:
     """
     path = pathlib.Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
     if not path.exists():
-        raise InputError(f"There is no experiment {name!r}. There are {', '.join(experiment_names())}.")
-    values = _read(path)
-    at_scales = {at: json_files.build(_at_scale(values, at, path.name), Experiment, path.name) for at in SCALES}
+        raise InputError(f"There is no experiment {name!r}. There are {', '.join(NAMES)}.")
+    values = json_files.read_toml(str(path), path.name)
+    variants = {name: json_files.variant(values, name, SCALES, path.name) for name in SCALES}
+    at_scales = {name: json_files.build(each, Experiment, path.name) for name, each in variants.items()}
     experiment = at_scales[scale]
     _check(experiment, {row.name for each in at_scales.values() for row in each.rows}, path.name)
     rows = [row for row in experiment.rows if not row.skip]
@@ -136,7 +131,7 @@ def load_experiment(name: str, scale: str) -> Experiment:
         raise InputError(f"{path.name}: rows: two rows have the same name.")
     columns = {heading: column for heading, column in experiment.columns.items() if not column.skip}
     claims = [claim for claim in experiment.claims if {claim.better, claim.worse} <= set(names)]
-    return dataclasses.replace(experiment, columns=columns, rows=rows, claims=claims)
+    return replace(experiment, columns=columns, rows=rows, claims=claims)
 
 
 def _check(experiment: Experiment, rows: Collection[str], where: str) -> None:
@@ -147,27 +142,26 @@ def _check(experiment: Experiment, rows: Collection[str], where: str) -> None:
       rows: the names that its rows have at any scale.
       where: the file, for messages.
     """
-    columns, scales = experiment.columns, [load_scale(name) for name in SCALES]
+    columns, scales = experiment.columns, map(load_scale, SCALES)
     tasks = {"pretraining", *(task for scale in scales for task in (*scale.tasks, *scale.instead))}
-    of_columns = {column.task for column in columns.values()}
-    # Where names stand, what they should be names of, the names, and those that there are.
-    uses: list[tuple[str, str, Iterable[str], Collection[str]]]
-    uses = [(heading, "task", [column.task], tasks) for heading, column in columns.items()]
+
+    def check(place: str, kind: str, names: Iterable[str], known: Collection[str]) -> None:
+        if unknown := set(names) - set(known):
+            there_are = ", ".join(sorted(known))
+            raise InputError(f"{where}: {place}: there is no {kind} {min(unknown)!r}; there are {there_are}.")
+
+    for heading, column in columns.items():
+        check(heading, "task", [column.task], tasks)
     for row in experiment.rows:
-        uses += [(row.name, "column", row.paper, columns), (row.name, "task", row.tasks.values(), tasks)]
-        uses.append((row.name, "column of the task", row.tasks, of_columns))
+        check(row.name, "column", row.paper, columns)
+        check(row.name, "column of the task", row.tasks, {column.task for column in columns.values()})
+        check(row.name, "task", row.tasks.values(), tasks)
         if row.pretraining is not False and (row.pretraining is True or not 0 < row.checkpoint <= 1):
             needed = "pretraining must be false or an object, and checkpoint a share above 0, up to 1"
             raise InputError(f"{where}: {row.name}: {needed}.")
     for claim in experiment.claims:
-        uses += [
-            (claim.text, "column", [claim.column], columns),
-            (claim.text, "row", [claim.better, claim.worse], rows),
-        ]
-    for place, kind, names, known in uses:
-        if unknown := set(names) - set(known):
-            there_are = ", ".join(sorted(known))
-            raise InputError(f"{where}: {place}: there is no {kind} {min(unknown)!r}; there are {there_are}.")
+        check(claim.text, "column", [claim.column], columns)
+        check(claim.text, "row", [claim.better, claim.worse], rows)
 
 
 def load_scale(name: str) -> Scale:
@@ -176,24 +170,5 @@ def load_scale(name: str) -> Scale:
     Raises:
       InputError: if something in its file can't be used.
     """
-    return json_files.build(_read(FOLDER / "scales" / f"{name}.toml"), Scale, f"scales/{name}.toml")
-
-
-def _read(path: pathlib.Path) -> Flags:
-    try:
-        return tomllib.loads(files.read_text(str(path), path.name))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: not valid TOML: {error}.") from None
-
-
-def _at_scale(values: Any, scale: str, where: str) -> Any:
-    """Replaces the keys that an `at` names for the scale, at any depth."""
-    if isinstance(values, list):
-        return [_at_scale(value, scale, f"{where}[{i}]") for i, value in enumerate(values)]
-    if not isinstance(values, dict):
-        return values
-    changes = json_files.checked(values.get("at", {}), dict[str, dict[str, Any]], f"{where}: at")
-    if unknown := changes.keys() - set(SCALES):
-        raise InputError(f"{where}: at: unknown key {min(unknown)!r}; the scales are {', '.join(SCALES)}.")
-    kept = {key: value for key, value in values.items() if key != "at"} | changes.get(scale, {})
-    return {key: _at_scale(value, scale, f"{where}: {key}") for key, value in kept.items()}
+    where = f"scales/{name}.toml"
+    return json_files.build(json_files.read_toml(str(FOLDER / where), where), Scale, where)

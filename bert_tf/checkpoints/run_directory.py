@@ -2,17 +2,16 @@
 
 import hashlib
 import importlib.metadata
-import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from bert_tf import __version__
 from bert_tf.checkpoints import download, saver
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.runtime import claims, files, json_files
+from bert_tf.runtime import claims, differences, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
@@ -31,9 +30,6 @@ LABELS_FILE = "labels.json"
 BEST_FOLDER = "best"
 # Runs with different hyperparameters; only the best one is used later.
 TRIALS_FOLDER = "trials"
-
-# An error message lists at most this number of changed settings, and counts the others.
-_MAX_LISTED_CHANGES = 20
 
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
 
@@ -181,49 +177,16 @@ def write_hf_tokenizer(vocab_file: str, folder: str, do_lower_case: bool, max_le
 def _say_changed_devices(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
     if before and now and before != now:
         say(
-            f"Warning: {'; '.join(_changes(before, now))}. Batches of the same size stay the same batches, but each "
-            "replica and each kind of device draws its own dropout and adds up in its own order, so from here on the "
-            "weights differ from those of a run without this change."
+            f"Warning: {'; '.join(differences.changes(before, now))}. Batches of the same size stay the same batches, "
+            "but each replica and each kind of device draws its own dropout and adds up in its own order, so from here "
+            "on the weights differ from those of a run without this change."
         )
 
 
 def _refuse_differences(found: str, before: Mapping[str, Any], now: Mapping[str, Any], advice: str) -> None:
-    changes = _changes(before, now)
+    changes = differences.changes(before, now)
     if changes:
-        raise InputError(f"{found}:\n  {listed(changes)}\n{advice}")
-
-
-def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return [f"{name} was {old!r}, and is {new!r} now" for name, (old, new) in differences("", before, now)]
-
-
-def listed(changes: Sequence[str]) -> str:
-    """The lines of a list in an error message; a long list is cut."""
-    more = [f"and {len(changes) - _MAX_LISTED_CHANGES} more"] if len(changes) > _MAX_LISTED_CHANGES else []
-    return "\n  ".join([*changes[:_MAX_LISTED_CHANGES], *more])
-
-
-def differences(name: str, *values: Any) -> list[tuple[str, tuple]]:
-    """Finds the differences between several values of a setting; nested values are compared part by part.
-
-    Args:
-      name: the setting's name; "" for a mapping of all settings.
-      values: its values.
-
-    Returns:
-      The name of each part that is not the same in all values, and its values; None where the part is missing.
-    """
-    if all(isinstance(value, Mapping) for value in values):
-        parts = [(f"{name}: {key}" if name else key, [value.get(key) for value in values]) for key in _keys(values)]
-    elif all(isinstance(value, list) for value in values):
-        parts = [(f"{name} {i + 1}", part) for i, part in enumerate(itertools.zip_longest(*values))]
-    else:
-        return [] if all(value == values[0] for value in values) else [(name, values)]
-    return [difference for part_name, part in parts for difference in differences(part_name, *part)]
-
-
-def _keys(mappings: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    return dict.fromkeys(key for mapping in mappings for key in mapping)
+        raise InputError(f"{found}:\n  {differences.listed(changes)}\n{advice}")
 
 
 def fingerprint(rows: Iterable[object]) -> str:

@@ -94,22 +94,17 @@ def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) 
 
     Time and memory are bounded: with many classes the picture has only shades, and with very many no names either.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = 2.5 + min(0.55 * len(labels), _MAX_SIZE)
-    figure = Figure(figsize=(size, size), layout="constrained")
-    axes = figure.add_subplot()
-    axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
-    if len(labels) <= _MAX_NAMES:
-        font = {"fontsize": 5} if len(labels) > _MAX_NUMBERS else {}
-        axes.set_xticks(range(len(labels)), labels, rotation=90 if len(labels) > 3 else 0, **font)
-        axes.set_yticks(range(len(labels)), labels, **font)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
-    for row, column in np.ndindex(*counts.shape) if len(labels) <= _MAX_NUMBERS else ():
-        shade = "white" if shares[row, column] > 0.5 else "black"
-        axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=shade)
-    with files.replacing(path, "wb") as writer:
-        FigureCanvasAgg(figure).print_png(writer)
+    with reporting.picture(path, size, size) as figure:
+        axes = figure.add_subplot()
+        axes.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0)
+        if len(labels) <= _MAX_NAMES:
+            font = {"fontsize": 5} if len(labels) > _MAX_NUMBERS else {}
+            axes.set_xticks(range(len(labels)), labels, rotation=90 if len(labels) > 3 else 0, **font)
+            axes.set_yticks(range(len(labels)), labels, **font)
+        axes.set_xlabel("predicted")
+        axes.set_ylabel("true")
+        for row, column in np.ndindex(*counts.shape) if len(labels) <= _MAX_NUMBERS else ():
+            shade = "white" if shares[row, column] > 0.5 else "black"
+            axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=shade)

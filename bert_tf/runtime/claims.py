@@ -27,17 +27,29 @@ def locked(path: str, is_shared: bool = False) -> Iterator[IO[str] | None]:
       The open file; None if another process has locked it.
     """
     with open(files.target_of(path), "a+", encoding="utf-8") as lock:  # without emptying what the owner has written
-        if sys.platform != "win32":
-            import fcntl
+        yield lock if _lock(lock, is_shared) else None
 
-            try:
-                fcntl.flock(lock, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield None
-                return
-            except OSError:  # a file system without locks
-                pass
-        yield lock
+
+def is_locked(path: str) -> bool:
+    """Whether another process has locked a file as its only owner. The file need not be there, and is only read."""
+    if not os.path.exists(path):
+        return False
+    with open(path, encoding="utf-8") as lock:
+        return not _lock(lock, is_shared=True)
+
+
+def _lock(file: IO, is_shared: bool) -> bool:
+    """Locks an open file; false if another process has locked it."""
+    if sys.platform != "win32":
+        import fcntl
+
+        try:
+            fcntl.flock(file, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            pass
+    return True
 
 
 @contextlib.contextmanager

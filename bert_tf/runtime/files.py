@@ -19,7 +19,9 @@ from typing import IO, Any
 
 from bert_tf.runtime.errors import InputError as InputError
 from bert_tf.runtime.errors import require_utf8
+from bert_tf.runtime.outputs import bytes_in as bytes_in
 from bert_tf.runtime.outputs import check_output_files as check_output_files
+from bert_tf.runtime.outputs import check_room as check_room
 from bert_tf.runtime.outputs import is_remote as is_remote
 from bert_tf.runtime.outputs import kind_of as kind_of
 from bert_tf.runtime.outputs import target_of as target_of

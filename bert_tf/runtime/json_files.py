@@ -1,4 +1,4 @@
-"""Reads JSON for all programs: with limits, and with a check of what it must hold.
+"""Reads JSON and TOML for all programs: with limits, and with a check of what they must hold.
 
 What a value must hold is written as a type hint: `list[str]`, `dict[str, int] | None`, a `TypedDict`, whose values
 may have other keys too, or a dataclass, whose values may not. Nothing that is read here can be nested so deep, or hold
@@ -8,8 +8,10 @@ such numbers, that writing or comparing it would fail later.
 import dataclasses
 import json
 import math
+import tomllib
 import types
 import typing
+from collections.abc import Collection
 from typing import Any
 
 from bert_tf.runtime import files, program
@@ -120,6 +122,47 @@ def read(path: str, flag_name: str, kind: Any = Any, *, is_data: bool = False) -
     except InputError as error:
         raise InputError(f"{flag_name}: {path}, {error}") from None
     return checked(value, kind, f"{flag_name}: {path}")
+
+
+def read_toml(path: str, flag_name: str) -> dict[str, Any]:
+    """Reads a TOML file.
+
+    Args:
+      path: the file.
+      flag_name: the flag that gave the path, for messages.
+
+    Raises:
+      InputError: if the file can't be read or is not valid TOML; names the place.
+    """
+    try:
+        return tomllib.loads(files.read_text(path, flag_name))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{flag_name}: {path}: not valid TOML: {error}. Correct the file.") from None
+
+
+def variant(values: Any, name: str, names: Collection[str], where: str) -> Any:
+    """The values of one variant, from a file that holds several.
+
+    In any of its objects, `at` may hold objects, by the name of a variant, with the keys that are others in it.
+
+    Args:
+      values: what the file holds.
+      name: the variant.
+      names: all variants.
+      where: the file, for messages.
+
+    Raises:
+      InputError: if an `at` holds something else; names the place.
+    """
+    if isinstance(values, list):
+        return [variant(value, name, names, f"{where}[{i}]") for i, value in enumerate(values)]
+    if not isinstance(values, dict):
+        return values
+    changes = checked(values.get("at", {}), dict[str, dict[str, Any]], f"{where}: at")
+    if unknown := sorted(changes.keys() - set(names)):
+        raise InputError(f"{where}: at: unknown key {unknown[0]!r}; there are {', '.join(names)}.")
+    kept = {key: value for key, value in values.items() if key != "at"} | changes.get(name, {})
+    return {key: variant(value, name, names, f"{where}: {key}") for key, value in kept.items()}
 
 
 def checked(value: Any, kind: Any, where: str) -> Any:

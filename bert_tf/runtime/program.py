@@ -1,4 +1,7 @@
-"""Starts and ends the programs: checks the arguments, and prints input errors without a traceback."""
+"""Starts and ends the programs: checks the arguments, and prints input errors without a traceback.
+
+`check_arguments` and `call` are for a program that runs others.
+"""
 
 import atexit
 import contextlib
@@ -7,9 +10,10 @@ import gc
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import ModuleType
 
 from absl import app, flags, logging
@@ -178,6 +182,49 @@ def stop_signals() -> Iterator[list[int]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def check_arguments(command: Sequence[str]) -> None:
+    """Starts another program that `run` runs only to check its arguments, before it is needed.
+
+    Args:
+      command: the program and its arguments; its name is the last part that is no flag.
+
+    Raises:
+      InputError: if it doesn't take them; shows what it says.
+    """
+    checked = subprocess.run([*command, "--only_check_args"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if checked.returncode:
+        name = next(part for part in reversed(command) if not part.startswith("--"))
+        raise errors.InputError(f"{name} can't take these flags: {checked.stderr.strip()}")
+
+
+def call(command: Sequence[str], log: str, name: str, inherited: Collection[int] = ()) -> None:
+    """Runs another program until it ends. SIGTERM and Ctrl-C to this one end it too, as KeyboardInterrupt.
+
+    Args:
+      command: the program and its arguments.
+      log: the local file to which all that it prints is added.
+      name: what messages call it.
+      inherited: the numbers of open files that it gets too. With a locked file, a program that outlives this process
+        keeps the lock.
+
+    Raises:
+      InputError: if its exit status is not 0; shows the end of the log.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with open(log, "ab") as output:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, pass_fds=inherited, **streams) as process:
+            try:
+                status = process.wait()
+            except KeyboardInterrupt:
+                process.terminate()  # leaving `with` waits for its end
+                raise
+    if status:
+        with open(log, encoding="utf-8", errors="replace") as reader:
+            end = reader.read().replace("\r", "\n").splitlines()[-6:]
+        raise errors.InputError("\n  ".join([f"{name} ended with exit status {status}. The end of {log}:", *end]))
 
 
 def flag_values() -> dict[str, object]:

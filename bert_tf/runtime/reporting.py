@@ -1,12 +1,17 @@
-"""Progress bars, tables and results, as the programs print them."""
+"""Progress bars, tables, pictures and results, as the programs print and write them."""
 
+import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from bert_tf.runtime import files
 from bert_tf.runtime.program import say
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def progress_bar(total: int | None, description: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
@@ -42,6 +47,30 @@ def table(rows: Sequence[Mapping[str, object]]) -> str:
     widths = [max(len(line[i]) for line in cells) for i in range(len(header))]
     lines = ["  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Formats lines of cells as a table in Markdown; the first line is the header."""
+    rows = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+@contextlib.contextmanager
+def picture(path: str, width: float, height: float) -> Iterator["Figure"]:
+    """Gives an empty figure of Matplotlib, and writes it as a PNG file when the `with` block ends without an error.
+
+    Args:
+      path: the file.
+      width: in inches, as the height.
+      height: see `width`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    yield figure
+    with files.replacing(path, "wb") as writer:
+        FigureCanvasAgg(figure).print_png(writer)
 
 
 def report_results(results: Mapping[str, object], path: str, model: str = "") -> None:

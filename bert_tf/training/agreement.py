@@ -18,7 +18,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
-from bert_tf.runtime import distribution, workers
+from bert_tf.runtime import differences, distribution, workers
 from bert_tf.runtime.workers import WorkersError
 
 _STEP = "step"
@@ -43,12 +43,12 @@ def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, 
     if len(set(workers.gather(strategy, hashlib.sha256(mine.encode()).hexdigest()).values())) == 1:
         return
     texts = workers.gather(strategy, mine)
-    differences = run_directory.differences("", *(json.loads(text) for text in texts.values()))
-    described = [f"{name} is {_by_worker(list(texts), found)}" for name, found in differences]
+    found = differences.between(*map(json.loads, texts.values()))
+    described = [f"{name} is {_by_worker(list(texts), values)}" for name, values in found]
     advice = "Give all workers the same flags, files and code, and start them again."
-    if _STEP in dict(differences):
+    if _STEP in dict(found):
         advice = "--output_dir must be a folder that all workers share. " + advice
-    raise WorkersError(f"the workers do not agree:\n  {run_directory.listed(described)}\n{advice}")
+    raise WorkersError(f"the workers do not agree:\n  {differences.listed(described)}\n{advice}")
 
 
 def require_settings(

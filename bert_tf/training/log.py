@@ -200,21 +200,16 @@ def plot_metrics(folder: str, names: Sequence[str], path: str) -> None:
       names: the metrics.
       path: the PNG file to write.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     lines = read_metrics(folder)
-    figure = Figure(figsize=(5 * len(names), 3.5), layout="constrained")
-    for i, name in enumerate(names):
-        axes = figure.add_subplot(1, len(names), i + 1)
-        for kind, style in (("train", "-"), ("eval", "o--")):
-            points = [(line["step"], line[name]) for line in lines if line["kind"] == kind and name in line]
-            if points:
-                axes.plot(*zip(*points, strict=True), style, markersize=4, label=kind)
-        axes.set_xlabel("step")
-        axes.set_title(name.replace("_", " "))
-        axes.grid(alpha=0.3)
-        if axes.lines:
-            axes.legend()
-    with files.replacing(path, "wb") as writer:
-        FigureCanvasAgg(figure).print_png(writer)
+    with reporting.picture(path, 5 * len(names), 3.5) as figure:
+        for i, name in enumerate(names):
+            axes = figure.add_subplot(1, len(names), i + 1)
+            for kind, style in (("train", "-"), ("eval", "o--")):
+                points = [(line["step"], line[name]) for line in lines if line["kind"] == kind and name in line]
+                if points:
+                    axes.plot(*zip(*points, strict=True), style, markersize=4, label=kind)
+            axes.set_xlabel("step")
+            axes.set_title(name.replace("_", " "))
+            axes.grid(alpha=0.3)
+            if axes.lines:
+                axes.legend()

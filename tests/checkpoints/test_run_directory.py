@@ -67,12 +67,6 @@ def test_long_lists_of_changes_are_shortened(tmp_path):
         prepare({str(i): 1 for i in range(29)})
 
 
-def test_differences_of_lists_name_the_places():
-    assert run_directory.differences("x", [1, [2]], [1, [3]]) == [("x 2 1", (2, 3))]
-    assert run_directory.differences("x", [1, "b"], [1], [1, "c"]) == [("x 2", ("b", None, "c"))]
-    assert run_directory.differences("", {"a": [1], "b": 2}, {"b": 2, "a": [1]}) == []
-
-
 def test_a_changed_number_of_replicas_is_said_but_not_refused(tmp_path, capsys):
     two, three = {"replicas": 2, "device": "CPU"}, {"replicas": 3, "device": "CPU"}
     prepare(tmp_path, "", devices=two)

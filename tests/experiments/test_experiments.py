@@ -13,10 +13,11 @@ import time
 
 import pytest
 
-from bert_tf.runtime import files
+from bert_tf.config import BertConfig
+from bert_tf.runtime import files, outputs
 from bert_tf.runtime.files import InputError
 from experiments import report, runner, schema
-from experiments.assembly import Assembly, bert_config
+from experiments.assembly import Assembly
 from experiments.pieces import check_data, in_order
 from tests.conftest import ROOT
 
@@ -30,7 +31,7 @@ import os
 from experiments import __main__ as command, report, runner
 runner._POLL_SECONDS = 0.05
 runner.Runner = functools.partial(runner.Runner, launcher={STAND_IN!r})
-report.Table._picture = lambda table: b""
+report.Table._draw = lambda table, figure: None
 for _ in range(int(os.environ.get("TIMES", 1)) - 1):
     if os.fork() == 0:
         break
@@ -135,7 +136,7 @@ def test_all_rows_are_compared_on_the_same_held_out_text():
 
 def test_a_checkpoint_in_the_middle_is_taken_where_it_is_saved(tmp_path):
     cells = {cell.row.name: cell.piece for cell in assembly("figure5").cells}
-    pretraining = next(cells["Masked LM 40%"].needs)
+    pretraining = cells["Masked LM 40%"].needs[0]
     assert f"--init_checkpoint=P/{pretraining.name}/model.ckpt-8" in cells["Masked LM 40%"].command("P")
     assert f"--init_checkpoint=P/{pretraining.name}/model.ckpt-20" in cells["Masked LM 100%"].command("P")
     # As before it was named in the command, so that runs keep their names.
@@ -166,7 +167,7 @@ def test_a_finished_model_takes_the_place_of_pretraining(tmp_path):
     assert f"--bert_config_file={tmp_path / 'model' / 'config.json'}" in commands["without pre-training"]
     with pytest.raises(InputError, match="--init_checkpoint: there is no folder 'nowhere'"):
         assembly("table5", init_checkpoint="nowhere")
-    assert names([next(cell.piece.needs) for cell in given.cells if cell.row.name == "No NSP"], "pretraining")
+    assert names([cell.piece.needs[0] for cell in given.cells if cell.row.name == "No NSP"], "pretraining")
 
 
 def test_other_data_make_other_runs(tmp_path):
@@ -201,6 +202,72 @@ def test_the_plan_counts_what_is_left_and_its_cost(tmp_path):
     assert hours > 3 * 96 and device_hours == pytest.approx(16 * hours, rel=1e-3)
 
 
+def test_the_plan_counts_all_trials_of_a_sweep(tmp_path):
+    sweep = "finetuning = { sweep = true, sweep_batch_sizes = 32, sweep_learning_rates = '5e-5,4e-5,3e-5' }"
+    work, disk = [], []
+    for row in ("", sweep, "finetuning.num_restarts = 5"):
+        (tmp_path / "x.toml").write_text(
+            f'title = "X"\ncolumns.QNLI = {{ task = "QNLI", metric = "f1" }}\n[[rows]]\nname = "a"\n{row}\n'
+        )
+        piece = assembly(str(tmp_path / "x.toml"), "paper").cells[0].piece
+        work.append(piece.work)
+        disk.append(piece.disk)
+    assert [x / work[0] for x in work] == [1, 9, 5]  # with the three numbers of epochs that are tried unless given
+    assert [x / disk[0] for x in disk] == [1, 2, 2]  # the best trial is kept
+
+
+def test_what_is_on_the_disk_already_needs_no_room(tmp_path, monkeypatch):
+    runs, piece = stand_in_runner(tmp_path), pieces_of(SMALL)[0]
+    files.make_folder(runs.path(piece))
+    assert runs.bytes_left(piece) == piece.disk
+    with open(runs.path(piece, "half"), "wb") as writer:
+        writer.truncate(int(piece.disk / 2))
+    assert runs.bytes_left(piece) == piece.disk / 2
+    last = report.plan([piece], runs, schema.load_scale("smoke")).splitlines()[-2]
+    assert float(last.split()[5]) == piece.disk / 2 / 1e9
+    free = int(piece.disk * 0.6)
+    monkeypatch.setattr(outputs.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, free))
+    runs.run([piece])
+    assert runs.done(piece)
+
+
+def test_a_plan_needs_no_permission_to_write(finished, monkeypatch):
+    runs, piece = stand_in_runner(finished), pieces_of(SMALL)[0]
+    assert pathlib.Path(runs.path(piece, "lock")).exists()
+    monkeypatch.setattr(runs, "done", lambda piece: None)
+
+    def read_only(file, mode="r", *arguments, _open=open, **options):
+        if set(mode) & set("wax+"):
+            raise PermissionError(13, "Permission denied", file)
+        return _open(file, mode, *arguments, **options)
+
+    monkeypatch.setattr("builtins.open", read_only)
+    assert "running" in report.plan([piece], runs, schema.load_scale("smoke"))
+    assert report.listing([piece], runs).startswith("left      python -m data_prep.build_vocab")
+
+
+def test_runs_keep_their_names():
+    """Finished runs are found by them. The data are missing here, so that all machines have the same."""
+    by_kind = {piece.kind: piece.name for piece in pieces_of("table2", "tiny", data_dir="nowhere")}
+    assert by_kind == {
+        "vocabulary": "vocabulary-8eb3b3ea9c7a",
+        "data": "data-596db98a9aa0",
+        "pretraining": "pretraining-cf5ca43843b5",
+        "finetuning": "finetuning-cfe9dd865c51",
+        "ensemble": "ensemble-30e84a735834",
+    }
+
+
+def test_a_run_says_what_it_is_for(finished):
+    [tuning] = [
+        cell.piece for cell in assembly(SMALL).cells if cell.row.paper and cell.heading == "F1" and cell.seed == 2
+    ]
+    shown = report.listing(pieces_of(SMALL), stand_in_runner(finished))
+    assert f"{tuning.name}/  # {tuning.name} (BERT_LARGE (Single), " in shown and ", seed 2)\n" in shown
+    done = json.loads((finished / "pieces" / tuning.name / "done.json").read_text())
+    assert done["used_for"].startswith("BERT_LARGE (Single), ") and done["used_for"].endswith(", seed 2")
+
+
 def test_the_plan_takes_the_speed_of_finished_runs(finished, tmp_path):
     work_dir = tmp_path / "work"
     shutil.copytree(finished, work_dir)
@@ -225,7 +292,7 @@ def test_the_command_prints_plan_and_list(tmp_path):
 def test_only_what_is_named_is_listed(tmp_path):
     shown = report.listing(assembly(only=["SQuAD", "No NSP"]).pieces, stand_in_runner(tmp_path))
     assert (shown.count("-m run_squad"), shown.count("-m run_classifier"), shown.count("-m run_pretr")) == (2, 0, 1)
-    with pytest.raises(InputError, match="no column 'Nothing' at this scale; the columns are MNLI-m, SQuAD, and the r"):
+    with pytest.raises(InputError, match=r"'Nothing' at this scale; Table 5.* has the columns MNLI-m, SQuAD, and the"):
         assembly(only=["Nothing"])
 
 
@@ -246,7 +313,7 @@ def test_killed_harnesses_change_nothing(finished, tmp_path):
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     [first] = [piece for piece in pieces_of() if piece.kind == "vocabulary"]
-    assert stand_in_runner(tmp_path).is_running(first)  # the program holds its claim
+    assert stand_in_runner(tmp_path).state(first) == "running"  # the program holds its claim
     others = [harness(tmp_path) for _ in range(2)]
     time.sleep(1)
     assert len(calls(tmp_path)) == 1  # they wait for it
@@ -275,7 +342,7 @@ def test_sigterm_ends_the_program_too(tmp_path):
     stopped.terminate()
     stopped.wait(timeout=20)
     [first] = [piece for piece in pieces_of() if piece.kind == "vocabulary"]
-    assert not stand_in_runner(tmp_path).is_running(first)
+    assert stand_in_runner(tmp_path).state(first) == "left"
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_run(tmp_path):
@@ -300,7 +367,7 @@ def test_a_failed_table_does_not_stop_the_next(tmp_path):
     assert "the loss is not finite" in said(tmp_path, SMALL, "table4")
     texts = [(tmp_path / "tables" / f"{name}.smoke.md").read_text() for name in (SMALL, "table4")]
     assert "Missing: row 'BERT_LARGE (Single)', column 'EM', seed 1; " in texts[0]
-    assert "has no score 'eval_accuracy'; it has best_exact, best_f1)" in texts[1]
+    assert "has no 'eval_accuracy'; it has best_exact, best_f1)" in texts[1]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +379,7 @@ def test_a_failed_table_does_not_stop_the_next(tmp_path):
         ([SMALL, "--data_dir=/nowhere"], "This scale needs data that are not there"),
         ([SMALL, "--data_dir=/nowhere", "--report"], "This scale needs data that are not there"),
         ([SMALL, "--device_flags=--learning_rate=9"], "--device_flags: --learning_rate=9 does not say where"),
-        (["{tmp}/x.toml"], "run_squad can't take the flags of the table and the scale: Unknown command line flag"),
+        (["{tmp}/x.toml"], "run_squad can't take these flags: Unknown command line flag"),
     ],
 )
 def test_what_is_wrong_is_named_before_anything_is_run_or_written(tmp_path, arguments, message):
@@ -355,8 +422,10 @@ def test_scores_are_those_of_all_data_sets(tmp_path):
 
 
 def test_a_full_disk_is_named_before_a_run_begins(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
-    with pytest.raises(InputError, match=r"the disk of --work_dir is full: 0.00 GB are needed, but 0.00 GB are free"):
+    monkeypatch.setattr(outputs.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9, 1000))
+    with pytest.raises(
+        InputError, match=r"--work_dir: vocabulary-\w+: the disk of .* is full: 0.00 GB are needed, but 0.00"
+    ):
         stand_in_runner(tmp_path).run(pieces_of()[:1])
     assert not (tmp_path / "pieces" / "calls.txt").exists()
 
@@ -368,9 +437,7 @@ def test_a_changed_experiment_is_named(tmp_path):
     runner.record_beginning(record, assembly(str(path)).cells, False)
     path.write_text(text.replace('objective = "mlm"', 'objective = "mlm_nsp"'))
     changed = assembly(str(path)).cells
-    with pytest.raises(
-        InputError, match=r"has changed .*'No NSP'.*pretraining.objective was 'mlm' and is now 'mlm_nsp'"
-    ):
+    with pytest.raises(InputError, match=r"'No NSP'.*: pretraining.objective was 'mlm', and is 'mlm_nsp' now"):
         runner.record_beginning(record, changed, False)
     runner.record_beginning(record, changed, True)
     files.write_json(str(tmp_path / "tables" / "x.smoke.json"), json.loads((tmp_path / "x.json").read_text()))
@@ -399,7 +466,7 @@ def test_a_table_from_recorded_results(tmp_path):
     other = schema.Claim("Direction", "No NSP", "LTR & No NSP", "MNLI-m")
     wrong = schema.Claim("Nothing helps", "without pre-training", "BERT_BASE", "MNLI-m")
     experiment = schema.load_experiment("table5", "smoke")
-    experiment = schema.dataclasses.replace(experiment, claims=[claim, other, wrong])
+    experiment = dataclasses.replace(experiment, claims=[claim, other, wrong])
     of_results = report.Table(experiment, made.cells, stand_in_runner(tmp_path))
     text = of_results.write(str(tmp_path / "table5"), ["QNLI"])
     assert (tmp_path / "table5.md").read_text() == text
@@ -436,14 +503,18 @@ def test_a_table_from_recorded_results(tmp_path):
     [
         ([0.75, 0.8], True, "is 21.25 worse than"),
         ([0.75, 0.8], False, "is 21.25 better than"),
-        ([0.75, 1.0], False, "not tested, which takes two seeds of both rows, and differences that are not all equal"),
+        (
+            [0.75, 1.0],
+            False,
+            "not tested, which takes the column MNLI-m, two seeds of both rows, and differences that are not all",
+        ),
     ],
 )
 def test_a_claim_knows_which_score_is_better(tmp_path, scores, lower_is_better, said):
     made = record_scores(tmp_path, "table5", {"BERT_BASE": scores, "No NSP": [0.5, 0.75 if scores[1] == 1 else 0.625]})
-    column = dataclasses.replace(made.cells[0].column, lower_is_better=lower_is_better)
-    cells = [dataclasses.replace(cell, column=column) for cell in made.cells]
-    of_results = report.Table(made.experiment, cells, stand_in_runner(tmp_path))
+    column = dataclasses.replace(made.experiment.columns["MNLI-m"], lower_is_better=lower_is_better)
+    experiment = dataclasses.replace(made.experiment, columns={"MNLI-m": column})
+    of_results = report.Table(experiment, made.cells, stand_in_runner(tmp_path))
     assert said in of_results.tested(schema.Claim("It helps", "BERT_BASE", "No NSP", "MNLI-m"))
 
 
@@ -453,9 +524,17 @@ def test_a_table_says_which_seeds_are_finished(tmp_path):
     assert "over the seeds 1.\n" in text
 
 
-def test_the_plan_counts_the_vocabulary_of_the_scale():
+def test_the_plan_counts_the_vocabulary_of_the_scale_or_of_the_row(tmp_path):
     [pretraining] = [piece for piece in pieces_of("table3") if piece.kind == "pretraining"]
-    assert pretraining.disk == 5 * 12 * bert_config(pretraining.model, 1000).num_parameters
+    assert pretraining.disk == 5 * 12 * BertConfig.named(**pretraining.model, vocab_size=1000).num_parameters
+    text = (
+        (schema.FOLDER / "table3.toml")
+        .read_text()
+        .replace("at.smoke = { model = {} }", "at.smoke.model.vocab_size = 5000")
+    )
+    (tmp_path / "x.toml").write_text(text)
+    [larger] = [piece for piece in pieces_of(str(tmp_path / "x.toml")) if piece.kind == "pretraining"]
+    assert larger.disk == 5 * 12 * BertConfig.named(**larger.model).num_parameters > pretraining.disk
 
 
 @pytest.mark.filterwarnings("error")

@@ -103,3 +103,24 @@ def test_numbers_of_numpy_are_written_as_pythons(tmp_path):
     assert json_files.read(path, "--flag") == {"batch_size": 4, "share": 0.5, "cased": True}
     with pytest.raises(TypeError, match="can't be written as JSON"):
         files.write_json(path, {"batch_size": {1}})
+
+
+def test_a_toml_file_is_read_or_named(tmp_path):
+    path = tmp_path / "x.toml"
+    path.write_text('a = 1\n[b]\nc = "x"\n')
+    assert json_files.read_toml(str(path), "--settings") == {"a": 1, "b": {"c": "x"}}
+    path.write_text("a = \n")
+    with pytest.raises(InputError, match=f"--settings: {path}: not valid TOML: .*line 1"):
+        json_files.read_toml(str(path), "--settings")
+    with pytest.raises(InputError, match="--settings: there is no file 'none"):
+        json_files.read_toml("none.toml", "--settings")
+
+
+def test_a_variant_has_keys_of_its_own_at_any_depth():
+    values = {"a": 1, "at": {"big": {"a": 2}}, "list": [{"b": {"at": {"big": {"c": 4}}, "c": 3, "d": 5}}]}
+    assert json_files.variant(values, "small", ["small", "big"], "x") == {"a": 1, "list": [{"b": {"c": 3, "d": 5}}]}
+    assert json_files.variant(values, "big", ["small", "big"], "x") == {"a": 2, "list": [{"b": {"c": 4, "d": 5}}]}
+    with pytest.raises(InputError, match=r"x: list\[0\]: b: at: unknown key 'big'; there are small, large\."):
+        json_files.variant({"list": values["list"]}, "small", ["small", "large"], "x")
+    with pytest.raises(InputError, match="x: at: at big, 1 was found, but an object is expected"):
+        json_files.variant({"at": {"big": 1}}, "big", ["big"], "x")

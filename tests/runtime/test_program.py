@@ -2,11 +2,14 @@ import errno
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime import errors, files
+from bert_tf.runtime import claims, errors, files, outputs, program
+from bert_tf.runtime.files import InputError
+from tests.conftest import ROOT
 
 PROGRAM = """
 from bert_tf.runtime import program
@@ -173,3 +176,54 @@ class Held:
     program = holding + PROGRAM.format(error="InputError(str(held))").replace("raise", "held = Held()\n    raise")
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (1, "removed in time\n")
+
+
+def test_a_program_that_is_called_writes_its_log(tmp_path):
+    log = tmp_path / "log.txt"
+    print_all = "import sys; print('out'); print('err', file=sys.stderr); print(sys.stdin.read())"
+    for _ in range(2):
+        program.call([sys.executable, "-c", print_all], str(log), "the writer")
+    assert sorted(log.read_text().split()) == ["err", "err", "out", "out"]
+    fail = "import sys; print('\\n'.join('abcdefgh') + '\\r99%'); sys.exit(3)"
+    with pytest.raises(InputError) as raised:
+        program.call([sys.executable, "-c", fail], str(log), "the failure")
+    lines = str(raised.value).splitlines()
+    assert lines[0] == f"the failure ended with exit status 3. The end of {log}:"
+    assert lines[1:] == ["  d", "  e", "  f", "  g", "  h", "  99%"]
+
+
+def test_a_program_that_is_called_keeps_the_lock(tmp_path):
+    path = str(tmp_path / "lock")
+    look = "import os, sys; assert os.fstat(int(sys.argv[1]))"
+    with claims.locked(path) as lock:
+        program.call([sys.executable, "-c", look, str(lock.fileno())], str(tmp_path / "log"), "it", [lock.fileno()])
+
+
+def test_sigterm_ends_the_program_that_is_called(tmp_path):
+    caller = "from bert_tf.runtime import program; import sys; program.call(sys.argv[1:], 'log', 'x')"
+    sleeper = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {caller}"]
+    with subprocess.Popen([*command, sys.executable, "-c", sleeper], cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        while not (tmp_path / "log").exists() or not (tmp_path / "log").read_text().strip():
+            time.sleep(0.02)
+        process.terminate()
+        assert b"KeyboardInterrupt" in process.communicate()[1]
+    assert not outputs.is_alive(int((tmp_path / "log").read_text()))
+
+
+def test_the_arguments_of_another_program_are_checked(tmp_path):
+    other = tmp_path / "other.py"
+    other.write_text(
+        "from absl import flags\nfrom bert_tf.runtime import program\nflags.DEFINE_integer('n', 1, '')\n"
+        "def main():\n    raise SystemExit(5)\nprogram.run(main)\n"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); del sys.argv[0]; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')",
+        str(other),
+    ]
+    program.check_arguments([*command, "--n=2"])
+    with pytest.raises(InputError, match=rf"(?s){other} can't take these flags: .*Unknown command line flag 'm'"):
+        program.check_arguments([*command, "--m=2"])

@@ -1,3 +1,5 @@
+import pytest
+
 from bert_tf.runtime import reporting
 
 
@@ -17,3 +19,18 @@ def test_results_are_written_as_the_release_writes_them(tmp_path, capsys):
     printed = capsys.readouterr().err
     assert "  of the model at step 3\n  eval_accuracy = 1.0\n  eval_loss = 0.4\n  global_step = 3\n" in printed
     assert "loss = 0.5" not in printed
+
+
+def test_a_table_in_markdown():
+    assert reporting.markdown([["", "F1"], ["base", "88.5"]]) == "|  | F1 |\n| --- | --- |\n| base | 88.5 |"
+
+
+def test_a_picture_is_written_when_it_is_drawn(tmp_path):
+    path = tmp_path / "x.png"
+    with reporting.picture(str(path), 2, 1) as figure:
+        figure.add_subplot().plot([1, 2])
+        assert not path.exists()
+    assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ZeroDivisionError), reporting.picture(str(tmp_path / "y.png"), 2, 1):
+        _ = 1 / 0
+    assert not (tmp_path / "y.png").exists()
