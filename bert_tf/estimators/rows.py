@@ -1,8 +1,6 @@
 """Turns what Python users hold their data in into plain lists of texts and labels."""
 
 import math
-import operator
-import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -50,7 +48,7 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
     """
     if y is None:
         if not isinstance(x, tf.data.Dataset):
-            raise InputError(f"{name}: labels are needed, but none are given.")
+            raise InputError(f"{name}: labels are needed, but none are given. Give a pair (examples, labels).")
         pairs = as_list(x, name, rank)
         if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
             raise InputError(f"{name}: the data set's elements must be pairs of an example and its label.")
@@ -98,45 +96,9 @@ def with_weights(
     return examples, labels, list(map(float, weights))
 
 
-def validation(data: Any, rank: int = 0) -> tuple[list[Any], list[Any]]:
-    """What `fit` was given as `validation_data`: a pair (examples, labels), or a `tf.data.Dataset` of such pairs.
-
-    Raises:
-      InputError: if it is something else; and see `with_labels`.
-    """
-    name = "validation_data"
-    if isinstance(data, tf.data.Dataset):
-        return with_labels(data, None, name, rank)
-    if not isinstance(data, tuple | list) or len(data) != 2:
-        raise InputError(f"{name} is {_shown(data)}, but a pair (examples, labels) is expected.")
-    return with_labels(data[0], data[1], name, rank)
-
-
-def train_and_validation(
-    train: list[dict[str, Any]], dev: list[dict[str, Any]], share: float, seed: int, is_needed: bool
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows to train on and those to evaluate on; both keep their order.
-
-    Args:
-      train: the rows to train on.
-      dev: those of `validation_data`.
-      share: of `train`, which is drawn for evaluation if there are no rows in `dev`; 0 for none.
-      seed: of the drawing.
-      is_needed: whether training needs rows to evaluate on.
-
-    Raises:
-      InputError: if a part would have no rows, or there are none to evaluate on though they are needed.
-    """
-    if share and not dev:
-        count = math.ceil(len(train) * share)
-        if not 0 < share < 1 or count == len(train):
-            raise InputError(f"validation_split is {share} of {len(train)} examples; both parts need at least one.")
-        drawn = set(random.Random(operator.index(seed)).sample(range(len(train)), count))
-        dev = [row for number, row in enumerate(train) if number in drawn]
-        train = [row for number, row in enumerate(train) if number not in drawn]
-    if is_needed and not dev:
-        raise InputError("fit(): keep_best and early_stopping_patience need validation data, but there are none.")
-    return train, dev
+def is_pair(data: Any) -> bool:
+    """Whether it is a pair of examples and labels, and not two examples."""
+    return isinstance(data, tuple | list) and len(data) == 2 and not all(isinstance(part, Mapping) for part in data)
 
 
 def text(value: Any, place: str) -> str:
