@@ -298,7 +298,7 @@ class Estimator(DataFolder):
             )
         optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
         training_config = self._training_config(optimizer, batch_size, seed, training)
-        needs_dev = keep_best or early_stopping_patience > 0
+        needs_dev = bool(keep_best or early_stopping_patience)
         paths = self._write_data(x, y, sample_weight, validation_split, validation_data, needs_dev)
         self._flags["group_by_length"] = group_by_length
         config = WorkflowConfig(

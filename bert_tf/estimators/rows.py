@@ -19,15 +19,20 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
       rank: of the texts in one example: 0 for a text or several ones, 1 for a list of words.
 
     Raises:
-      InputError: if it is a single text, has no order, or is nothing that can be gone through; or if a data set's
-        elements may be pairs of texts or batches of two.
+      InputError: if it is a single text, has no order or no end, or is nothing that can be gone through; or if a data
+        set's elements may be pairs of texts or batches of two.
     """
-    if isinstance(values, str | bytes | Mapping | set | frozenset) or not isinstance(values, Iterable):
+    if isinstance(values, tf.Tensor):
+        values = values.numpy()
+    elif isinstance(values, tf.RaggedTensor):
+        values = values.to_list()
+    is_one = isinstance(values, str | bytes | Mapping) or (isinstance(values, np.ndarray) and not values.ndim)
+    if is_one or isinstance(values, set | frozenset) or not isinstance(values, Iterable):
         raise InputError(f"{name} is {_shown(values)}, but a list of examples is expected.")
     if isinstance(values, tf.data.Dataset):
+        if values.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise InputError(f"{name} is a data set without an end. Leave repeat() out; `epochs` repeats it.")
         values = _unbatched(values, name, rank).as_numpy_iterator()
-    elif isinstance(values, tf.Tensor):
-        values = values.numpy()
     elif hasattr(values, "itertuples"):  # a pandas.DataFrame
         rows = values.itertuples(index=False, name=None)
         values = rows if values.shape[1] > 1 else (row[0] for row in rows)
@@ -123,9 +128,9 @@ def text_columns(value: Any, place: str) -> dict[str, str]:
       InputError: if it is neither a text nor a pair of texts.
     """
     if isinstance(value, list | tuple):
-        if len(value) != 2:
+        if not 1 <= len(value) <= 2:
             raise InputError(f"{place} has {len(value)} texts, but one text or a pair of texts is expected.")
-        return {"text": text(value[0], place), "text_b": text(value[1], place)}
+        return {name: text(part, place) for name, part in zip(("text", "text_b"), value, strict=False)}
     return {"text": text(value, place)}
 
 
@@ -156,6 +161,11 @@ def label(value: Any, place: str) -> str:
         raise InputError(f"{place} has no label.")
     if isinstance(value, bool | int | float):
         return str(value)
+    if isinstance(value, list | tuple):
+        raise InputError(
+            f"{place} has several labels, {_shown(value)}, but one is expected. Give one, such as the number of the "
+            "class; for any number of labels use a Classifier with multi_label=True."
+        )
     return text(value, f"the label of {place}")
 
 

@@ -87,6 +87,7 @@ def test_other_data_in_the_same_folder_are_refused_and_the_same_go_on(pretrained
         ({"bilstm_layers": 1, "bilstm_units": 0}, {}, "bilstm_units is 0, but a whole number of at least 1"),
         ({"class_weights": [1, 2]}, {}, "class_weights is .1, 2., but 'balanced' or a dictionary"),
         ({}, {"batch_size": 8.0}, "batch_size is 8.0, but a whole number"),
+        ({}, {"early_stopping_patience": "1", "validation_split": 0.25}, "early_stopping_patience is '1', but a whole"),
         ({}, {"seed": -1}, "seed is -1, but a whole number of at least 0"),
         ({}, {"epochs": "1"}, "epochs is '1', but a number"),
         ({}, {"warmup_proportion": 2.0}, "warmup_proportion is 2.0, but a number from 0 to 1"),
@@ -232,5 +233,7 @@ def test_estimators_show_what_they_are(pretrained):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, labels=["a", "b"], max_seq_length=16)
     assert repr(classifier) == f"Classifier({pretrained!r}, labels=['a', 'b'], max_seq_length=16)"
     assert repr(bert_tf.Regressor.from_pretrained(pretrained)) == f"Regressor({pretrained!r}, max_seq_length=128)"
+    encoder = bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=16)
+    assert repr(encoder) == f"Encoder('{pretrained}/bert_model.ckpt', max_seq_length=16)"
     vocab = f"{pretrained}/vocab.txt"
     assert repr(bert_tf.Pretrainer("tiny", vocab)) == f"Pretrainer(hidden_size=128, vocab_file={vocab!r})"

@@ -33,6 +33,9 @@ def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
     assert rows.with_labels(dataset.batch(5), None, "x") == rows.with_labels(TEXTS, numbers, "x")
     words = tf.data.Dataset.from_generator(lambda: [["a", "day"]], output_signature=tf.TensorSpec([None], tf.string))
     assert rows.as_list(words, "x", rank=1) == [["a", "day"]]
+    assert rows.as_list(tf.ragged.constant([["a", "day"], ["a"]]), "x", rank=1) == [["a", "day"], ["a"]]
+    column = rows.as_list(np.array(TEXTS)[:, np.newaxis], "x")
+    assert [rows.text_columns(text, "") for text in column] == [{"text": text} for text in TEXTS]
     pairs = pd.DataFrame({"question": TEXTS, "answer": TEXTS})
     assert rows.as_list(pairs, "x") == [(text, text) for text in TEXTS]
     assert rows.as_list(list(pairs.itertuples()), "x")[0] == (0, TEXTS[0], TEXTS[0])  # a named tuple
@@ -60,6 +63,9 @@ def test_batches_of_two_are_no_pairs():
     ("x", "y", "message"),
     [
         ("one text", ["pos"], "a list of examples is expected"),
+        (np.array("one text"), ["pos"], "a list of examples is expected"),
+        (tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).repeat(), None, "x is a data set without an end"),
+        (TEXTS, np.eye(24), r"example 0 has several labels, .* but one is expected"),
         ({"text": TEXTS}, LABELS, r"\(dict\), but a list of examples is expected"),
         (set(TEXTS), LABELS, r"\(set\), but a list of examples is expected"),
         (TEXTS, LABELS[1:], "24 examples, but 23 labels"),
