@@ -158,7 +158,7 @@ class Estimator(DataFolder):
             )
         if "feature_layers" in settings:
             raise InputError(
-                f"load(): {folder} holds a run with --feature_layers, which estimators can't use. Use "
+                f"load(): {folder} holds a run with feature_layers, which estimators can't use. Use "
                 "run_classifier.py, or bert_tf.export."
             )
         _, config, tokenizer = pretrained.find_model(folder, "load()", settings["do_lower_case"])

@@ -127,7 +127,7 @@ class Tagger(RowEstimator):
         task, sentences = self._read("test", self._table(rows.as_list(x, "x", self._RANK), None))
         outputs, features = self._outputs(task, sentences, batch_size)
         tags = np.array(task.tags)[features.at_words(outputs["tags"])]
-        probabilities = features.at_words(outputs["probabilities"])
+        probabilities = features.at_words(outputs["tag_probabilities"])
         return [
             (sentence.words, list(map(str, sentence_tags)), sentence_probabilities)
             for sentence, sentence_tags, sentence_probabilities in zip(

@@ -189,7 +189,7 @@ class TokenClassifier(abc.ABC):
         logits = self.logits(batch)
         return {
             "tags": tf.argmax(logits, axis=-1, output_type=tf.int32),
-            "probabilities": tf.nn.softmax(logits),
+            "tag_probabilities": tf.nn.softmax(logits),
             "loss_sum": tf.reduce_sum(_token_losses(logits, batch["tag_ids"]), axis=-1),
         }
 
