@@ -160,7 +160,7 @@ def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_p
     expected = [to_labels[label == "pos"] for label in LABELS[:4]]
     classifier.save(tmp_path / "saved")
     saved = tmp_path / "saved"
-    read = bert_tf.Classifier.from_pretrained(saved, max_seq_length=16)
+    read = bert_tf.Classifier.from_pretrained(saved, max_seq_length=16, **named)
     for model in (classifier, bert_tf.Classifier.load(saved), read):
         assert [model.labels, model.predict(TEXTS[:4])] == [to_labels, expected]
         assert list(map(type, model.predict(TEXTS[:1]))) == [type(to_labels[0])]
