@@ -94,8 +94,7 @@ def with_classes(
     elif names is not None and len(names) != rows:
         raise InputError(f"{flag_name}: {source.path} has {rows} outputs, but its config names {len(names)} classes.")
     remedy = (
-        "Pass --fresh_head (in Python fresh_head=True) to train a new output layer on the rest of the model, or use "
-        "a model of the same classes."
+        "Pass --fresh_head to train a new output layer on the rest of the model, or use a model of the same classes."
     )
     if rows != needed:
         raise InputError(

@@ -12,7 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.sequences.tokenizer import Tokenizer
 from bert_tf.tokenization import load_tokenizer
 from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
@@ -122,7 +122,7 @@ def find_model(path: str | os.PathLike[str], flag_name: str, do_lower_case: bool
     Raises:
       InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
     """
-    checkpoint = checkpoints.find_checkpoint(os.fspath(path), flag_name)
+    checkpoint = checkpoints.find_checkpoint(require_path(flag_name, path), flag_name)
     folder = run_directory.folder_of_checkpoint(checkpoint)
     config = BertConfig.from_json_file(find_config(folder, flag_name), flag_name)
     vocab_file = find_vocabulary(folder)

@@ -1,6 +1,8 @@
 """Fine-tuning, for the programs and from Python, and using BERT from Python on data in memory.
 
 - `run_folder`: what everything that trains has: `history`, `save`, `export`.
+- `in_python`: errors as callers in Python expect them: messages name arguments, and Ctrl-C is Ctrl-C.
+- `data_folder`: the data of `fit` as files, with the held-out part of them.
 - `base`: what all estimators share: `from_pretrained`, `load`, `make_run`, `fit`.
 - `row_estimator`: `carry_out`, `evaluate` and `score` of the tasks of `run_classifier.py`.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.

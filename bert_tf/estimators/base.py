@@ -3,17 +3,15 @@
 import abc
 import functools
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-import tensorflow as tf
-
 from bert_tf import checkpoints
-from bert_tf.checkpoints import pretrained, run_directory, saver
+from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.estimators import rows
-from bert_tf.estimators.run_folder import RunFolder
+from bert_tf.estimators.data_folder import DataFolder
+from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.finetuning.hyperparameters import Hyperparameters, fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import SelectionConfig
@@ -22,16 +20,13 @@ from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.errors import InputError, require_path, require_whole
 from bert_tf.tasks import architectures
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 
-# The folder, in that of the run, of the data that `fit` was given.
-DATA_FOLDER = "data"
 
-
-class Estimator(RunFolder, abc.ABC):
+class Estimator(DataFolder):
     """A pre-trained model with an output layer for a task; made by `from_pretrained` or `load`, or by a program.
 
     Args:
@@ -52,10 +47,9 @@ class Estimator(RunFolder, abc.ABC):
 
     _ARCHITECTURE: ClassVar[str]
     _problem_type: str | None = None  # in Hugging Face's words; None for a task that has only one
-    _SUFFIX: ClassVar[str]
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
-    _RANK: ClassVar[int] = 0  # of an example; see `rows.as_list`
+    _HAS_LABELS: ClassVar[bool] = False  # whether there are classes that `labels` can name
 
     def __init__(
         self,
@@ -74,7 +68,13 @@ class Estimator(RunFolder, abc.ABC):
             raise InputError(f"labels is {labels!r}, but a list of classes is expected.")
         self._labels = None if labels is None else rows.as_list(labels, "labels")
 
+    def __repr__(self) -> str:
+        start = self.output_dir if self._trained_checkpoint else self._init_checkpoint
+        labels = f", labels={self._labels!r}" if self._labels else ""
+        return f"{type(self).__name__}({start!r}{labels}, max_seq_length={self._flags['max_seq_length']})"
+
     @classmethod
+    @errors_in_python()
     def from_pretrained(
         cls,
         path: str | os.PathLike[str],
@@ -114,6 +114,8 @@ class Estimator(RunFolder, abc.ABC):
         Raises:
           InputError: if something is missing, or doesn't fit together.
         """
+        if labels is not None and not cls._HAS_LABELS:
+            raise InputError(f"labels are given, but a {cls.__name__} has no classes. Omit them.")
         checkpoint, config, tokenizer = pretrained.find_model(path, "from_pretrained()", do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
         flags = {
@@ -129,6 +131,7 @@ class Estimator(RunFolder, abc.ABC):
         return cls(path, config, tokenizer, output_dir, labels, flags, distribution)
 
     @classmethod
+    @errors_in_python()
     def load(cls, folder: str | os.PathLike[str], distribution_strategy: str = "one_device") -> Self:
         """The estimator that `save` wrote, or that a program trained.
 
@@ -139,7 +142,12 @@ class Estimator(RunFolder, abc.ABC):
         Raises:
           InputError: if the folder isn't that of a finished run of this kind of task.
         """
-        folder = run_directory.folder_of_model(os.fspath(folder))
+        folder = run_directory.folder_of_model(require_path("load()", folder))
+        if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
+            raise InputError(
+                f"load(): {folder} holds no run of an estimator or a program (there is no {run_directory.RUN_FILE}). "
+                f"Give a folder of save(); {cls.__name__}.from_pretrained() takes pre-trained models."
+            )
         recorded = run_directory.read(folder)
         settings = recorded["resume_settings"]
         task, problem = settings.get("task"), settings.get("problem")
@@ -150,7 +158,7 @@ class Estimator(RunFolder, abc.ABC):
             )
         if "feature_layers" in settings:
             raise InputError(
-                f"load(): {folder} holds a run with --feature_layers, which estimators can't use. Use "
+                f"load(): {folder} holds a run with feature_layers, which estimators can't use. Use "
                 "run_classifier.py, or bert_tf.export."
             )
         _, config, tokenizer = pretrained.find_model(folder, "load()", settings["do_lower_case"])
@@ -223,6 +231,7 @@ class Estimator(RunFolder, abc.ABC):
           InputError: if the data can't be used, or the folder holds a run with other data or settings.
         """
 
+    @errors_in_python()
     def fit(
         self,
         x: Any,
@@ -230,7 +239,7 @@ class Estimator(RunFolder, abc.ABC):
         *,
         sample_weight: Any = None,
         validation_split: float = 0.0,
-        validation_data: tuple[Any, Any] | tf.data.Dataset | None = None,
+        validation_data: Any = None,
         epochs: float = 3.0,
         max_steps: int = 0,
         batch_size: int = 32,
@@ -242,6 +251,7 @@ class Estimator(RunFolder, abc.ABC):
         evaluate_every: str | int = "epoch",
         group_by_length: bool | None = None,
         bias_correction: bool = False,
+        allow_changes: bool = False,
         **training: Any,
     ) -> dict[str, float]:
         """Trains, with the loop and the defaults of `run_classifier.py` and `run_squad.py`.
@@ -254,20 +264,23 @@ class Estimator(RunFolder, abc.ABC):
           y: their labels.
           sample_weight: a number of at least 0 for each example, by which its loss is multiplied before the mean over
             the batch, as in Keras; for classes and numbers only. Scores don't use weights.
-          validation_split: the share of the examples to evaluate on; they are drawn by the seed, and not trained on.
-          validation_data: a pair of examples and labels to evaluate on, or a data set as for `x`, in place of a share
-            of `x`. With SQuAD 2.0, the threshold for no answer is tuned on the validation data too.
+          validation_split: the share of the examples to evaluate on, and not to train on. They are drawn as by
+            --dev_fraction: the same whatever the seed is, of each class the same share, and every class stays in
+            training.
+          validation_data: a pair of examples and labels to evaluate on, or what `x` may be without `y`, in place of a
+            share of `x`. With SQuAD 2.0, the threshold for no answer is tuned on the validation data too.
           epochs: how often each example is seen.
           max_steps: if it isn't 0, the number of steps, whatever `epochs` says.
           batch_size: examples in a step; of questions, windows of their contexts.
           learning_rate: the peak.
           warmup_proportion: the share of the steps in which the learning rate rises.
-          seed: of the output layer, the order of the data, dropout, and the validation split.
+          seed: of the output layer, the order of the data, and dropout.
           keep_best: use the weights with the best score on the validation data, not the last ones.
           early_stopping_patience: evaluations without a better score after which training stops; 0 for never.
           evaluate_every: when the validation data are looked at: "epoch", "end", or a number of steps.
           group_by_length: see `bert_tf.finetuning.run.FinetuningRun`.
           bias_correction: see `bert_tf.optimization.OptimizerConfig`.
+          allow_changes: go on with a run that was interrupted although its settings have changed.
           training: further fields of `bert_tf.training.settings.TrainingConfig`.
 
         Returns:
@@ -275,6 +288,7 @@ class Estimator(RunFolder, abc.ABC):
 
         Raises:
           InputError: if the data can't be used, or the folder holds a run with other data or settings.
+          KeyboardInterrupt: after Ctrl-C, when the state has been saved.
           TypeError: if there is no such argument.
         """
         if self._init_checkpoint is None:
@@ -282,91 +296,27 @@ class Estimator(RunFolder, abc.ABC):
                 f"fit(): {self.output_dir} holds a model whose training is finished. To go on from its weights, make a "
                 f"new estimator: {type(self).__name__}.from_pretrained({self.output_dir!r})."
             )
-        examples, labels, weights = rows.with_weights(*self._by_name(x, y, "x"), sample_weight, "x", self._RANK)
-        if isinstance(validation_data, tuple | list) and len(validation_data) == 2:
-            validation_data = self._by_name(*validation_data, "validation_data")
-        train = self._table(examples, labels)
-        dev = [] if validation_data is None else self._table(*rows.validation(validation_data, self._RANK))
         optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
         training_config = self._training_config(optimizer, batch_size, seed, training)
-        folder, before = os.path.join(self.output_dir, DATA_FOLDER), dict(self._flags)
-        try:
-            self._weigh(train, weights)
-            needs_dev = keep_best or early_stopping_patience
-            train, dev = rows.train_and_validation(train, dev, validation_split, seed, needs_dev)
-            self._flags |= self._learned_settings(train) | self._learned_of_labels(labels)
-            self._flags["group_by_length"] = group_by_length
-            paths = [self._write_once(folder, name, table) for name, table in (("train", train), ("dev", dev)) if table]
-        except BaseException:
-            self._flags = before  # what was trained before is used as it was trained
-            raise
+        needs_dev = bool(keep_best or early_stopping_patience)
+        paths = self._write_data(x, y, sample_weight, validation_split, validation_data, needs_dev)
+        self._flags["group_by_length"] = group_by_length
         config = WorkflowConfig(
             do_train=True,
-            do_eval=bool(dev),
+            do_eval=len(paths) > 1,
             do_predict=False,
             candidates=[Hyperparameters(batch_size, learning_rate, epochs, seed)],
             warmup_proportion=warmup_proportion,
             max_steps=max_steps,
             selection=SelectionConfig(str(evaluate_every), early_stopping_patience, keep_best),
+            allow_changes=allow_changes,
             flags=self._flags,
         )
         return self.carry_out(self.make_run(self._training_task(paths), training_config), config)
 
-    def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
-        """Examples and labels, after what the estimator reads of tables and dicts by the names in them."""
-        return x, y
-
-    @abc.abstractmethod
-    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
-        """The rows that the task reads."""
-
     @abc.abstractmethod
     def _training_task(self, paths: Sequence[str]) -> Task:
         """The task that reads the training data and, if there is a second file, the validation data."""
-
-    def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
-        """Adds the weights of the training rows to them.
-
-        Raises:
-          InputError: if there are weights, but the task has none.
-        """
-        if weights is not None:
-            raise InputError(
-                f"{type(self).__name__}.fit(): sample_weight is given, but only Classifier and Regressor weigh "
-                "examples. Omit it."
-            )
-
-    def _learned_settings(self, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """What the training data decide, under the names of flags."""
-        return {}
-
-    def _learned_of_labels(self, labels: Sequence[Any]) -> dict[str, Any]:
-        """What the labels decide, as they were given."""
-        return {}
-
-    @abc.abstractmethod
-    def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
-        """Writes rows into a file, in the format that the task reads."""
-
-    def _write_once(self, folder: str, split: str, table: Sequence[Mapping[str, Any]]) -> str:
-        """Writes a split and returns its path.
-
-        Raises:
-          InputError: if a run that has begun would go on with other data than it had.
-        """
-        path = os.path.join(folder, split + self._SUFFIX)
-        if not (saver.latest_checkpoint(self.output_dir) and files.exists(path)):
-            self._write(path, table)
-            return path
-        with tempfile.TemporaryDirectory() as other:
-            new = os.path.join(other, split + self._SUFFIX)
-            self._write(new, table)
-            if files.read_text(new, "fit()") != files.read_text(path, "fit()"):
-                raise InputError(
-                    f"fit(): {self.output_dir} holds a run that was trained on other data ({path}). Use another "
-                    "output_dir; to go on from its weights, make a new estimator with from_pretrained()."
-                )
-        return path
 
     @functools.cached_property
     def _tuned_before(self) -> checkpoints.CheckpointSource | None:

@@ -5,12 +5,13 @@ from typing import Any, Self
 
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
+from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.estimators.run_folder import RunFolder
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.data import PretrainingData
 from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 
 
@@ -37,6 +38,7 @@ class Pretrainer(RunFolder):
       InputError: if there is no such size, or the vocabulary can't be used.
     """
 
+    @errors_in_python()
     def __init__(
         self,
         config: BertConfig | str,
@@ -50,12 +52,16 @@ class Pretrainer(RunFolder):
     ) -> None:
         flags, distribution = {"dtype": dtype, "objective": objective}, DistributionConfig(distribution_strategy)
         super().__init__(output_dir, init_checkpoint, flags, distribution)
-        self.vocab_file = os.fspath(vocab_file)
+        self.vocab_file = require_path("vocab_file", vocab_file)
         check_vocab_file(self.vocab_file)
         size = len(load_vocab(self.vocab_file))
         self.config = BertConfig.named(config, vocab_size=size) if isinstance(config, str) else config
 
+    def __repr__(self) -> str:
+        return f"Pretrainer(hidden_size={self.config.hidden_size}, vocab_file={self.vocab_file!r})"
+
     @classmethod
+    @errors_in_python()
     def from_pretrained(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """Goes on with the pre-training of a model, for example on text of another kind.
 
@@ -70,6 +76,7 @@ class Pretrainer(RunFolder):
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
         return cls(config, tokenizer.vocab_file, init_checkpoint=path, **options)
 
+    @errors_in_python()
     def fit(
         self,
         records: str,
@@ -85,6 +92,7 @@ class Pretrainer(RunFolder):
         warmup_proportion: float = 0.1,
         seed: int = 12345,
         bias_correction: bool = False,
+        allow_changes: bool = False,
         **training: Any,
     ) -> dict[str, float]:
         """Trains; called again in the same folder with the same data and settings, it goes on where it was interrupted.
@@ -102,6 +110,7 @@ class Pretrainer(RunFolder):
           warmup_proportion: the share of the steps in which the learning rate rises.
           seed: of initial values, the order of the data, and dropout.
           bias_correction: see `bert_tf.optimization.OptimizerConfig`.
+          allow_changes: go on with a run that was interrupted although its settings have changed.
           training: further fields of `bert_tf.training.settings.TrainingConfig`.
 
         Returns:
@@ -109,6 +118,7 @@ class Pretrainer(RunFolder):
 
         Raises:
           InputError: if the data can't be used, or the folder holds a run with other data or settings.
+          KeyboardInterrupt: after Ctrl-C, when the state has been saved.
           TypeError: if there is no such argument.
         """
         warmup = int(max_steps * warmup_proportion)
@@ -132,5 +142,5 @@ class Pretrainer(RunFolder):
             evaluation = run.held_out_evaluation(
                 held_out, batch_size=batch_size, max_steps=100, every=evaluate_every, keep_best=keep_best
             )
-        run.record(self._flags)
+        run.record(self._flags, allow_changes)
         return run.train(evaluation)

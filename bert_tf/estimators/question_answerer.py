@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.estimators import rows
 from bert_tf.estimators.base import Estimator
+from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime import files
@@ -29,10 +30,10 @@ class QuestionAnswerer(Estimator):
     """Answers questions about texts with a part of the text: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3).
 
     Examples are pairs (question, context), or dicts or rows of a pandas table with these names. Labels are answers: a
-    text, of which the first place in the context is taken, or a pair (text, number of its first character in the
-    context); or several in a list or in SQuAD's form, `{"text": [...], "answer_start": [...]}`, of which training takes
-    the first one that is in the context. With `version_2_with_negative=True`, the empty text says that there is no
-    answer. Where no labels are given, those named `answers` in the examples are taken.
+    text, of which the first place in the context is taken, a pair (text, number of its first character in the
+    context), or SQuAD's `{"text": ..., "answer_start": ...}`; or several, in a list or as lists in such a dict, of
+    which training takes the first one that is in the context. With `version_2_with_negative=True`, the empty text says
+    that there is no answer. Where no labels are given, those named `answers` in the examples are taken.
 
         answerer = bert_tf.QuestionAnswerer.from_pretrained("models/bert-base")
         answerer.fit([("Who sat?", "He sat down.")], ["He"])
@@ -101,6 +102,7 @@ class QuestionAnswerer(Estimator):
             predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
         return predictions
 
+    @errors_in_python()
     def _answers(self, table: Sequence[Mapping[str, Any]]) -> tuple[SquadTask, SquadPredictions]:
         self._check_usable()
         if not table:
@@ -141,8 +143,8 @@ class QuestionAnswerer(Estimator):
             table.append({"context": context, "question": entry})
         return table
 
-    def _write_once(self, folder: str, split: str, table: Sequence[Mapping[str, Any]]) -> str:
-        return super()._write_once(folder, split, list(map(_with_one_answer, table)) if split == "train" else table)
+    def _write_once(self, split: str, table: Sequence[Mapping[str, Any]]) -> str:
+        return super()._write_once(split, list(map(_with_one_answer, table)) if split == "train" else table)
 
     def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
         paragraphs = [{"context": row["context"], "qas": [row["question"]]} for row in table]
@@ -164,11 +166,10 @@ def _pair(example: Any, place: str) -> tuple[str, str]:
 def _listed(label: Any, place: str) -> list[tuple[str, int | None]]:
     """The answers that a label gives: texts and, where they are known, the numbers of their first characters."""
     what = f"the answer of {place}"
-    if isinstance(label, Mapping):
-        texts, starts = (rows.as_list(label.get(name), f"{name!r} of {what}") for name in ("text", "answer_start"))
-        label = list(itertools.zip_longest(texts, starts))
     several = label if isinstance(label, list | tuple) and not _is_located(label) else [label]
-    answers = [answer if _is_located(answer) else (answer, None) for answer in several]
+    by_answer = (_of_dict(answer, what) if isinstance(answer, Mapping) else [answer] for answer in several)
+    single = itertools.chain.from_iterable(by_answer)
+    answers = [answer if _is_located(answer) else (answer, None) for answer in single]
     for text, _ in answers:
         if not isinstance(text, str):
             raise InputError(
@@ -178,6 +179,17 @@ def _listed(label: Any, place: str) -> list[tuple[str, int | None]]:
         if text.isspace():
             raise InputError(f'{what} is {text!r}; give words of the context, or "" for no answer.')
     return answers
+
+
+def _of_dict(answer: Mapping[str, Any], what: str) -> list[tuple[Any, Any]]:
+    """The pairs in a dict in SQuAD's form, of which the values may be those of one answer or lists of them."""
+    text, start = answer.get("text"), answer.get("answer_start")
+    if isinstance(text, str):
+        text, start = [text], [start]
+    texts, starts = (
+        rows.as_list(part, f"{name!r} of {what}") for name, part in (("text", text), ("answer_start", start))
+    )
+    return list(itertools.zip_longest(texts, starts))
 
 
 def _is_located(answer: Any) -> bool:

@@ -7,8 +7,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from bert_tf.checkpoints import run_directory
 from bert_tf.estimators import rows
 from bert_tf.estimators.base import Estimator
+from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
@@ -70,6 +72,13 @@ class RowEstimator(Estimator):
         """The classes of the model of `from_pretrained`; None if the task has none."""
         return None
 
+    def _labels_now(self) -> Sequence[str] | None:
+        """The classes with which the model predicts: those of training, or else of the model of `from_pretrained`."""
+        self._check_usable()
+        trained = self._trained_checkpoint
+        return run_directory.recorded_labels(self.output_dir) if trained else self._labels_before()
+
+    @errors_in_python()
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
         """The task of a trained model, and the examples that it makes of a table."""
         self._check_usable()
@@ -87,6 +96,7 @@ class RowEstimator(Estimator):
                 message = re.sub(line, lambda found: f"example {int(found[1]) - 1}", str(error))
                 raise InputError(message.replace(path, "x")) from None
 
+    @errors_in_python()
     def _outputs(
         self, task: ReportingTask, examples: Sequence[Any], batch_size: int
     ) -> tuple[ModelOutputs, FeatureSet]:

@@ -1,8 +1,6 @@
 """Turns what Python users hold their data in into plain lists of texts and labels."""
 
 import math
-import operator
-import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,15 +19,20 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
       rank: of the texts in one example: 0 for a text or several ones, 1 for a list of words.
 
     Raises:
-      InputError: if it is a single text, has no order, or is nothing that can be gone through; or if a data set's
-        elements may be pairs of texts or batches of two.
+      InputError: if it is a single text, has no order or no end, or is nothing that can be gone through; or if a data
+        set's elements may be pairs of texts or batches of two.
     """
-    if isinstance(values, str | bytes | Mapping | set | frozenset) or not isinstance(values, Iterable):
+    if isinstance(values, tf.Tensor):
+        values = values.numpy()
+    elif isinstance(values, tf.RaggedTensor):
+        values = values.to_list()
+    is_one = isinstance(values, str | bytes | Mapping) or (isinstance(values, np.ndarray) and not values.ndim)
+    if is_one or isinstance(values, set | frozenset) or not isinstance(values, Iterable):
         raise InputError(f"{name} is {_shown(values)}, but a list of examples is expected.")
     if isinstance(values, tf.data.Dataset):
+        if values.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise InputError(f"{name} is a data set without an end. Leave repeat() out; `epochs` repeats it.")
         values = _unbatched(values, name, rank).as_numpy_iterator()
-    elif isinstance(values, tf.Tensor):
-        values = values.numpy()
     elif hasattr(values, "itertuples"):  # a pandas.DataFrame
         rows = values.itertuples(index=False, name=None)
         values = rows if values.shape[1] > 1 else (row[0] for row in rows)
@@ -50,7 +53,7 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
     """
     if y is None:
         if not isinstance(x, tf.data.Dataset):
-            raise InputError(f"{name}: labels are needed, but none are given.")
+            raise InputError(f"{name}: labels are needed, but none are given. Give a pair (examples, labels).")
         pairs = as_list(x, name, rank)
         if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
             raise InputError(f"{name}: the data set's elements must be pairs of an example and its label.")
@@ -98,45 +101,9 @@ def with_weights(
     return examples, labels, list(map(float, weights))
 
 
-def validation(data: Any, rank: int = 0) -> tuple[list[Any], list[Any]]:
-    """What `fit` was given as `validation_data`: a pair (examples, labels), or a `tf.data.Dataset` of such pairs.
-
-    Raises:
-      InputError: if it is something else; and see `with_labels`.
-    """
-    name = "validation_data"
-    if isinstance(data, tf.data.Dataset):
-        return with_labels(data, None, name, rank)
-    if not isinstance(data, tuple | list) or len(data) != 2:
-        raise InputError(f"{name} is {_shown(data)}, but a pair (examples, labels) is expected.")
-    return with_labels(data[0], data[1], name, rank)
-
-
-def train_and_validation(
-    train: list[dict[str, Any]], dev: list[dict[str, Any]], share: float, seed: int, is_needed: bool
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The rows to train on and those to evaluate on; both keep their order.
-
-    Args:
-      train: the rows to train on.
-      dev: those of `validation_data`.
-      share: of `train`, which is drawn for evaluation if there are no rows in `dev`; 0 for none.
-      seed: of the drawing.
-      is_needed: whether training needs rows to evaluate on.
-
-    Raises:
-      InputError: if a part would have no rows, or there are none to evaluate on though they are needed.
-    """
-    if share and not dev:
-        count = math.ceil(len(train) * share)
-        if not 0 < share < 1 or count == len(train):
-            raise InputError(f"validation_split is {share} of {len(train)} examples; both parts need at least one.")
-        drawn = set(random.Random(operator.index(seed)).sample(range(len(train)), count))
-        dev = [row for number, row in enumerate(train) if number in drawn]
-        train = [row for number, row in enumerate(train) if number not in drawn]
-    if is_needed and not dev:
-        raise InputError("fit(): keep_best and early_stopping_patience need validation data, but there are none.")
-    return train, dev
+def is_pair(data: Any) -> bool:
+    """Whether it is a pair of examples and labels, and not two examples."""
+    return isinstance(data, tuple | list) and len(data) == 2 and not all(isinstance(part, Mapping) for part in data)
 
 
 def text(value: Any, place: str) -> str:
@@ -161,9 +128,9 @@ def text_columns(value: Any, place: str) -> dict[str, str]:
       InputError: if it is neither a text nor a pair of texts.
     """
     if isinstance(value, list | tuple):
-        if len(value) != 2:
+        if not 1 <= len(value) <= 2:
             raise InputError(f"{place} has {len(value)} texts, but one text or a pair of texts is expected.")
-        return {"text": text(value[0], place), "text_b": text(value[1], place)}
+        return {name: text(part, place) for name, part in zip(("text", "text_b"), value, strict=False)}
     return {"text": text(value, place)}
 
 
@@ -194,6 +161,11 @@ def label(value: Any, place: str) -> str:
         raise InputError(f"{place} has no label.")
     if isinstance(value, bool | int | float):
         return str(value)
+    if isinstance(value, list | tuple):
+        raise InputError(
+            f"{place} has several labels, {_shown(value)}, but one is expected. Give one, such as the number of the "
+            "class; for any number of labels use a Classifier with multi_label=True."
+        )
     return text(value, f"the label of {place}")
 
 

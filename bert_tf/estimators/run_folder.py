@@ -10,11 +10,12 @@ from typing import Any, ClassVar, NoReturn
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
+from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE, OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.serving.settings import ExportConfig
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
@@ -70,7 +71,7 @@ class RunFolder:
         Raises:
           InputError: if nothing was trained yet, or the folder isn't new.
         """
-        trained, folder = self._check_trained(), os.fspath(folder)
+        trained, folder = self._check_trained(), require_path("save()", folder)
         files.check_new_folder(folder, "save()")
         source = checkpoints.open_checkpoint(trained, "save()")
         weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
@@ -80,6 +81,7 @@ class RunFolder:
             tensors = {name: source.read(name) for name in (*weights, "global_step")}
             saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
 
+    @errors_in_python()
     def export(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """Exports the trained model as a SavedModel that takes raw texts; see `bert_tf.export.export_run`.
 
@@ -88,7 +90,7 @@ class RunFolder:
           options: fields of `bert_tf.export.ExportConfig`.
         """
         self._check_trained()
-        export_run(self.output_dir, os.fspath(folder), ExportConfig(**options))
+        export_run(self.output_dir, require_path("export()", folder), ExportConfig(**options))
 
     def _training_config(
         self, optimizer: OptimizerConfig, batch_size: int, seed: int, others: Mapping[str, Any]
@@ -96,8 +98,10 @@ class RunFolder:
         """The settings of `fit`; `others` are fields of `TrainingConfig` that have no argument of their own.
 
         Raises:
+          InputError: if the folder can't be written to.
           TypeError: if there is no such field.
         """
+        files.check_output_files([os.path.join(self.output_dir, run_directory.RUN_FILE)], "output_dir")
         given = {"output_dir": self.output_dir, "optimizer": optimizer, "train_batch_size": batch_size}
         given |= {"seed": seed, "dtype": self._flags["dtype"]}
         known = [field.name for field in dataclasses.fields(TrainingConfig) if field.name not in given]

@@ -36,6 +36,9 @@ class Encoder:
         bert.config.check_sequence_length(self.max_seq_length)
         packing.check_max_seq_length(self.max_seq_length)
 
+    def __repr__(self) -> str:
+        return f"Encoder({self.bert.source.path!r}, max_seq_length={self.max_seq_length})"
+
     @classmethod
     def from_pretrained(
         cls,

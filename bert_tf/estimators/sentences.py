@@ -13,6 +13,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
 from bert_tf.tasks.custom import Columns
 from bert_tf.tasks.glue import DEFINITIONS
+from bert_tf.tasks.held_out import Labels
 from bert_tf.tasks.names import CUSTOM
 from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.sentence_features import InputExample, check_texts
@@ -41,7 +42,8 @@ class _TextEstimator(RowEstimator):
         columns, table = self._columns, []
         for number, value in enumerate(examples):
             texts = rows.text_columns(value, f"example {number}")
-            check_texts(InputExample("", texts["text"], texts.get("text_b")), f"example {number}")
+            if labels is not None:
+                check_texts(InputExample("", texts["text"], texts.get("text_b")), f"example {number}")
             names = (columns.text, columns.text_b or "text_b")
             table.append(dict(zip(names, texts.values(), strict=False)))
         single = [number for number, row in enumerate(table) if len(row) == 1]
@@ -53,6 +55,10 @@ class _TextEstimator(RowEstimator):
 
     def _label(self, value: Any, place: str) -> Any:
         return rows.label(value, place)
+
+    def _classes(self, row: Mapping[str, Any]) -> Labels:
+        label = row[self._columns.label]
+        return tuple(label) if isinstance(label, list) else label
 
     def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
         if weights is None:
@@ -125,6 +131,7 @@ class Classifier(_TextEstimator):
     """
 
     _PROBLEMS = ("classification", "multi_label")
+    _HAS_LABELS = True
 
     @classmethod
     def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,16 +182,23 @@ class Classifier(_TextEstimator):
         return names[value] if is_number and isinstance(names[value], str) and str(value) not in names else value
 
     def _typed(self, label: str) -> str | int | bool:
-        known = self._flags.get("label_type")  # of a run by a program there is none
-        return rows.typed(label, known or rows.label_type(self._labels or ()))
+        return rows.typed(label, self._label_type)
+
+    @property
+    def _label_type(self) -> str:
+        """See `rows.label_type`; a run by a program records none."""
+        if "label_type" in self._flags:
+            return self._flags["label_type"]
+        if self._labels or self._tuned_before is None:
+            return rows.label_type(self._labels or ())
+        folder = run_directory.folder_of_checkpoint(self._tuned_before.path)
+        is_run = bool(run_directory.recorded(folder))
+        return run_directory.read(folder)["flags"].get("label_type", "str") if is_run else "str"
 
     @property
     def labels(self) -> list[Any]:
         """The classes, in the order of the columns of `predict_proba`, in the type that they were given in."""
-        self._check_usable()
-        trained = self._trained_checkpoint
-        names = run_directory.recorded_labels(self.output_dir) if trained else self._labels_before()
-        return list(map(self._typed, names))
+        return list(map(self._typed, self._labels_now()))
 
     def _labels_before(self) -> list[str]:
         if self._labels:
@@ -216,6 +230,9 @@ class Regressor(_TextEstimator):
 
     _PROBLEMS = ("regression",)
 
+    def _classes(self, row: Mapping[str, Any]) -> Labels:
+        return None
+
     def _label(self, value: Any, place: str) -> Any:
         is_column = isinstance(value, list) and len(value) == 1  # Keras's models have outputs of this shape
         return super()._label(value[0] if is_column else value, place)
@@ -234,6 +251,9 @@ class MultipleChoice(RowEstimator):
 
     _TASK = "multiple_choice"
     _ARCHITECTURE = architectures.CHOICE
+
+    def _classes(self, row: Mapping[str, Any]) -> Labels:
+        return row["label"]
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         table = []

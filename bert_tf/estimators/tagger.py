@@ -12,6 +12,7 @@ from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
+from bert_tf.tasks.held_out import Labels
 from bert_tf.tasks.names import TAGGING
 from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.tagging import conll
@@ -47,6 +48,7 @@ class Tagger(RowEstimator):
     _ARCHITECTURE = architectures.TOKENS
     _SUFFIX = ".conll"
     _RANK = 1
+    _HAS_LABELS = True
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         table = []
@@ -73,6 +75,9 @@ class Tagger(RowEstimator):
             table.append({"words": words, "tags": tags})
         return table
 
+    def _classes(self, row: Mapping[str, Any]) -> Labels:
+        return tuple(kind for kind, *_ in get_entities(list(row["tags"])))
+
     def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
         with files.replacing(path) as writer:
             writer.write("\ufeff")  # readers drop the first byte-order mark, which must not be that of a word
@@ -88,7 +93,16 @@ class Tagger(RowEstimator):
 
     def _labels_before(self) -> list[str]:
         tags = output_layers.recorded_classes(self._tuned_before) or ()
-        return sorted(_types(tags))
+        return self._data_config("").labels or sorted(_types(tags))
+
+    @property
+    def labels(self) -> list[str]:
+        """The tags, in the order of the columns of `predict_proba`."""
+        return list(output_layers.tags_of_types(self._labels_now()))
+
+    def predict_proba(self, x: Any, *, batch_size: int = 8) -> list[np.ndarray]:
+        """The probability of each tag for the words of each sentence, [words, tags], in the order of `labels`."""
+        return [probabilities for _, _, probabilities in self._tagged(x, batch_size)]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
         """The tags of the words of each sentence, in the IOB2 scheme."""
@@ -98,17 +112,18 @@ class Tagger(RowEstimator):
         """The entities of each sentence, in the order of their places."""
         found = []
         for words, tags, probabilities in self._tagged(x, batch_size):
+            best = probabilities.max(axis=-1)
             spans = [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
             found.append(
                 [
-                    TaggedEntity(kind, " ".join(words[start:end]), start, end, float(min(probabilities[start:end])))
+                    TaggedEntity(kind, " ".join(words[start:end]), start, end, float(min(best[start:end])))
                     for kind, start, end in spans
                 ]
             )
         return found
 
     def _tagged(self, x: Any, batch_size: int) -> list[tuple[tuple[str, ...], list[str], np.ndarray]]:
-        """The words, the tags and the tags' probabilities of each sentence."""
+        """The words of each sentence, their tags, and the probabilities of all tags, [words, tags]."""
         task, sentences = self._read("test", self._table(rows.as_list(x, "x", self._RANK), None))
         outputs, features = self._outputs(task, sentences, batch_size)
         tags = np.array(task.tags)[features.at_words(outputs["tags"])]

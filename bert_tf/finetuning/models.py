@@ -185,11 +185,11 @@ class TokenClassifier(abc.ABC):
         return loss, {"accuracy": (tf.reduce_sum(correct * labelled), tf.reduce_sum(labelled))}
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The best class of each token and its probability [B, T], and the sum of each example's losses [B]."""
+        """The best class of each token [B, T], the probabilities [B, T, C], and the sum of an example's losses [B]."""
         logits = self.logits(batch)
         return {
             "tags": tf.argmax(logits, axis=-1, output_type=tf.int32),
-            "tag_probabilities": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
+            "tag_probabilities": tf.nn.softmax(logits),
             "loss_sum": tf.reduce_sum(_token_losses(logits, batch["tag_ids"]), axis=-1),
         }
 

@@ -71,6 +71,18 @@ def require_whole(name: str, value: object, minimum: int) -> None:
         raise InputError(f"{name} is {value!r}, but a whole number of at least {minimum} is expected.")
 
 
+def require_path(name: str, value: object) -> str:
+    """Returns the text of an argument that is a path, as text or as an object such as `pathlib.Path`.
+
+    Raises:
+      InputError: if the value is something else, or empty.
+    """
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
+    if not isinstance(path, str) or not path:
+        raise InputError(f"{name}: a path is expected, but {value!r} is given.")
+    return path
+
+
 def require_utf8(name: str, what: str) -> None:
     """Checks that a name that the system gave can be written in UTF-8, as TensorFlow writes the names of files.
 

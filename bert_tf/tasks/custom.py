@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,6 +101,7 @@ class CustomTask(SentenceTask):
         self.on_bad_row = on_bad_row
         self.delimiter = delimiter
         self._class_weights = class_weights
+        self._has_lists = False  # whether labels were read that need no separator
         self.examples = functools.cache(self.examples)
 
     @functools.cached_property
@@ -147,7 +149,8 @@ class CustomTask(SentenceTask):
             row_id = ids.check(_text(row, columns.id, "id"), row) if columns.id else _own_id(row)
             text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
             example = InputExample(row_id, _text(row, columns.text, "text"), text_b, None)
-            sentence_features.check_texts(example, row.where)
+            if split != "test":  # what is only predicted may be blank, as in an exported model
+                sentence_features.check_texts(example, row.where)
             try:
                 labelled = dataclasses.replace(example, label=self._label(row))
                 if not (split == "train" and self._learns_labels):
@@ -165,6 +168,7 @@ class CustomTask(SentenceTask):
     def _label(self, row: Row) -> str | tuple[str, ...]:
         cell = row[self.columns.label]
         if self.problem == "multi_label":
+            self._has_lists |= isinstance(cell, tuple)
             parts = (cell or "").split(self.columns.label_separator) if not isinstance(cell, tuple) else cell
             labels = tuple(part.strip() for part in parts if part.strip())
             for label in labels:
@@ -188,7 +192,7 @@ class CustomTask(SentenceTask):
         if self.problem == "classification" and _is_fraction(label):
             raise InputError(
                 f"{row.where}: the label {label!r} is a number with a decimal point, but classes are expected. "
-                "To predict numbers, pass --problem=regression. If these are classes, list them in --labels."
+                "To predict numbers, use --problem=regression. If these are classes, list them in --labels."
             )
 
     @property
@@ -202,7 +206,7 @@ class CustomTask(SentenceTask):
             raise InputError(f"{self.paths['train']}: every row has the weight 0, so there is nothing to learn.")
         if self.problem == "classification":
             super().check_training_set(examples)
-        elif self.problem == "multi_label" and self._learns_labels:
+        elif self.problem == "multi_label" and self._learns_labels and not self._has_lists:
             self._check_separator(examples)
 
     def _check_separator(self, examples: Sequence[InputExample]) -> None:
@@ -247,7 +251,7 @@ class CustomTask(SentenceTask):
             labels = [example.label for example in self.examples("train")]
             return [len(labels) / (len(self.labels) * max(labels.count(label), 1)) for label in self.labels]
         weights = dict.fromkeys(self.labels, 1.0)
-        for part in self._class_weights.split(","):
+        for part in re.sub(r"(=[^=,]*),", r"\1\n", self._class_weights).split("\n"):  # a class may have commas
             label, _, weight = part.rpartition("=")
             if label not in weights or not sentence_features.is_number(weight) or not float(weight) > 0:
                 raise InputError(

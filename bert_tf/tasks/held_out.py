@@ -3,8 +3,9 @@
 import collections
 import functools
 import itertools
+import numbers
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from bert_tf.runtime.files import InputError
@@ -12,32 +13,31 @@ from bert_tf.runtime.program import say
 from bert_tf.tasks.tagging.conll import Sentence
 
 Examples = Callable[[str], list[Any]]
+Labels = str | tuple[str, ...] | None
 # The same rows are drawn whatever the seed of training is, so that scores of several seeds can be compared.
 _SEED = 12345
 
 
-def with_held_out_dev(examples: Examples, fraction: float) -> Examples:
-    """Returns a function like a task's `examples`, whose "dev" split is a part of the training file.
+def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = True) -> Examples:
+    """Returns a function like a task's `examples`, whose "dev" split is a part of the training file; see `draw`.
 
-    The drawn rows are the same each time. Every class has about the same share in both parts, and every class, label or
-    type of entity that the file has stays in the training set. Documents of tagged sentences are not divided.
+    Documents of tagged sentences are not divided.
 
     Args:
       examples: returns the rows of a split.
       fraction: the share of the rows, or documents, that are drawn.
+      has_classes: whether the labels are classes, and not numbers.
 
     Raises:
       InputError: if the fraction is not between 0 and 1. The returned function also raises it if no row is drawn.
     """
-    if not 0 < fraction < 1:
-        raise InputError(f"--dev_fraction is {fraction}, but a number between 0 and 1 is expected.")
+    _check(fraction)
 
     @functools.cache
     def parts() -> dict[str, list[Any]]:
         rows = examples("train")
-        drawn = _draw(rows, fraction)
-        if not drawn:
-            raise InputError(f"--dev_fraction={fraction} of {len(rows)} training rows are none. Use a larger share.")
+        labels = [_labels(row) if has_classes else None for row in rows]
+        drawn = draw(labels, fraction, [_unit(number, row) for number, row in enumerate(rows)])
         say(f"--dev_fraction: {len(drawn)} of {len(rows)} rows of the training file are the dev set.")
         return {
             "train": [row for number, row in enumerate(rows) if number not in drawn],
@@ -47,23 +47,44 @@ def with_held_out_dev(examples: Examples, fraction: float) -> Examples:
     return lambda split: parts()[split] if split in ("train", "dev") else examples(split)
 
 
-def _draw(rows: Sequence[Any], fraction: float) -> set[int]:
-    """Returns the numbers of the drawn rows."""
-    units = [list(numbers) for _, numbers in itertools.groupby(range(len(rows)), lambda i: _unit(i, rows[i]))]
-    labels = [{label for number in unit for label in _labels(rows[number])} for unit in units]
-    left = collections.Counter(itertools.chain.from_iterable(labels))
-    order = list(range(len(units)))
+def draw(labels: Sequence[Labels], fraction: float, units: Sequence[Hashable] | None = None) -> set[int]:
+    """Returns the numbers of the rows that are held out.
+
+    The drawn rows are the same each time. Every class has about the same share in both parts, and every class, label or
+    type of entity stays among the rows that are not drawn.
+
+    Args:
+      labels: of each row, its class, or a tuple of its labels or types of entities; None if it has none.
+      fraction: the share of the rows, or units, that are drawn.
+      units: successive rows with the same value are drawn together; by default each row alone.
+
+    Raises:
+      InputError: if the fraction is not between 0 and 1, or no row is drawn.
+    """
+    _check(fraction)
+    by_unit = itertools.groupby(range(len(labels)), units.__getitem__ if units else None)
+    groups = [list(group) for _, group in by_unit]
+    kept = [{label for number in group for label in _as_tuple(labels[number])} for group in groups]
+    left = collections.Counter(itertools.chain.from_iterable(kept))
+    order = list(range(len(groups)))
     random.Random(_SEED).shuffle(order)
-    order.sort(key=lambda unit: _stratum(rows[units[unit][0]]))  # of equal ones, the order stays random
+    order.sort(key=lambda group: _stratum(labels[groups[group][0]]))  # of equal ones, the order stays random
     drawn: set[int] = set()
     due = 1e-9  # the number of units to draw, not rounded; above 0 because sums of fractions may be too small
-    for unit in order:
+    for group in order:
         due += fraction
-        if due >= 1.0 and all(left[label] > 1 for label in labels[unit]):
+        if due >= 1.0 and all(left[label] > 1 for label in kept[group]):
             due -= 1.0
-            left.subtract(labels[unit])
-            drawn.update(units[unit])
+            left.subtract(kept[group])
+            drawn.update(groups[group])
+    if not drawn:
+        raise InputError(f"--dev_fraction={fraction} of {len(labels)} training rows are none. Use a larger share.")
     return drawn
+
+
+def _check(fraction: float) -> None:
+    if not isinstance(fraction, numbers.Real) or not 0 < fraction < 1:
+        raise InputError(f"--dev_fraction is {fraction!r}, but a number between 0 and 1 is expected.")
 
 
 def _unit(number: int, row: Any) -> tuple[str, int]:
@@ -72,14 +93,14 @@ def _unit(number: int, row: Any) -> tuple[str, int]:
     return ("row", number) if document is None else ("document", document)
 
 
-def _stratum(row: Any) -> str:
+def _labels(row: Any) -> Labels:
+    return tuple(kind for kind, *_ in row.entities()) if isinstance(row, Sentence) else row.label
+
+
+def _stratum(labels: Labels) -> str:
     """The class, of which both parts have the same share; "" for rows without a class."""
-    label = getattr(row, "label", None)
-    return label if isinstance(label, str) else ""
+    return labels if isinstance(labels, str) else ""
 
 
-def _labels(row: Any) -> Sequence[str]:
-    """The classes, labels or types of entities of a row, which must stay in the training set."""
-    if isinstance(row, Sentence):
-        return [kind for kind, *_ in row.entities()]
-    return row.label if isinstance(row.label, tuple) else (row.label,)
+def _as_tuple(labels: Labels) -> tuple[str, ...]:
+    return (labels,) if isinstance(labels, str) else labels or ()

@@ -89,7 +89,9 @@ class DataConfig:
         if self.dev_fraction:
             if self.dev_file:
                 raise InputError("--dev_fraction makes a dev set, but --dev_file names one too. Give one of them.")
-            task.examples = held_out.with_held_out_dev(task.examples, self.dev_fraction)
+            task.examples = held_out.with_held_out_dev(
+                task.examples, self.dev_fraction, has_classes=self.problem != "regression"
+            )
         if self.selection_metric:
             if self.selection_metric not in task.metric_names:
                 raise InputError(

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
@@ -16,7 +17,17 @@ from bert_tf.training.contract import TrainingData
 
 
 class Preempted(SystemExit):
-    """The run was stopped by SIGTERM or Ctrl-C; its state has been saved."""
+    """The run was stopped by SIGTERM or Ctrl-C; its state has been saved.
+
+    Attributes:
+      step: the number of finished steps.
+      by_keyboard: whether it was Ctrl-C, in this process.
+    """
+
+    def __init__(self, step: int, signals: Sequence[int]) -> None:
+        super().__init__(f"Stopped by a signal after step {step}, which is saved. Run the program again to resume.")
+        self.step = step
+        self.by_keyboard = signal.SIGINT in signals
 
 
 class NonFiniteError(InputError):

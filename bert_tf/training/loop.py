@@ -124,9 +124,7 @@ def train(
                 save()
             if stopped:
                 finish_saving()
-                raise Preempted(
-                    f"Stopped by a signal after step {step}, which is saved. Run the program again to resume."
-                )
+                raise Preempted(step, stop_signals)
             if evaluation_is_due:
                 log.log_evaluation(step, evaluation.evaluate(step))
                 if evaluation.should_stop():

@@ -4,19 +4,14 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf import checkpoints
 from bert_tf.config import BertConfig
 from bert_tf.runtime.files import InputError
 from tests import programs
+from tests.estimators.tiny import weights_of
 from tests.programs import LENGTH, PREDICTIONS
 
 LENGTHS = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
 FIT = {**LENGTHS, "max_steps": 3, "batch_size": 8, "learning_rate": 1e-3, "warmup_proportion": 0.4}
-
-
-def weights_of(folder):
-    source = checkpoints.open_checkpoint(str(folder))
-    return {name: source.read(name) for name in source.shapes}
 
 
 def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_path):

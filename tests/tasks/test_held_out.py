@@ -40,6 +40,12 @@ def test_every_label_and_type_stays_in_the_training_set(write, tmp_path):
     assert tagging.labels == ("X", "Y")
 
 
+def test_scores_of_a_regression_are_no_classes(write, tmp_path):
+    write("train.tsv", "text\tlabel\n" + "".join(f"t{i}\t{i / 10}\n" for i in range(10)))
+    task = task_of(tmp_path, dev_fraction=0.2, problem="regression")
+    assert [len(task.examples(split)) for split in ("train", "dev")] == [8, 2]
+
+
 def test_impossible_shares_are_refused(write, tmp_path):
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
     with pytest.raises(InputError, match=r"--dev_fraction is 1\.5, but a number between 0 and 1"):

@@ -112,6 +112,11 @@ def test_endings_in_json_are_a_list(write, endings, message):
     assert [example.label for example in skipping.examples("train")] == ["1"]
 
 
+def test_what_is_only_predicted_may_be_blank(write):
+    task = task_of(write, "multiple_choice", "a.jsonl", '{"prompt": "", "endings": ["a", " "]}\n', "test")
+    assert (task.examples("test")[0].prompt, task.examples("test")[0].endings) == ("", ("a", " "))
+
+
 def test_rows_with_another_number_of_endings_are_reported(write):
     text = '{"prompt": "p", "endings": ["a", "b"], "label": 1}\n{"prompt": "p", "endings": ["a"], "label": 0}\n'
     with pytest.raises(InputError, match="line 2: the row has 1 endings, but 2 are expected"):

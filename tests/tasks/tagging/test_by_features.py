@@ -91,7 +91,7 @@ def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretr
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
     run_of(write, tmp_path / "out", pretrained).check_model()
-    with pytest.raises(InputError, match="a run with --feature_layers, which estimators can't use"):
+    with pytest.raises(InputError, match="a run with feature_layers, which estimators can't use"):
         bert_tf.Tagger.load(tmp_path / "out")
     with pytest.raises(InputError, match=r"feature_layers 1 was -1, and is -2 now"):
         run_of(write, tmp_path / "out", pretrained, layers="-2,embeddings").check_model()

@@ -1,0 +1,22 @@
+"""The tiny model that estimators start from."""
+
+import keras
+import pytest
+
+from bert_tf import checkpoints
+from bert_tf.encoder import BertEncoder
+from tests.conftest import tiny_config
+
+
+@pytest.fixture(scope="session")
+def pretrained(tmp_path_factory):
+    """A folder with a tiny model, of fresh weights, and its vocabulary."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *["a", "fine", "poor", "day", "words", "here"]]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    config = tiny_config(vocab_size=len(pieces))
+    (folder / "bert_config.json").write_text(config.to_json_string())
+    keras.utils.set_random_seed(1)
+    weights = {variable.path: variable.numpy() for variable in BertEncoder(config).weights}
+    checkpoints.write_checkpoint(str(folder / "bert_model.ckpt"), weights)
+    return str(folder)

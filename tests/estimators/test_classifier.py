@@ -1,0 +1,218 @@
+"""Classifiers and regressors: what they learn, and how classes are named."""
+
+import collections
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import convert_checkpoint
+from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.runtime.files import InputError
+from bert_tf.training.settings import TrainingConfig
+from tests.conftest import assert_close, with_large_head
+from tests.estimators.tiny import LABELS, LEARN, TEXTS, weights_of
+
+
+def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_path, caplog):
+    classifier = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
+    with pytest.raises(InputError, match="no trained model yet"):
+        classifier.predict(TEXTS)
+    scores = classifier.fit(TEXTS, LABELS, validation_split=0.25, **LEARN | {"evaluate_every": 30})
+    assert scores["eval_accuracy"] == 1.0
+    assert classifier.labels == ["pos", "neg"]
+    assert classifier.predict(TEXTS[:4]) == LABELS[:4]
+    probabilities = classifier.predict_proba(TEXTS[:4])
+    assert_close(probabilities.sum(axis=1), 1, 1e-5)
+    assert classifier.evaluate(TEXTS, LABELS)["accuracy"] == classifier.score(TEXTS, LABELS) == 1.0
+    assert [line["kind"] for line in classifier.history()].count("eval") == 2  # after 30 steps, and at the end
+
+    classifier.save(tmp_path / "saved")
+    loaded = bert_tf.Classifier.load(tmp_path / "saved")
+    assert_close(loaded.predict_proba(TEXTS[:4]), probabilities, 0)
+    with pytest.raises(InputError, match="exists already"):
+        classifier.save(str(tmp_path / "saved"))
+    loaded.export(tmp_path / "exported")
+    assert not caplog.messages
+    served = bert_tf.export.load(tmp_path / "exported")
+    assert_close(served(text_a=TEXTS[:4])["probabilities"], probabilities, 1e-5)
+    blank = ["", "   ", TEXTS[0]]
+    assert_close(loaded.predict_proba(blank), served(text_a=blank)["probabilities"], 1e-5)
+    with pytest.raises(InputError, match="example 1: the text is empty"):
+        loaded.evaluate([TEXTS[0], ""], LABELS[:2])
+
+
+def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes(pretrained, tmp_path):
+    shutil.copy(f"{pretrained}/vocab.txt", tmp_path)
+    config = BertConfig.from_json_file(f"{pretrained}/bert_config.json")
+    model = with_large_head(ClassifierModel(config, 2))
+    weights = {variable.path: variable.numpy() for variable in model.variables}
+    convert_checkpoint.write_hf(str(tmp_path), weights, config, {"id2label": {"0": "pos", "1": "neg"}})
+    probabilities = {}
+    for labels in (None, ("NEG", "pos")):
+        read = bert_tf.Classifier.from_pretrained(str(tmp_path), labels, max_seq_length=16)
+        assert tuple(read.labels) == (labels or ("pos", "neg"))
+        probabilities[labels] = read.predict_proba(TEXTS[:4])
+    assert_close(probabilities[None][:, ::-1], probabilities["NEG", "pos"], 1e-6)
+    assert read.evaluate(TEXTS[:4], read.predict(TEXTS[:4]))["accuracy"] == 1.0
+    with pytest.raises(InputError, match=r"the classes of .* are pos, neg, but those of the task are good, bad"):
+        bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16).predict(TEXTS)
+    fresh = bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16, fresh_head=True)
+    for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
+        with pytest.raises(InputError, match="no trained model yet"):
+            use()
+    assert fresh.make_run(None, TrainingConfig("", OptimizerConfig(1.0, 1), 1)).fresh_variables == HEAD_VARIABLES
+
+
+@pytest.mark.eager
+def test_weights_of_examples(pretrained, tmp_path):
+    weights = np.array([1.0, 2.0, 0.0, 1.0] * 6, np.float32)
+    # What is learned doesn't depend on the labels of examples with weight 0.
+    other = [label if weight else "pos" for label, weight in zip(LABELS, weights, strict=True)]
+    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, np.array(other), weights)).batch(5)
+    for kind, given in {"list": (TEXTS, LABELS, weights), "dataset": (dataset, None, None)}.items():
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
+        x, y, sample_weight = given
+        number = int if kind == "list" else np.int64  # settings may be NumPy's numbers
+        estimator.fit(
+            x,
+            y,
+            sample_weight=sample_weight,
+            max_steps=number(1),
+            batch_size=number(8),
+            seed=number(7),
+            epochs=number(3),
+        )
+    examples = estimator._task(str(tmp_path / kind / "data"), do_train=True).examples("train")
+    assert [row.weight for row in examples] == weights.tolist()
+    trained, twin = weights_of(tmp_path / "list"), weights_of(tmp_path / "dataset")
+    assert all(np.array_equal(value, twin[name]) for name, value in trained.items())
+    loaded = bert_tf.Classifier.load(str(tmp_path / kind))  # reads examples without weights
+    assert len(loaded._read("dev", loaded._table(TEXTS, LABELS))[1]) == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0] * 23, "x has 24 examples, but 23 weights"),
+        ([1.0] * 23 + [-1], r"the weight of example 23 is '-1' \(int\), but a number of at least 0"),
+        ([1.0] * 23 + [float("nan")], "the weight of example 23 is 'nan'"),
+        ([0.0] * 24, "every row has the weight 0"),
+    ],
+)
+def test_bad_weights_are_named(pretrained, weights, message):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
+    with pytest.raises(InputError, match=message):
+        estimator.fit(TEXTS, LABELS, sample_weight=weights)
+
+
+def test_several_labels_of_pairs(pretrained):
+    estimator = bert_tf.Classifier.from_pretrained(
+        pretrained, labels=["fine", "poor"], multi_label=True, max_seq_length=16
+    )
+    pairs = [(text, "words") for text in TEXTS]
+    labels = [[label for label in ("fine", "poor") if label in text] for text in TEXTS]
+    flags = np.array([[label in text for label in ("fine", "poor")] for text in TEXTS], np.int64)
+    assert estimator._table(pairs, flags.tolist()) == estimator._table(pairs, labels)
+    estimator.fit(pairs, labels, **LEARN)
+    assert estimator.predict(pairs[:4]) == labels[:4]
+    with pytest.raises(InputError, match="x has single texts, but the model was trained on pairs of texts"):
+        estimator.predict(TEXTS)
+    for other in (bert_tf.Classifier, bert_tf.Regressor, bert_tf.Tagger, bert_tf.MultipleChoice):
+        with pytest.raises(InputError, match=r"was trained for .*fresh_head=True"):
+            other.from_pretrained(estimator.output_dir, max_seq_length=16)._check_usable()
+    # A model that was fine-tuned elsewhere is given both texts too.
+    copied = bert_tf.Classifier.from_pretrained(estimator.output_dir, multi_label=True, max_seq_length=16)
+    for given, second in ((pairs, "words"), (TEXTS, None)):
+        assert {example.text_b for example in copied._read("test", copied._table(given, None))[1]} == {second}
+
+
+def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True)
+    with pytest.raises(InputError, match=r"example 0 has a label twice: 1, 0, 1\. .* name the classes"):
+        estimator._table(TEXTS[:2], [[1, 0, 1], ["a"]])
+    for flags in ([[1, 0], [0, 1]], [[1.0, 0.0]] * 2, [[True, False]] * 2, [[1, 0, 1], [0, 0, 0]]):
+        with pytest.raises(InputError, match=r"every example has a row of 0 and 1 as its labels.* name the classes"):
+            estimator._table(TEXTS[:2], flags)
+    for labels in ([[1, 0], [0]], [["1", "0"]] * 2, [[1, 2], [2, 0]], [[], []]):
+        assert [row["label"] for row in estimator._table(TEXTS[:2], labels)] == [list(map(str, row)) for row in labels]
+
+
+@pytest.mark.parametrize(
+    ("given", "to_labels"),
+    [
+        ([1, 0], [0, 1]),
+        (np.array([1, 0]), [0, 1]),
+        ([True, False], [False, True]),
+        (["1", "0"], ["0", "1"]),
+        pytest.param([1, 0], ["neg", "pos"], id="numbers of the labels"),
+    ],
+)
+def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_path, given, to_labels):
+    named = {"labels": to_labels} if "pos" in to_labels else {}
+    classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, **named)
+    classifier.fit(TEXTS, [given[int(label == "neg")] for label in LABELS], **LEARN)
+    expected = [to_labels[label == "pos"] for label in LABELS[:4]]
+    classifier.save(tmp_path / "saved")
+    saved = tmp_path / "saved"
+    read = bert_tf.Classifier.from_pretrained(saved, max_seq_length=16, **named)
+    for model in (classifier, bert_tf.Classifier.load(saved), read):
+        assert [model.labels, model.predict(TEXTS[:4])] == [to_labels, expected]
+        assert list(map(type, model.predict(TEXTS[:1]))) == [type(to_labels[0])]
+        assert model.score(TEXTS[:2], [given[0]] * 2) == 1.0
+
+
+def test_numbers_may_stand_in_a_column(pretrained):
+    regressor = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16)
+    numbers = np.arange(4.0)
+    assert regressor._table(TEXTS[:4], numbers[:, np.newaxis].tolist()) == regressor._table(TEXTS[:4], numbers.tolist())
+
+
+def test_classes_of_several_types_are_refused(pretrained):
+    with pytest.raises(InputError, match="the labels are of the types int and str"):
+        bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16).fit(TEXTS[:2], [1, "1"])
+    for labels in ("good", 2):
+        with pytest.raises(InputError, match=f"labels is {labels!r}, but a list of classes is expected"):
+            bert_tf.Classifier.from_pretrained(pretrained, labels=labels)
+
+
+def test_held_out_examples_are_of_all_classes_that_have_two(pretrained):
+    classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
+    splits = []
+    classifier.carry_out = lambda run, config: splits.append(
+        [[row.label for row in run.task.examples(split)] for split in ("train", "dev")]
+    )
+    for seed in (1, 2):
+        classifier.fit([*TEXTS, "a day"], [*LABELS, "rare"], validation_split=0.25, seed=seed)
+    assert splits[0] == splits[1]
+    assert [collections.Counter(labels) for labels in splits[0]] == [
+        {"pos": 9, "neg": 9, "rare": 1},
+        {"pos": 3, "neg": 3},
+    ]
+    with pytest.raises(InputError, match=r"validation_split=0\.01 of 24 training rows are none"):
+        classifier.fit(TEXTS, LABELS, validation_split=0.01)
+    regressor = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16)
+    regressor.carry_out = classifier.carry_out
+    regressor.fit(TEXTS, np.arange(24.0), validation_split=0.25)
+    assert list(map(len, splits[-1])) == [18, 6]
+
+
+def test_classes_may_have_commas_in_their_names(pretrained):
+    names = ["good, very", "bad"]
+    classifier = bert_tf.Classifier.from_pretrained(pretrained, names, class_weights={"good, very": 2.0, "bad": 0.5})
+    assert classifier._data_config("here").build_task("", do_train=True).weights() == [2.0, 0.5]
+    several = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, max_seq_length=16)
+    found = []
+
+    def carry_out(run, config):
+        run.task.check_training_set(run.task.examples("train"))
+        found.append(run.task.labels)
+
+    several.carry_out = carry_out
+    several.fit(TEXTS, [[names[label == "neg"]] for label in LABELS])
+    assert found == [("bad", "good, very")]

@@ -1,0 +1,131 @@
+"""Questions, contexts and answers."""
+
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bert_tf
+from bert_tf.runtime.files import InputError
+from tests.estimators.tiny import LEARN
+
+
+def test_questions(pretrained, tmp_path):
+    contexts = ["a fine day here", "poor words a day", "here fine words", "a poor day words"] * 6
+    questions = [("fine words" if "fine" in context else "poor words", context) for context in contexts]
+    answers = ["fine" if "fine" in context else ("poor", context.index("poor")) for context in contexts]
+    options = {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4, "max_answer_length": 3}
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, output_dir=str(tmp_path / "run"), **options)
+    with pytest.raises(InputError, match="no trained model yet"):
+        answerer.predict(questions)
+    scores = answerer.fit(questions, answers, validation_split=0.25, **LEARN)
+    assert scores == {"exact_match": 100.0, "f1": 100.0}
+    assert answerer.predict(questions[:4]) == ["fine", "poor", "fine", "poor"]
+    assert answerer.evaluate(questions, answers)["exact_match"] == answerer.score(questions, answers) == 100.0
+    best = answerer.predict_n_best(questions[:2])
+    assert [entries[0]["text"] for entries in best] == ["fine", "poor"]
+    assert sum(entry["probability"] for entry in best[0]) == pytest.approx(1)
+    nothing = ("fine words", "")
+    assert answerer.predict([nothing, questions[0]]) == ["", "fine"]
+    assert answerer.predict_n_best([nothing, questions[0]]) == [[], best[0]]
+    longer = {"output_dir": str(tmp_path / "run"), **options, "max_seq_length": 20}
+    with pytest.raises(InputError, match="max_seq_length was 16, and is 20 now"):
+        bert_tf.QuestionAnswerer.from_pretrained(pretrained, **longer).predict(questions[:1])
+    answerer.save(str(tmp_path / "saved"))
+    saved = str(tmp_path / "saved")
+    for loaded in (
+        bert_tf.QuestionAnswerer.load(saved),
+        bert_tf.QuestionAnswerer.from_pretrained(saved, **options),
+    ):
+        assert loaded.predict_n_best(questions[:2]) == best
+    data = tmp_path / "run" / "data"
+    assert [(data / f"{split}.json").read_text().count("context") for split in ("train", "dev")] == [18, 6]
+    with pytest.raises(InputError, match=r"the answer 'gone' of example 0 is not in its context"):
+        answerer.fit(questions[:1], ["gone"])
+    with pytest.raises(InputError, match="a pair \\(question, context\\) is expected"):
+        answerer.predict(["a question"])
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (("fine", 2, 6), r"the answer of example 0 is \"\('fine', 2, 6\)\", but a text or a pair"),
+        (("fine", None), "but a text or a pair"),
+        (("fine", True), "but a text or a pair"),
+        ((5, 0), "but a text or a pair"),
+        (None, "the answer of example 0 is 'None', but a text or a pair"),
+        (" ", "the answer of example 0 is ' '; give words of the context"),
+        ((" ", 1), "the answer of example 0 is ' '; give words of the context"),
+        ({"text": ["fine"], "answer_start": []}, "but a text or a pair"),
+        (("fine", 3), "the answer 'fine' of example 0 is not at character 3 of its context"),
+        ("", r"example 0 has no answer.* version_2_with_negative=True to from_pretrained\(\)"),
+    ],
+)
+def test_answers_of_other_kinds_are_refused(pretrained, answer, message):
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16)
+    with pytest.raises(InputError, match=message):
+        answerer.fit([("fine words", "a fine day")], [answer])
+
+
+def test_questions_and_contexts_are_found_by_name(pretrained):
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
+    written = []
+    answerer.carry_out = lambda run, config: written.append(
+        [run.task.examples("train_1"), run.task.examples("predict")]
+    )
+    question, context, answer = "fine words", "a fine day", {"text": ["fine"], "answer_start": np.array([2])}
+    named = [{"id": "x", "context": context, "question": question, "answers": answer}] * 2
+    frame = pd.DataFrame(named)
+    validation = {"validation_data": ([(question, context)], ["fine"])}
+    one = [{"text": "fine", "answer_start": np.int64(2)}, [{"text": "fine", "answer_start": 2}]]
+    pairs = [(question, context)] * 2
+    for x, y in ((pairs, ["fine"] * 2), (pairs, one), (named, None), (frame, None), (frame, frame["answers"])):
+        answerer.fit(x, y, **validation)
+    answerer.fit(frame[["context", "question"]], [answer] * 2, validation_data=(frame[:1], None))
+    answerer.fit(frame, validation_data=frame[:1])
+    answerer.fit(named, validation_data=named[:1])
+    assert written == written[:1] * 8
+    answerer.fit(named, validation_data=named)
+    assert len(written[-1][1]) == 2
+    assert (written[0][0][0].question_text, written[0][0][0].context) == (question, context)
+    with pytest.raises(InputError, match="example 0 has 'context', 'id', but 'question' and 'context' are expected"):
+        answerer.fit(frame[["context", "id"]], ["fine"] * 2)
+
+
+def test_of_several_answers_the_first_that_is_found_is_trained_on_and_the_best_one_counts(pretrained):
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
+    written = []
+    answerer.carry_out = lambda run, config: written.extend(run.task.examples("train_1"))
+    example = ("fine words", "a fine day")
+    answerer.fit([example], [["gone", "day", ("fine", 2)]])
+    assert written[0].orig_answer_text == "day"
+    answerer._answers = lambda table: (
+        types.SimpleNamespace(
+            articles=[{"paragraphs": [{"context": "", "qas": [table[0]["question"]]}]}], config=answerer._config()
+        ),
+        types.SimpleNamespace(answers={"0": "fine"}),
+    )
+    assert answerer.evaluate([example], [["gone", ("fine", 2)]]) == {"exact_match": 100.0, "f1": 100.0}
+    assert answerer.evaluate([example], ["gone"])["f1"] == 0.0
+
+
+@pytest.mark.eager
+def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
+    contexts = ["a fine day here", "poor words a day"] * 4
+    questions, answers = [("fine words", context) for context in contexts], ["fine", ""] * 4
+    options = {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4, "version_2_with_negative": True}
+    answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, **options)
+    scores = answerer.fit(
+        questions, answers, validation_data=(questions[:4], answers[:4]), max_steps=2, evaluate_every=1, keep_best=True
+    )
+    looked_at = [line["best_f1"] for line in answerer.history() if line["kind"] == "eval"]
+    assert len(looked_at) == 2
+    assert scores["best_f1"] == max(looked_at)
+    answerer.save(str(tmp_path / "saved"))
+    loaded = bert_tf.QuestionAnswerer.load(str(tmp_path / "saved"))
+    assert loaded._answerer.null_score_diff_threshold == scores["best_f1_thresh"]
+    with pytest.raises(InputError, match="need validation data"):
+        answerer.fit(questions, answers, early_stopping_patience=1)
+    with pytest.raises(InputError, match=r"validation_split is 1, but a number between"):
+        answerer.fit(questions, answers, validation_split=1)

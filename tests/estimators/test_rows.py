@@ -1,0 +1,87 @@
+"""Data of all kinds that Python users have, and what is said of those that can't be used."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.estimators import rows
+from bert_tf.runtime.files import InputError
+from bert_tf.tasks import tables
+from tests.estimators.tiny import LABELS, TEXTS
+
+
+def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
+    numbers = [label == "pos" for label in LABELS]
+    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, np.array(numbers, np.int64)))
+    inputs = {
+        "list": (TEXTS, [int(number) for number in numbers]),
+        "numpy": (np.array(TEXTS), np.array(numbers, np.int64)),
+        "pandas": (pd.Series(TEXTS), pd.DataFrame({"label": np.array(numbers, np.int64)})),
+        "dataset": (dataset, None),
+        "batches": (dataset.batch(2), None),
+        "tensors": (tf.constant(TEXTS), tf.constant(numbers, tf.int64)),
+    }
+    written = set()
+    for kind, (x, y) in inputs.items():
+        estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
+        table = estimator._table(*rows.with_labels(x, y, "x"))
+        tables.write_table(str(tmp_path / f"{kind}.jsonl"), table)
+        written.add((tmp_path / f"{kind}.jsonl").read_bytes())
+    assert len(written) == 1
+    assert rows.with_labels(dataset.batch(5), None, "x") == rows.with_labels(TEXTS, numbers, "x")
+    words = tf.data.Dataset.from_generator(lambda: [["a", "day"]], output_signature=tf.TensorSpec([None], tf.string))
+    assert rows.as_list(words, "x", rank=1) == [["a", "day"]]
+    assert rows.as_list(tf.ragged.constant([["a", "day"], ["a"]]), "x", rank=1) == [["a", "day"], ["a"]]
+    column = rows.as_list(np.array(TEXTS)[:, np.newaxis], "x")
+    assert [rows.text_columns(text, "") for text in column] == [{"text": text} for text in TEXTS]
+    pairs = pd.DataFrame({"question": TEXTS, "answer": TEXTS})
+    assert rows.as_list(pairs, "x") == [(text, text) for text in TEXTS]
+    assert rows.as_list(list(pairs.itertuples()), "x")[0] == (0, TEXTS[0], TEXTS[0])  # a named tuple
+
+
+def test_batches_of_two_are_no_pairs():
+    def read(elements, rank=0, batch=True):
+        dataset = tf.data.Dataset.from_tensor_slices(elements)
+        return rows.as_list(dataset.batch(2, drop_remainder=True) if batch else dataset, "x", rank)
+
+    texts, labels, pairs = ["a", "b", "c", "d"], [0, 1, 0, 1], [["a", "b"], ["c", "d"]]
+    assert read((texts, labels)) == list(zip(texts, labels, strict=True))
+    assert read((texts, labels, np.ones(4))) == [(*pair, 1.0) for pair in read((texts, labels))]
+    assert read((texts, [[0, 1, 1]] * 4)) == [(text, [0, 1, 1]) for text in texts]
+    assert read((texts, texts)) == [(text, text) for text in texts]
+    for batch in (True, False):
+        assert read((pairs, labels[:2]), batch=batch) == list(zip(pairs, labels, strict=False))
+    assert read(pairs) == read(pairs, rank=1) == pairs
+    for elements, batch in ((texts, True), (pairs, False)):
+        with pytest.raises(InputError, match="x: the data set's elements are tensors of two texts"):
+            read(elements, batch=batch)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ("one text", ["pos"], "a list of examples is expected"),
+        (np.array("one text"), ["pos"], "a list of examples is expected"),
+        (tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).repeat(), None, "x is a data set without an end"),
+        (TEXTS, np.eye(24), r"example 0 has several labels, .* but one is expected"),
+        ({"text": TEXTS}, LABELS, r"\(dict\), but a list of examples is expected"),
+        (set(TEXTS), LABELS, r"\(set\), but a list of examples is expected"),
+        (TEXTS, LABELS[1:], "24 examples, but 23 labels"),
+        (TEXTS, None, "labels are needed"),
+        ([], [], "no examples"),
+        ([*TEXTS[:3], 5], LABELS[:4], r"example 3 is '5' \(int\)"),
+        ([*TEXTS[:3], ("a", "b", "c")], LABELS[:4], "example 3 has 3 texts"),
+        ([*TEXTS[:3], ("a", "b")], LABELS[:4], "example 0 is one text, but others are pairs"),
+        ([*TEXTS[:3], "\ud800"], LABELS[:4], "example 3 has a lone surrogate"),
+        (TEXTS[:4], [*LABELS[:3], float("nan")], "example 3 has no label"),
+        ([*TEXTS[:3], " "], LABELS[:4], "example 3: the text is empty"),
+        (TEXTS[:4], [*LABELS[:3], "other"], "the label 'other' is unknown"),
+        ([*TEXTS[:3], b"\xff"], LABELS[:4], r"bytes\) is no UTF-8 text: invalid start byte at byte 0"),
+    ],
+)
+def test_bad_data_are_named(pretrained, x, y, message):
+    estimator = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)
+    with pytest.raises(InputError, match=message):
+        estimator.fit(x, y)
