@@ -168,6 +168,7 @@ def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tm
         saver.CheckpointSaver(str(out), 1).save(step, checkpoints.named_variables(run.model.variables))
     assert [path.name for path in (out / "best").glob("*.index")] == ["model.ckpt-4.index"]
     scores = json.loads((out / "best" / "scores.json").read_text())
+    assert scores.pop("data")["files"] == evaluation.settings["files"]
     assert scores == {"step": 4, "loss": 2.0, "masked_lm_loss": 1.0, "perplexity": math.e}
     assert run.evaluate(8, 2)["global_step"] == 4
     assert (run.model.variables[0].numpy() == 4).all()
@@ -178,6 +179,26 @@ def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tm
     (out / "checkpoint").unlink()  # the run begins anew
     remove_stale_best(str(out))
     assert list((out / "best").iterdir()) == []
+
+
+def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeypatch, capsys):
+    run = make_run(files, tmp_path / "out")
+    loss = {}
+    monkeypatch.setattr(run, "_evaluate", lambda *_: {"loss": loss["now"], "masked_lm_loss": 1.0})
+    first, second = (PretrainingData(path, LENGTH, PREDICTIONS) for path in files[2].split(","))
+    for data, max_steps, step, loss["now"], best, is_said in (
+        (first, 2, 2, math.nan, None, False),
+        (first, 2, 3, 2.0, 3, False),
+        (first, 2, 4, 3.0, 3, False),
+        (second, 2, 5, 5.0, 5, True),
+        (second, 2, 6, 4.0, 6, False),
+        (second, 1, 7, 9.0, 7, True),  # fewer batches are other data too
+        (second, 1, 6, 9.5, 6, False),  # a killed process kept the weights of a later step
+    ):
+        run.held_out_evaluation(data, batch_size=8, max_steps=max_steps, every=1, keep_best=True).evaluate(step)
+        kept = tmp_path / "out" / "best" / "scores.json"
+        assert (json.loads(kept.read_text())["step"] if kept.exists() else None) == best
+        assert ("were found with other held-out data or batches" in capsys.readouterr().err) == is_said
 
 
 def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path):
