@@ -128,6 +128,7 @@ def main() -> None:
     if _KEEP_BEST.value and not _EVAL_INPUT_FILE.value:
         raise InputError("--keep_best needs --eval_input_file, on which the best weights are found.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
+    distribution_config = _DISTRIBUTION.config()
     from bert_tf.export import export_run
     from bert_tf.pretraining.data import PretrainingData
     from bert_tf.pretraining.run import PretrainingRun
@@ -149,7 +150,7 @@ def main() -> None:
         data=data,
         phase_ends=phase_ends,
         training_config=_with_second_phase(training_config, phase_ends[0]),
-        distribution_config=_DISTRIBUTION.config(),
+        distribution_config=distribution_config,
         vocab_file=found.vocab_file or "",
         init_checkpoint=_MODEL.init_checkpoint,
     )
