@@ -60,8 +60,8 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     values |= {"second_input_file": longer, "second_max_seq_length": LENGTH + 2, "second_phase_proportion": 1 / 3}
     values |= {
         "second_max_predictions_per_seq": PREDICTIONS,
-        "recipe": "bert_base",
-        "lr_decay_power": 0.5,
+        "recipe": "lamb_64k",
+        "second_num_warmup_steps": 0,
         "keep_best": True,
     }
     values |= {"second_train_batch_size": 4, "second_gradient_accumulation_steps": 2, "second_learning_rate": 5e-4}
@@ -73,7 +73,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert f"Steps 4 to 6: batches of 4 sequences of {LENGTH + 2} from 40 examples in 1 files." in output
     resume_settings = json.loads((out / "run.json").read_text())["resume_settings"]
     assert [phase["steps"] for phase in resume_settings["phases"]] == [[0, 4], [4, 6]]
-    assert resume_settings["learning_rate"] == 1e-4  # from the recipe
+    assert (resume_settings["optimizer"], resume_settings["learning_rate"]) == ("lamb", 6e-3)  # from the recipe
     assert resume_settings["train_batch_size"] == 8  # from the flag
     assert "with the signatures serving_default, pairs, all_layers, ids, fill_mask" in output
     assert (tmp_path / "exported" / "saved_model.pb").exists()
@@ -90,7 +90,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     ]
     assert "perplexity" in lines[-1]
     rates = {line["step"]: line["learning_rate"] for line in lines if line["kind"] == "train"}
-    assert rates[4] == pytest.approx(1e-4 * (1 - 3 / 4) ** 0.5)  # each phase has a schedule of its own
+    assert rates[4] == pytest.approx(6e-3 * (1 - 3 / 4) ** 0.5)  # each phase has a schedule of its own
     assert rates[6] == pytest.approx(5e-4 * (1 - 1 / 2) ** 0.5)
     assert best["loss"] == min(line["loss"] for line in lines if line["kind"] == "eval")
     assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= lines[0].keys()
@@ -102,7 +102,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert {"vocab.txt", "bert_config.json", "run.json"} <= {p.name for p in out.iterdir()}
 
     output = programs.run(*command, "--learning_rate=2e-3", expect=1)
-    assert "learning_rate was 0.0001, and is 0.002 now" in output
+    assert "learning_rate was 0.006, and is 0.002 now" in output
     assert "Traceback" not in output
 
     # A run that ended at the boundary of the phases resumes exactly. Its optimizer has not been reset yet.
