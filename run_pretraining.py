@@ -133,6 +133,7 @@ def main() -> None:
     from bert_tf.pretraining.data import PretrainingData
     from bert_tf.pretraining.run import PretrainingRun
     from bert_tf.runtime import distribution
+    from bert_tf.training import agreement
 
     found = _MODEL.find(_OUTPUT_DIR.value)
     if export_config is not None and _DO_TRAIN.value and not found.vocab_file:
@@ -154,6 +155,9 @@ def main() -> None:
         vocab_file=found.vocab_file or "",
         init_checkpoint=_MODEL.init_checkpoint,
     )
+    # Otherwise one worker would wait for another in an evaluation, perhaps after weeks of training.
+    steps = (_DO_TRAIN, _DO_EVAL, _EVAL_BATCH_SIZE, _MAX_EVAL_STEPS)
+    agreement.require(run.strategy, lambda: {flag.name: flag.value for flag in steps})
     if _DO_EVAL.value:
         devices.per_replica_batch_size(_EVAL_BATCH_SIZE.value, run.strategy, "--eval_batch_size")
     if _DO_TRAIN.value:

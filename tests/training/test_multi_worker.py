@@ -137,6 +137,8 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
     output = finish(start_workers(same, [*same, "--log_steps=7", *held_out]), expect=1, expected_text="evaluation is")
     assert "log_steps is 100 on worker 0; 7 on worker 1" in output
     shutil.rmtree(out)
+    output = finish(start_workers(same, [*same, "--do_eval"]), expect=1)
+    assert "do_eval is false on worker 0; true on worker 1\n" in output and not out.exists()
 
     bad = flags((config, vocab, tmp_path / "missing"), out)
     workers = start_workers([*common, *flags((config, vocab, data[0]), out)], [*common, *bad])
