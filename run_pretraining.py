@@ -128,10 +128,12 @@ def main() -> None:
     if _KEEP_BEST.value and not _EVAL_INPUT_FILE.value:
         raise InputError("--keep_best needs --eval_input_file, on which the best weights are found.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
+    distribution_config = _DISTRIBUTION.config()
     from bert_tf.export import export_run
     from bert_tf.pretraining.data import PretrainingData
     from bert_tf.pretraining.run import PretrainingRun
     from bert_tf.runtime import distribution
+    from bert_tf.training import agreement
 
     found = _MODEL.find(_OUTPUT_DIR.value)
     if export_config is not None and _DO_TRAIN.value and not found.vocab_file:
@@ -149,10 +151,13 @@ def main() -> None:
         data=data,
         phase_ends=phase_ends,
         training_config=_with_second_phase(training_config, phase_ends[0]),
-        distribution_config=_DISTRIBUTION.config(),
+        distribution_config=distribution_config,
         vocab_file=found.vocab_file or "",
         init_checkpoint=_MODEL.init_checkpoint,
     )
+    # Otherwise one worker would wait for another in an evaluation, perhaps after weeks of training.
+    steps = (_DO_TRAIN, _DO_EVAL, _EVAL_BATCH_SIZE, _MAX_EVAL_STEPS)
+    agreement.require(run.strategy, lambda: {flag.name: flag.value for flag in steps})
     if _DO_EVAL.value:
         devices.per_replica_batch_size(_EVAL_BATCH_SIZE.value, run.strategy, "--eval_batch_size")
     if _DO_TRAIN.value:

@@ -208,7 +208,7 @@ _CLASSES: dict[str, type[Optimizer]] = dict(zip(OPTIMIZERS, (AdamWeightDecay, La
 
 # The names of the optimizers' slots in a checkpoint, as a pattern with the variable, the slot prefix, and m or v.
 SLOTS = rf"(.*)/({'|'.join(kind.slot_prefix for kind in _CLASSES.values())})_([mv])"
-# Those of the variables that a checkpoint has only with some settings, such as --dtype=float16.
+# Those of the variables that a checkpoint has only with --dtype=float16, or after steps that the means don't contain.
 OPTIONAL_STATE = r"loss_scale/.*|skipped_steps|nonfinite_steps"
 # Those of all variables that training adds to a model's weights.
 TRAINING_STATE = rf"(?:global_step|{SLOTS}|{OPTIONAL_STATE})"

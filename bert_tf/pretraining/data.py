@@ -1,6 +1,7 @@
 """Finds the examples of a run, and checks that they fit the model and the vocabulary before training starts."""
 
 import dataclasses
+from typing import Any
 
 from bert_tf.config import BertConfig
 from bert_tf.pretraining import record_shards
@@ -49,6 +50,14 @@ class ExampleSet:
     def records(self) -> int:
         """The number of examples."""
         return sum(shard.records for shard in self.shards)
+
+    def identity(self) -> dict[str, Any]:
+        """What tells the examples, and what is made of them, from others. A few bytes of every file are read."""
+        return {
+            "files": record_shards.identities(self.shards),
+            "lengths": {feature.name: feature.length for feature in self.features},
+            **({"masking": self.masker.settings()} if self.masker else {}),
+        }
 
 
 class ExampleFinder:

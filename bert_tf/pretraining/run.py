@@ -13,7 +13,7 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.model.layers import initial_values_from
-from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet, PretrainingData
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import devices, distribution, files
@@ -23,7 +23,7 @@ from bert_tf.runtime.program import say
 from bert_tf.training import agreement, loop, resume
 from bert_tf.training.contract import PeriodicEvaluation, TrainingData
 from bert_tf.training.errors import explain_held_out
-from bert_tf.training.evaluation import BatchEvaluator, is_best, remove_stale_best, save_best
+from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, remove_stale_best, save_best
 from bert_tf.training.settings import DTYPES, TrainingConfig
 
 
@@ -135,15 +135,7 @@ class PretrainingRun:
         return {
             "objective": self.objective,
             "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
-            "phases": [
-                {
-                    "steps": [phase.start, phase.end],
-                    "files": record_shards.identities(phase.examples.shards),
-                    "lengths": {feature.name: feature.length for feature in phase.examples.features},
-                    **({"masking": phase.examples.masker.settings()} if phase.examples.masker else {}),
-                }
-                for phase in self.phases
-            ],
+            "phases": [{"steps": [phase.start, phase.end], **phase.examples.identity()} for phase in self.phases],
             **self.training_config.resume_settings(self.strategy),
         }
 
@@ -241,6 +233,7 @@ class PretrainingRun:
                 f"{data.flag_name}: {data.input_file} has fewer examples than --eval_batch_size={batch_size}."
             )
         steps = min(max_steps, batches)
+        settings = {**held_out.identity(), "steps": steps, "batch_size": batch_size}
 
         def evaluate(step: int) -> dict[str, float]:
             means = self._evaluate(held_out, batch_size, steps)
@@ -248,14 +241,13 @@ class PretrainingRun:
             output_dir = self.training_config.output_dir
             if keep_best:
                 is_chief = distribution.is_chief(self.strategy)
-                if is_chief and is_best(output_dir, step, "loss", means["loss"], lower_is_better=True):
-                    save_best(self.model, output_dir, step, means)
+                if is_chief and has_smallest_loss(output_dir, step, means["loss"], settings):
+                    save_best(self.model, output_dir, step, means, settings)
                 # No process may end, or read the checkpoint, before it is complete.
                 distribution.wait_for_workers(self.strategy)
             return means
 
-        settings = {"files": record_shards.identities(held_out.shards), "steps": steps, "keep_best": keep_best}
-        return PeriodicEvaluation(evaluate, every, settings=settings | {"batch_size": batch_size})
+        return PeriodicEvaluation(evaluate, every, settings=settings | {"keep_best": keep_best})
 
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
         """The release's evaluation over `steps` batches; if the data has fewer, it is read again from the beginning.

@@ -37,8 +37,12 @@ class DistributionFlags:
         self._strategy = flags.DEFINE_enum("distribution_strategy", "one_device", STRATEGIES, "The devices to run on.")
 
     def config(self) -> DistributionConfig:
-        """Returns the values of the flags, which must have been parsed."""
-        return DistributionConfig(
+        """Returns the values of the flags, which must have been parsed.
+
+        Raises:
+          InputError: if TF_CONFIG doesn't fit them.
+        """
+        config = DistributionConfig(
             distribution_strategy="tpu" if self._use_tpu.value else self._strategy.value,
             tpu_name=self._tpu_name.value or self._master.value or "",
             tpu_zone=self._tpu_zone.value or "",
@@ -48,6 +52,8 @@ class DistributionFlags:
             allow_tf32=self._allow_tf32.value,
             deterministic=self._deterministic.value,
         )
+        config.check_tf_config()
+        return config
 
 
 class TrainingFlags:

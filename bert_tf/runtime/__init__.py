@@ -11,6 +11,7 @@ Only `distribution` and `workers` always import TensorFlow; `files` imports it w
 - `parallel`: runs a function on many items in several processes.
 - `importing`: lets a package import names when they are first used.
 - `devices`: the devices that a program asks for, and how a batch is divided among them.
+- `cluster`: says who trains together by TF_CONFIG, and lets these processes wait for each other.
 - `workers`: connects processes that train together, exchanges texts, and says which of them was lost.
 - `distribution`: builds the `tf.distribute` strategy, and answers questions about devices, replicas and workers.
 """

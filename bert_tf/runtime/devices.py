@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+from bert_tf.runtime import cluster
 from bert_tf.runtime.errors import InputError, require_choice
 
 if TYPE_CHECKING:
@@ -38,6 +39,30 @@ class DistributionConfig:
 
     def __post_init__(self) -> None:
         require_choice("--distribution_strategy", self.distribution_strategy, STRATEGIES)
+
+    def check_tf_config(self) -> None:
+        """Checks that TF_CONFIG fits the strategy, without TensorFlow, whose import takes seconds.
+
+        Raises:
+          InputError: if the strategy needs TF_CONFIG, and it can't be used; or if it makes this process one of several
+            workers, of which the strategy knows nothing.
+        """
+        if self.distribution_strategy == "tpu":
+            return
+        is_worker = self.distribution_strategy == "multi_worker"
+        try:
+            workers, name = cluster.read_tf_config()
+        except InputError:
+            if is_worker:
+                raise
+            return
+        count = sum(map(len, workers.values()))
+        if count > 1 and not is_worker:
+            raise InputError(
+                f"--distribution_strategy is {self.distribution_strategy}, but TF_CONFIG, an environment variable, "
+                f"makes this process {name} of {count} workers, and the others would wait for it. Give "
+                "--distribution_strategy=multi_worker to work with them, or unset TF_CONFIG to work alone."
+            )
 
     def check_one_worker(self, *needed_by: str) -> None:
         """Checks that outputs of a model can be collected, which several workers can't do.

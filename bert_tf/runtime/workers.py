@@ -7,14 +7,13 @@ sums over the workers with an error. This module makes a message of it.
 import contextlib
 import functools
 import itertools
-import os
 import re
 import time
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.runtime import json_files, program
+from bert_tf.runtime import cluster, program
 from bert_tf.runtime.files import InputError
 
 # Encloses what one worker tells the others, which TensorFlow surrounds with text of its own.
@@ -22,6 +21,8 @@ _REPORT = "<worker>{}</worker>"
 # How long the worker that runs the coordination service lives on after an error, so that the others can hear of it.
 _SECONDS_TO_REPORT = 2.0
 _LONGEST_REPORT = 1000
+# How many times as long as without a sign of life, once it is there, a worker may take until it is there.
+_START_TIMEOUTS = 10
 # Gradients are added up in parts of about this size: each is sent as soon as the backward pass has computed it. Putting
 # them all into one tensor of hundreds of megabytes first takes longer than sending them.
 _BYTES_PER_SUM = 4 << 20
@@ -51,26 +52,29 @@ def connect(worker_timeout: int) -> tf.distribute.Strategy:
       worker_timeout: the seconds without a sign of life after which a worker is taken for dead.
 
     Raises:
-      InputError: if TF_CONFIG is missing or malformed, or the workers don't find each other.
+      InputError: if TF_CONFIG is missing or malformed, or the workers don't find each other; see
+        `cluster.wait_for_all`.
     """
     # The functions of TensorFlow for this have no public names. The strategy keeps what is configured before it is
     # built, and otherwise waits ten seconds, which is short for a busy machine.
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context
 
-    cluster, name = _read_tf_config()
+    members, name = cluster.read_tf_config()
     program.on_failure(functools.partial(_end_all, name))
     if context.context().coordination_service is None:
         context.context().configure_coordination_service(
             service_type="standalone",
-            service_leader=f"/job:{_leader(cluster).replace(' ', '/replica:0/task:')}",
+            service_leader=f"/job:{cluster.leader(members).replace(' ', '/replica:0/task:')}",
             coordinated_jobs=[
-                coordination_config_pb2.CoordinatedJob(name=job, num_tasks=len(tasks)) for job, tasks in cluster.items()
+                coordination_config_pb2.CoordinatedJob(name=job, num_tasks=len(tasks)) for job, tasks in members.items()
             ],
             heartbeat_timeout_in_ms=1000 * worker_timeout,
+            cluster_register_timeout_in_ms=1000 * worker_timeout,
         )
-    count = sum(map(len, cluster.values()))
+    count = sum(map(len, members.values()))
     program.say(f"{name} waits until all {count} workers of TF_CONFIG have started.")
+    cluster.wait_for_all(members, name, _START_TIMEOUTS * worker_timeout)
     options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_BYTES_PER_SUM)
     try:
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
@@ -79,34 +83,8 @@ def connect(worker_timeout: int) -> tf.distribute.Strategy:
     except tf.errors.OpError as error:
         raise InputError(
             f"TF_CONFIG: {name} can't find the other workers ({error.message}). Start the same program on each of "
-            f"these machines, with TF_CONFIG set: {', '.join(itertools.chain(*cluster.values()))}."
+            f"these machines, with TF_CONFIG set: {', '.join(itertools.chain(*members.values()))}."
         ) from None
-
-
-def _read_tf_config() -> tuple[dict[str, list[str]], str]:
-    """The addresses of the workers by job, and the name of this one."""
-    tf_config = os.environ.get("TF_CONFIG", "")
-    example = '{"cluster": {"worker": ["host1:port", "host2:port"]}, "task": {"type": "worker", "index": 0}}'
-    try:
-        parsed = json_files.parse(tf_config)
-        job, index = parsed["task"]["type"], int(parsed["task"]["index"])
-        cluster = {name: list(tasks) for name, tasks in parsed["cluster"].items() if name in ("chief", "worker")}
-        tasks = cluster[job] if job in ("chief", "worker") else None
-    except (AttributeError, ValueError, KeyError, TypeError):
-        raise InputError(
-            "--distribution_strategy=multi_worker reads the cluster from TF_CONFIG, an environment variable, "
-            f"which is {tf_config!r}. Set it to something like {example}; each worker needs its own index."
-        ) from None
-    if tasks is None:
-        raise InputError(f"TF_CONFIG: the task's type is {job!r}, but 'worker' or 'chief' is expected.")
-    if not 0 <= index < len(tasks):
-        raise InputError(f"TF_CONFIG: task index {index} is not one of the {len(tasks)} tasks of type {job}.")
-    return cluster, f"{job} {index}"
-
-
-def _leader(cluster: dict[str, list[str]]) -> str:
-    """The worker that runs the coordination service."""
-    return "chief 0" if "chief" in cluster else "worker 0"
 
 
 def name_of(strategy: tf.distribute.Strategy) -> str:
@@ -156,8 +134,8 @@ def explain(error: BaseException) -> str | None:
     if "Shape mismatch in the collective" in error.message:
         return "the workers do not compute the same, as happens with other flags or another version on one of them."
     # If only the coordination service does not answer, no worker is named. This one, which lives, may be.
-    cluster, own = _read_tf_config()
-    lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} - {own} or {_leader(cluster)}
+    members, own = cluster.read_tf_config()
+    lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} - {own} or {cluster.leader(members)}
     return f"{' or '.join(sorted(lost))} has ended, or has not answered within --worker_timeout."
 
 
@@ -173,6 +151,6 @@ def _end_all(name: str, error: BaseException) -> str | None:
         # A report to a service that hangs would hang too. This, which was set before, does so only for a limited time.
         context.context().get_config_key_value(name, timeout_in_ms=int(1000 * _SECONDS_TO_REPORT))
         context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, _REPORT.format(told))
-        if name == _leader(_read_tf_config()[0]):
+        if name == cluster.leader(cluster.read_tf_config()[0]):
             time.sleep(_SECONDS_TO_REPORT)
     return cause

@@ -1,14 +1,17 @@
 """Evaluations during training: a model's own metrics and its loss, and the checkpoint with the best score."""
 
+import math
 import os
 from collections.abc import Callable, Mapping
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.runtime import distribution, files, reporting
+from bert_tf.runtime import distribution, files, json_files, reporting
+from bert_tf.runtime.program import say
 from bert_tf.training.contract import Batch, TrainableModel
 from bert_tf.training.log import read_metrics
 from bert_tf.training.metric_means import MetricMeans
@@ -17,22 +20,70 @@ from bert_tf.training.metric_means import MetricMeans
 _BEST_SCORES_FILE = "scores.json"
 
 
-def is_best(output_dir: str, step: int, name: str, value: float, lower_is_better: bool = False) -> bool:
-    """Whether a score is better than those of all evaluations of earlier steps.
+class _Best(TypedDict):
+    step: int
+    loss: float
+    data: NotRequired[dict[str, Any]]
+
+
+def is_best(output_dir: str, step: int, name: str, value: float) -> bool:
+    """Whether a score is larger than those of all evaluations of earlier steps.
 
     The earlier scores are read from the run's metrics.jsonl, so a resumed run decides as an uninterrupted one.
     """
     lines = [line for line in read_metrics(output_dir) if line["kind"] == "eval" and line["step"] < step]
     earlier = [line[name] for line in lines]
-    return not earlier or (value < min(earlier) if lower_is_better else value > max(earlier))
+    return not earlier or value > max(earlier)
 
 
-def save_best(model: TrainableModel, output_dir: str, step: int, scores: Mapping[str, float]) -> None:
-    """Saves the weights in a folder of their own, in place of those that were the best before, with their scores."""
+def has_smallest_loss(output_dir: str, step: int, loss: float, data: Mapping[str, Any]) -> bool:
+    """Whether a loss is smaller than that of the weights that `save_best` has kept of an earlier step.
+
+    Losses on other data can't be compared. If the weights were kept for one, a message says so, and the search begins
+    anew.
+
+    Args:
+      output_dir: the run's folder.
+      step: the step that was evaluated.
+      loss: its loss.
+      data: what tells the data from others, as `save_best` got it.
+    """
+    path = os.path.join(output_dir, run_directory.BEST_FOLDER, _BEST_SCORES_FILE)
+    smallest = math.inf
+    if files.exists(path):
+        best = json_files.read(path, "--output_dir", _Best)
+        if best["step"] < step:  # a killed process may have kept weights of a later step
+            smallest = best["loss"]
+            if best.get("data") != data:
+                say(
+                    f"The best weights so far, of step {best['step']}, were found with other held-out data or batches, "
+                    "so their loss can't be compared. The search for the best weights begins anew."
+                )
+                smallest = math.inf
+    return loss < smallest
+
+
+def save_best(
+    model: TrainableModel,
+    output_dir: str,
+    step: int,
+    scores: Mapping[str, float],
+    data: Mapping[str, Any] | None = None,
+) -> None:
+    """Saves the weights in a folder of their own, in place of those that were the best before, with their scores.
+
+    Args:
+      model: the model.
+      output_dir: the run's folder.
+      step: the step.
+      scores: the scores by name.
+      data: what tells the data of the scores from others, in a form in JSON; None if nothing will ask for it.
+    """
     folder = os.path.join(output_dir, run_directory.BEST_FOLDER)
     tensors = {**checkpoints.named_variables(model.variables), "global_step": np.int64(step)}
     saver.CheckpointSaver(folder, keep_checkpoint_max=1).save(step, tensors)
-    files.write_json(os.path.join(folder, _BEST_SCORES_FILE), {"step": step, **scores})
+    described = {} if data is None else {"data": data}
+    files.write_json(os.path.join(folder, _BEST_SCORES_FILE), {"step": step, **scores, **described})
 
 
 def remove_stale_best(output_dir: str) -> None:

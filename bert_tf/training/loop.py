@@ -8,7 +8,7 @@ Each replica does the following in each step:
 import contextlib
 import functools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import tensorflow as tf
 
@@ -61,7 +61,7 @@ def train(
     """
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
-    summary = resume.restore_or_initialize(model, trainer.state(), config.output_dir, init_checkpoint, fresh_variables)
+    summary = resume.restore_or_initialize(model, trainer.state, config.output_dir, init_checkpoint, fresh_variables)
     agreement.require(
         strategy,
         lambda: {
@@ -201,13 +201,17 @@ class Trainer:
         """The number of finished steps."""
         return int(self.optimizer.global_step.numpy())
 
-    def state(self) -> dict[str, tf.Variable]:
-        """All variables that a checkpoint contains, by their names in it."""
+    def state(self, stored: Container[str] = ()) -> dict[str, tf.Variable]:
+        """All variables that a checkpoint contains, by their names in it.
+
+        The counts of skipped steps are there if they are not 0, whatever the settings are now.
+
+        Args:
+          stored: the names in a checkpoint that is to be restored, of which no count may be lost.
+        """
         state = checkpoints.named_variables(self.model.variables) | self.optimizer.state() | self.loss_scale.state()
-        second = self.config.optimizer.second_schedule
-        if self.loss_scale.enabled or self.config.max_nonfinite_steps or (second and second.reset_moments):
-            state |= {"skipped_steps": self.optimizer.skipped_steps} | self.nonfinite.state()
-        return state
+        counts = {"skipped_steps": self.optimizer.skipped_steps, **self.nonfinite.state()}
+        return state | {name: count for name, count in counts.items() if name in stored or count.numpy()}
 
     def steps(self, batches: tf.data.Iterator, count: int, graph_per_shape: bool = False) -> Iterator[int]:
         """Runs `count` steps. Yields 1 after each step; on a TPU, yields `count` after all of them.

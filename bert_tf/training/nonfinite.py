@@ -28,14 +28,17 @@ class NonfiniteSteps:
         return int(self._count.numpy())
 
     def state(self) -> dict[str, tf.Variable]:
-        """The variables by their names in checkpoints; empty if no step may be skipped."""
-        return {"nonfinite_steps": self._count} if self._allowed else {}
+        """The variable by its name in checkpoints."""
+        return {"nonfinite_steps": self._count}
 
     def add(self, step: tf.Tensor, is_bad: tf.Tensor) -> None:
         """Counts a step if it is bad. Call it in a replica."""
         count = tf.identity(self._count)
         place = tf.range(self._allowed + 1, dtype=tf.int64)
-        steps = tf.where(is_bad & (place == count), step, tf.identity(self._steps))
+        steps = tf.identity(self._steps)
+        # An earlier process may have skipped more than are allowed now.
+        is_here = is_bad & (place == tf.minimum(count, self._allowed)) & (steps < 0)
+        steps = tf.where(is_here, step, steps)
         tf.raw_ops.AssignVariableOp(resource=self._steps.handle, value=steps)
         tf.raw_ops.AssignVariableOp(resource=self._count.handle, value=count + tf.cast(is_bad, tf.int64))
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 
 import tensorflow as tf
 
@@ -16,7 +16,7 @@ from bert_tf.training.contract import TrainableModel
 
 def restore_or_initialize(
     model: TrainableModel,
-    state: Mapping[str, tf.Variable],
+    state: Callable[[Container[str]], Mapping[str, tf.Variable]],
     output_dir: str,
     init_checkpoint: str | None,
     fresh_variables: str = "",
@@ -33,7 +33,7 @@ def restore_or_initialize(
 
     Args:
       model: the model.
-      state: all variables that a checkpoint of the run contains, by their names in it.
+      state: takes the names in a checkpoint of the run, and returns all variables to restore, by their names in it.
       output_dir: the run's folder.
       init_checkpoint: the checkpoint of case 2, or None.
       fresh_variables: a pattern of names; "" matches none.
@@ -46,9 +46,11 @@ def restore_or_initialize(
     """
     own = saver.latest_checkpoint(output_dir)
     if own:
-        source = _with_slots_of(state, checkpoints.open_checkpoint(own, "--output_dir"))
+        source = checkpoints.open_checkpoint(own, "--output_dir")
+        variables = state(source.shapes)
+        source = _with_slots_of(variables, source)
         return checkpoints.restore(
-            state, source, may_be_fresh=OPTIONAL_STATE, may_be_ignored=OPTIONAL_STATE, flag_name="--output_dir"
+            variables, source, may_be_fresh=OPTIONAL_STATE, may_be_ignored=OPTIONAL_STATE, flag_name="--output_dir"
         )
     if init_checkpoint:
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)

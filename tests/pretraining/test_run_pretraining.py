@@ -60,8 +60,8 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     values |= {"second_input_file": longer, "second_max_seq_length": LENGTH + 2, "second_phase_proportion": 1 / 3}
     values |= {
         "second_max_predictions_per_seq": PREDICTIONS,
-        "recipe": "bert_base",
-        "lr_decay_power": 0.5,
+        "recipe": "lamb_64k",
+        "second_num_warmup_steps": 0,
         "keep_best": True,
     }
     values |= {"second_train_batch_size": 4, "second_gradient_accumulation_steps": 2, "second_learning_rate": 5e-4}
@@ -73,7 +73,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert f"Steps 4 to 6: batches of 4 sequences of {LENGTH + 2} from 40 examples in 1 files." in output
     resume_settings = json.loads((out / "run.json").read_text())["resume_settings"]
     assert [phase["steps"] for phase in resume_settings["phases"]] == [[0, 4], [4, 6]]
-    assert resume_settings["learning_rate"] == 1e-4  # from the recipe
+    assert (resume_settings["optimizer"], resume_settings["learning_rate"]) == ("lamb", 6e-3)  # from the recipe
     assert resume_settings["train_batch_size"] == 8  # from the flag
     assert "with the signatures serving_default, pairs, all_layers, ids, fill_mask" in output
     assert (tmp_path / "exported" / "saved_model.pb").exists()
@@ -90,7 +90,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     ]
     assert "perplexity" in lines[-1]
     rates = {line["step"]: line["learning_rate"] for line in lines if line["kind"] == "train"}
-    assert rates[4] == pytest.approx(1e-4 * (1 - 3 / 4) ** 0.5)  # each phase has a schedule of its own
+    assert rates[4] == pytest.approx(6e-3 * (1 - 3 / 4) ** 0.5)  # each phase has a schedule of its own
     assert rates[6] == pytest.approx(5e-4 * (1 - 1 / 2) ** 0.5)
     assert best["loss"] == min(line["loss"] for line in lines if line["kind"] == "eval")
     assert {"learning_rate", "gradient_norm", "tokens_per_second"} <= lines[0].keys()
@@ -102,7 +102,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert {"vocab.txt", "bert_config.json", "run.json"} <= {p.name for p in out.iterdir()}
 
     output = programs.run(*command, "--learning_rate=2e-3", expect=1)
-    assert "learning_rate was 0.0001, and is 0.002 now" in output
+    assert "learning_rate was 0.006, and is 0.002 now" in output
     assert "Traceback" not in output
 
     # A run that ended at the boundary of the phases resumes exactly. Its optimizer has not been reset yet.
@@ -168,6 +168,7 @@ def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tm
         saver.CheckpointSaver(str(out), 1).save(step, checkpoints.named_variables(run.model.variables))
     assert [path.name for path in (out / "best").glob("*.index")] == ["model.ckpt-4.index"]
     scores = json.loads((out / "best" / "scores.json").read_text())
+    assert scores.pop("data")["files"] == evaluation.settings["files"]
     assert scores == {"step": 4, "loss": 2.0, "masked_lm_loss": 1.0, "perplexity": math.e}
     assert run.evaluate(8, 2)["global_step"] == 4
     assert (run.model.variables[0].numpy() == 4).all()
@@ -178,6 +179,26 @@ def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tm
     (out / "checkpoint").unlink()  # the run begins anew
     remove_stale_best(str(out))
     assert list((out / "best").iterdir()) == []
+
+
+def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeypatch, capsys):
+    run = make_run(files, tmp_path / "out")
+    loss = {}
+    monkeypatch.setattr(run, "_evaluate", lambda *_: {"loss": loss["now"], "masked_lm_loss": 1.0})
+    first, second = (PretrainingData(path, LENGTH, PREDICTIONS) for path in files[2].split(","))
+    for data, max_steps, step, loss["now"], best, is_said in (
+        (first, 2, 2, math.nan, None, False),
+        (first, 2, 3, 2.0, 3, False),
+        (first, 2, 4, 3.0, 3, False),
+        (second, 2, 5, 5.0, 5, True),
+        (second, 2, 6, 4.0, 6, False),
+        (second, 1, 7, 9.0, 7, True),  # fewer batches are other data too
+        (second, 1, 6, 9.5, 6, False),  # a killed process kept the weights of a later step
+    ):
+        run.held_out_evaluation(data, batch_size=8, max_steps=max_steps, every=1, keep_best=True).evaluate(step)
+        kept = tmp_path / "out" / "best" / "scores.json"
+        assert (json.loads(kept.read_text())["step"] if kept.exists() else None) == best
+        assert ("were found with other held-out data or batches" in capsys.readouterr().err) == is_said
 
 
 def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path):

@@ -68,7 +68,7 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
     files = (config, vocab, programs.write_pretraining_data(tmp_path / "data.tfrecord"))
     values = {"num_train_steps": 200, "save_checkpoints_steps": 10, "log_steps": 10, "learning_rate": 1e-4}
     values |= {"train_batch_size": 12}
-    programs.run("run_pretraining.py", *flags(files, tmp_path / "one", **values), "--do_train")
+    programs.run("run_pretraining.py", *flags(files, tmp_path / "one", **values), "--do_train", "--do_eval")
 
     def command(folder, *more):
         given = [*flags(files, tmp_path / folder, **values), "--do_train", "--distribution_strategy=multi_worker"]
@@ -94,7 +94,13 @@ def test_two_and_three_workers_equal_one_also_when_some_are_lost(tmp_path):
         evaluating[1:], expected_text="Trained to step 200. The first worker writes checkpoints, metrics and results."
     )
     finish(evaluating[:1])
-    assert (tmp_path / "together" / "eval_results.txt").exists()
+    results = [
+        dict(line.split(" = ") for line in (tmp_path / folder / "eval_results.txt").read_text().splitlines())
+        for folder in ("one", "together")
+    ]
+    assert results[0].keys() == results[1].keys()
+    for name, value in results[0].items():
+        assert float(results[1][name]) == pytest.approx(float(value), rel=1e-4), name
 
     one, together = weights(tmp_path / "one"), weights(tmp_path / "together")
     assert together["global_step"] == 200
@@ -131,6 +137,8 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
     output = finish(start_workers(same, [*same, "--log_steps=7", *held_out]), expect=1, expected_text="evaluation is")
     assert "log_steps is 100 on worker 0; 7 on worker 1" in output
     shutil.rmtree(out)
+    output = finish(start_workers(same, [*same, "--do_eval"]), expect=1)
+    assert "do_eval is false on worker 0; true on worker 1\n" in output and not out.exists()
 
     bad = flags((config, vocab, tmp_path / "missing"), out)
     workers = start_workers([*common, *flags((config, vocab, data[0]), out)], [*common, *bad])

@@ -52,6 +52,12 @@ def losses_in_a_process(replicas, dtype):
     return np.array(json.loads(output.stdout.splitlines()[-1]))
 
 
+def test_curves_of_one_and_two_replicas_are_the_same():
+    one, two = (np.array(losses(replicas, "float32")) for replicas in (1, 2))
+    assert one[-20:].mean() < one[:20].mean() - 0.1  # the loss falls
+    np.testing.assert_allclose(two, one, rtol=1e-5)
+
+
 @pytest.mark.slow  # two minutes for each type
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2)])
 def test_curves_of_one_two_and_four_replicas_are_the_same(dtype, tolerance):

@@ -119,7 +119,7 @@ def test_a_checkpoint_says_when_the_means_were_reset():
         with strategy.scope():
             trainer = Trainer(WeightedRegression(np.ones(WIDTH, np.float32)), config, strategy)
         for name, value in state.items():
-            trainer.state()[name].assign(value)
+            trainer.state(state)[name].assign(value)
         return trainer
 
     def state_of(trainer):

@@ -186,11 +186,11 @@ def test_own_checkpoint_is_preferred_to_init_checkpoint(tmp_path):
     init = str(tmp_path / "init" / "bert_model.ckpt")
     saver.write_checkpoint(init, checkpoints.named_variables(other.variables))
     trainer = Trainer(model_for(config), config, build_strategy(DistributionConfig()))
-    resume.restore_or_initialize(trainer.model, trainer.state(), config.output_dir, init)
+    resume.restore_or_initialize(trainer.model, trainer.state, config.output_dir, init)
     name = "bert/pooler/dense/kernel"
     assert_close(trainer.state()[name].numpy(), checkpoints.named_variables(other.variables)[name].numpy(), 0)
     trained, _ = run(config)
-    resume.restore_or_initialize(trainer.model, trainer.state(), config.output_dir, init)
+    resume.restore_or_initialize(trainer.model, trainer.state, config.output_dir, init)
     assert_close(trainer.state()[name].numpy(), trained[name], 0)
     assert trainer.step == 2
 
@@ -230,9 +230,9 @@ def test_xla_step_equals_the_plain_one(tmp_path):
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ({"dtype": "float16"}, {}, "0 left fresh; 3 ignored in the source (training state)"),
-        ({}, {"dtype": "float16"}, "3 left fresh (loss_scale/scale, loss_scale/good_steps, skipped_steps); 0 ignored"),
-        ({"max_nonfinite_steps": 1}, {"dtype": "bfloat16"}, "0 left fresh; 2 ignored"),
+        ({"dtype": "float16"}, {}, "0 left fresh; 2 ignored in the source (training state)"),
+        ({}, {"dtype": "float16"}, "2 left fresh (loss_scale/scale, loss_scale/good_steps); 0 ignored"),
+        ({"max_nonfinite_steps": 1}, {"dtype": "bfloat16"}, "0 left fresh; 0 ignored"),
         ({"optimizer": "adamw"}, {"optimizer": "lamb"}, "was trained with another optimizer"),
         ({"optimizer": "lamb"}, {"optimizer": "adamw", "dtype": "float16"}, "was trained with another optimizer"),
     ],
@@ -245,16 +245,18 @@ def test_a_run_goes_on_with_another_precision_or_optimizer(tmp_path, capsys, bef
         return Trainer(model_for(config), config, build_strategy(DistributionConfig()))
 
     old, new = trainer_with(before), trainer_with(now)
-    for number, variable in enumerate(old.state().values()):
+    counts = ("skipped_steps", "nonfinite_steps")
+    for number, variable in enumerate(old.state(counts).values()):
         variable.assign(tf.cast(tf.fill(variable.shape, number + 2), variable.dtype))
     saver.CheckpointSaver(str(tmp_path), 1).save(3, old.state())
-    say(str(resume.restore_or_initialize(new.model, new.state(), str(tmp_path), None)))
+    say(str(resume.restore_or_initialize(new.model, new.state, str(tmp_path), None)))
     assert said in capsys.readouterr().err
     for variables, expected in (
         (new.model.variables, old.model.variables),
         (new.optimizer.means, old.optimizer.means),
         (new.optimizer.squared_means, old.optimizer.squared_means),
         ([new.optimizer.global_step], [old.optimizer.global_step]),
+        ([new.state()[name] for name in counts], [old.state()[name] for name in counts]),
     ):
         for variable, value in zip(variables, expected, strict=True):
             assert_close(variable.numpy(), value.numpy(), 0)
@@ -359,6 +361,10 @@ def test_non_finite_steps_are_skipped_counted_and_bounded(tmp_path, capsys):
     assert "Skipped step 1" not in capsys.readouterr().err
     assert_same(again, uninterrupted)
     assert int(checkpoints.open_checkpoint(str(tmp_path / "b")).read("skipped_steps")) == 2
+
+    more = config_for(tmp_path / "b", steps=8)  # fewer are allowed now than have been skipped
+    with pytest.raises(InputError, match="step 7 is not finite"):
+        run(more, data=with_nan_at(7))
 
 
 def test_a_non_finite_step_is_not_saved_after_a_signal(tmp_path, monkeypatch):

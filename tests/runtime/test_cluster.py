@@ -1,0 +1,129 @@
+"""Workers that wait for each other, as threads on the loopback interface, and what TF_CONFIG may hold."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from benchmarks.local_cluster import worker_configs
+from bert_tf.runtime import cluster
+from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime.files import InputError
+from tests.conftest import ROOT
+
+
+def outcomes(*workers, seconds=20):
+    """What each worker is told, if anything; a worker is its cluster and its name."""
+
+    def outcome(worker):
+        try:
+            cluster.wait_for_all(*worker, seconds)
+        except InputError as error:
+            return str(error)
+        return ""
+
+    with concurrent.futures.ThreadPoolExecutor(len(workers)) as pool:
+        return list(pool.map(outcome, workers))
+
+
+@pytest.fixture
+def three(monkeypatch):
+    monkeypatch.setattr(cluster, "_SECONDS_TO_GREET", 1.0)
+    return json.loads(worker_configs(3)[0])["cluster"]
+
+
+def say(address, text):
+    """Connects as soon as somebody listens, and says something."""
+    for _ in range(200):
+        with contextlib.suppress(ConnectionRefusedError):
+            connection = socket.create_connection(address)
+            connection.sendall(text)
+            return connection
+        time.sleep(0.02)
+    raise TimeoutError
+
+
+def test_all_go_on_when_all_are_there_whoever_else_looks(three):
+    host, port = three["worker"][0].split(":")
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(outcomes, (three, "worker 0"), (three, "worker 1"))
+        killed = json.dumps(["worker 2", three]).encode() + b"\n"  # and then started again
+        for text in (b"", b"GET / HTTP/1.1\r\n", b"[]\n", killed):
+            say((host, int(port)), text).close()
+        assert not waiting.done()
+        assert outcomes((three, "worker 2")) == [""]
+        assert waiting.result() == ["", ""]
+    assert outcomes(({"worker": three["worker"][:1]}, "worker 0")) == [""]
+
+
+@pytest.mark.parametrize("doubled", [0, 1])
+def test_two_workers_with_one_index_end_all(three, doubled):
+    names = ["worker 0", "worker 1", f"worker {doubled}"]
+    message = f"TF_CONFIG: two processes are worker {doubled}. Each worker needs an index of its own."
+    assert outcomes(*((three, name) for name in names)) == [message] * 3
+
+
+def test_workers_with_other_clusters_end_all(three):
+    two = {"worker": three["worker"][:2]}
+    message = f"the cluster is {json.dumps(three)} on worker 0, but {json.dumps(two)} on worker 1"
+    found = outcomes((three, "worker 0"), (two, "worker 1"))
+    assert found[0] == found[1] and message in found[0]
+
+
+def test_who_is_missing_is_named(three):
+    first, second = outcomes((three, "worker 0"), (three, "worker 2"), seconds=1)
+    assert first == second and first.startswith("TF_CONFIG: worker 1 has not started within 1 seconds")
+    (waiting,) = outcomes((three, "worker 1"), seconds=0.3)
+    assert waiting.startswith("TF_CONFIG: worker 1 has waited 0.3 seconds (ten times --worker_timeout) for worker 0 at")
+
+
+def test_an_address_that_another_program_uses_is_named(three):
+    port = int(three["worker"][0].rpartition(":")[2])
+    with socket.create_server(("", port)):
+        (told,) = outcomes((three, "worker 0"))
+    assert f"worker 0 can't listen at port {port} (Address already in use)" in told
+
+
+@pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
+def test_a_worker_that_would_keep_others_waiting_is_refused(strategy, monkeypatch):
+    config = DistributionConfig(strategy)
+    for task, count in (("evaluator", 2), ("worker", 1)):
+        tf_config = {"cluster": {"worker": [f"a:{i}" for i in range(count)]}, "task": {"type": task, "index": 0}}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config))
+        config.check_tf_config()
+    monkeypatch.setenv("TF_CONFIG", worker_configs(2)[1])
+    message = f"--distribution_strategy is {strategy}, but TF_CONFIG, .*, makes this process worker 1 of 2 workers"
+    with pytest.raises(InputError, match=message):
+        config.check_tf_config()
+    DistributionConfig("multi_worker").check_tf_config()
+    monkeypatch.setenv("TF_CONFIG", "{")
+    config.check_tf_config()
+    with pytest.raises(InputError, match="reads the cluster from TF_CONFIG"):
+        DistributionConfig("multi_worker").check_tf_config()
+
+
+def test_programs_refuse_such_a_worker_before_they_import_tensorflow(tmp_path):
+    code = (
+        "import atexit, sys, run_pretraining\n"
+        "atexit.register(lambda: print('tensorflow' in sys.modules))\n"
+        "run_pretraining.cli()"
+    )
+    command = [sys.executable, "-c", code, f"--input_file={tmp_path}", f"--output_dir={tmp_path}", "--do_train"]
+    environment = {**os.environ, "TF_CONFIG": worker_configs(2)[1]}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (1, "False\n")
+    assert "makes this process worker 1 of 2 workers" in ended.stderr
+
+
+@pytest.mark.parametrize("addresses", [["a:1", "a:1"], ["a:1", "b"], "a:1", [7]])
+def test_addresses_are_checked(addresses, monkeypatch):
+    tf_config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config))
+    with pytest.raises(InputError, match="but each worker needs one of its own, like host:port"):
+        cluster.read_tf_config()
