@@ -241,7 +241,7 @@ class PretrainingRun:
             output_dir = self.training_config.output_dir
             if keep_best:
                 is_chief = distribution.is_chief(self.strategy)
-                if is_chief and has_smallest_loss(output_dir, step, means["loss"], settings):
+                if is_chief and has_smallest_loss(output_dir, means["loss"], settings):
                     save_best(self.model, output_dir, step, means, settings)
                 # No process may end, or read the checkpoint, before it is complete.
                 distribution.wait_for_workers(self.strategy)

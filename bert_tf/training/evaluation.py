@@ -36,31 +36,29 @@ def is_best(output_dir: str, step: int, name: str, value: float) -> bool:
     return not earlier or value > max(earlier)
 
 
-def has_smallest_loss(output_dir: str, step: int, loss: float, data: Mapping[str, Any]) -> bool:
-    """Whether a loss is smaller than that of the weights that `save_best` has kept of an earlier step.
+def has_smallest_loss(output_dir: str, loss: float, data: Mapping[str, Any]) -> bool:
+    """Whether a loss is smaller than that of the weights that `save_best` has kept.
 
-    Losses on other data can't be compared. If the weights were kept for one, a message says so, and the search begins
-    anew.
+    Those may be of a later step, if a process was killed behind it: then they stay, and when that step is evaluated
+    again, its loss is the same. Losses on other data can't be compared: if the weights were kept for one, a message
+    says so, and the search begins anew.
 
     Args:
       output_dir: the run's folder.
-      step: the step that was evaluated.
-      loss: its loss.
+      loss: of the step that was evaluated.
       data: what tells the data from others, as `save_best` got it.
     """
     path = os.path.join(output_dir, run_directory.BEST_FOLDER, _BEST_SCORES_FILE)
-    smallest = math.inf
-    if files.exists(path):
-        best = json_files.read(path, "--output_dir", _Best)
-        if best["step"] < step:  # a killed process may have kept weights of a later step
-            smallest = best["loss"]
-            if best.get("data") != data:
-                say(
-                    f"The best weights so far, of step {best['step']}, were found with other held-out data or batches, "
-                    "so their loss can't be compared. The search for the best weights begins anew."
-                )
-                smallest = math.inf
-    return loss < smallest
+    if not files.exists(path):
+        return not math.isnan(loss)
+    best = json_files.read(path, "--output_dir", _Best)
+    if best.get("data") != data:
+        say(
+            f"The best weights so far, of step {best['step']}, were found with other held-out data or batches, so "
+            "their loss can't be compared. The search for the best weights begins anew."
+        )
+        return not math.isnan(loss)
+    return loss < best["loss"]
 
 
 def save_best(
