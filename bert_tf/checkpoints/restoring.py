@@ -12,12 +12,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import foreign_names, run_directory
+from bert_tf.checkpoints import foreign_names
 from bert_tf.checkpoints.formats import CheckpointSource
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.optimization import TRAINING_STATE
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime import differences
+from bert_tf.runtime.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _mismatches(
 
 def _mismatch_error(source: CheckpointSource, mismatches: Sequence[str], flag_name: str) -> InputError:
     return InputError(
-        f"{flag_name}: {source.path} doesn't fit the model:\n  {run_directory.listed(mismatches)}\n"
+        f"{flag_name}: {source.path} doesn't fit the model:\n  {differences.listed(mismatches)}\n"
         "Check that the config belongs to the checkpoint, and that a fine-tuned checkpoint is used for its own task."
     )
 
