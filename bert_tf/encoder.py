@@ -15,6 +15,7 @@ from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
 from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput
+from bert_tf.runtime.errors import require_whole
 
 # Added to the score of a position that may not be seen: as released, not minus infinity.
 MASKED_SCORE = -10000.0
@@ -217,7 +218,11 @@ class BertEncoder(BertLayer):
 
         Args:
           rank: of the updates; Hu et al. (2021) use 1 to 64.
+
+        Raises:
+          InputError: if the rank is no whole number of at least 1.
         """
+        require_whole("rank", rank, 1)
         for variable in self.weights:
             variable.trainable = False
         for block in self.encoder.blocks:

@@ -129,6 +129,7 @@ class Dense(BertLayer, keras.layers.Dense):
         """Adds the product of `enable_lora` to the kernel, in place of its two matrices; does nothing without them."""
         if self.lora_enabled:
             self._kernel.assign(self.kernel)
+            self.lora_kernel_b.assign(tf.zeros_like(self.lora_kernel_b))  # what is compiled goes on adding the product
             for matrix in (self.lora_kernel_a, self.lora_kernel_b):
                 self._untrack_variable(matrix)
             self.lora_enabled, self.lora_rank = False, None

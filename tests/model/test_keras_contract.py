@@ -12,6 +12,7 @@ from bert_tf import checkpoints
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import ClassificationHead, LinearHead, MaskedLMHead, SpanHead
 from bert_tf.model.layers import Dense, Embeddings, LayerNorm, TransformerBlock
+from bert_tf.runtime.errors import InputError
 from tests import programs
 from tests.conftest import assert_close, tiny_config
 
@@ -249,6 +250,22 @@ def test_merged_lora_is_a_checkpoint_with_the_released_names(tmp_path):
     assert_close(loaded(IDS).sequence_output, before, 1e-5)
     encoder.enable_lora(1)
     assert len(encoder.trainable_variables) == 2 * 2 * SHALLOW.num_hidden_layers
+
+
+def test_models_that_have_predicted_answer_alike_after_lora_is_merged():
+    model = sequential()
+    model.layers[0].enable_lora(2)
+    for matrix in model.layers[0].trainable_variables:
+        matrix.assign(RNG.normal(size=matrix.shape))
+    before = model.predict(IDS, verbose=0)
+    model.layers[0].merge_lora()
+    assert_close(model.predict(IDS, verbose=0), before, 1e-5)
+
+
+@pytest.mark.parametrize("rank", [0, 2.5])
+def test_ranks_that_are_no_ranks_are_refused(rank):
+    with pytest.raises(InputError, match=rf"rank is {rank}, but a whole number of at least 1"):
+        BertEncoder(SHALLOW).enable_lora(rank)
 
 
 def test_parts_that_are_frozen_stay_as_they_are():
