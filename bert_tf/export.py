@@ -58,7 +58,9 @@ def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engin
     return ExportedModel(folder, signature)
 
 
-def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = None) -> None:
+def export_run(
+    model_dir: str | os.PathLike[str], export_dir: str | os.PathLike[str], config: ExportConfig | None = None
+) -> None:
     """Exports a finished run, or any pre-trained model that `bert_tf.load` can read.
 
     Args:
@@ -73,6 +75,7 @@ def export_run(model_dir: str, export_dir: str, config: ExportConfig | None = No
     from bert_tf.serving import portable_models, saved_model
 
     config = config or ExportConfig()
+    model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
     files.check_new_folder(export_dir, "--export_dir")
     if config.onnx:
         portable_models.import_tf2onnx()

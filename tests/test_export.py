@@ -8,6 +8,7 @@ import importlib.util
 import io
 import json
 import os
+import pathlib
 import re
 import shutil
 
@@ -399,7 +400,7 @@ def test_no_incomplete_folder_is_left(run_folder, exported, tmp_path, monkeypatc
     with pytest.raises(InputError, match="model exists already"):
         export.export_run(run_folder, exported)
     with pytest.raises(InputError, match="there is no folder 'nowhere'"):
-        export.export_run("nowhere", str(tmp_path / "out"))
+        export.export_run(pathlib.Path("nowhere"), tmp_path / "out")
 
     def fail_half_way(model, folder, text):
         os.makedirs(f"{folder}/variables")

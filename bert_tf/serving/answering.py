@@ -4,7 +4,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 
 # The names of texts that have no columns to be named after.
 TEXT_INPUTS = ("text_a", "text_b")
@@ -94,8 +94,11 @@ class AnsweringModel(abc.ABC):
           For each example, in the same order, the outputs as Python values without padding.
 
         Raises:
-          InputError: if an example can't be used; the message has its number, counted from 0.
+          InputError: if an example can't be used, and the message has its number, counted from 0; or if it comes alone.
         """
+        if isinstance(examples, str | Mapping):  # of which the characters, or the keys, would be answered
+            raise InputError(f"examples is {_abbreviated(examples)}, but a list of examples is expected.")
+        require_whole("batch_size", batch_size, 1)
         checked = []
         for number, example in enumerate(examples):
             try:

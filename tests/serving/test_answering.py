@@ -1,0 +1,21 @@
+"""What all models that answer plain Python values refuse."""
+
+import pytest
+
+from bert_tf.runtime.errors import InputError
+from bert_tf.serving.answering import AnsweringModel, Field
+
+
+class _Echo(AnsweringModel):
+    def _answer(self, examples, numbers):
+        return [examples[number] for number in numbers]
+
+
+def test_examples_come_in_lists_and_batches():
+    model = _Echo({"text": Field(str)})
+    assert model.predict(["b", {"text": "aa"}], batch_size=1) == [{"text": "b"}, {"text": "aa"}]
+    for alone in ("a text", {"text": "a text"}):
+        with pytest.raises(InputError, match=r"examples is .*a text.*, but a list of examples is expected"):
+            model.predict(alone)
+    with pytest.raises(InputError, match="batch_size is 0, but a whole number of at least 1"):
+        model.predict(["a"], 0)
