@@ -49,6 +49,7 @@ class Estimator(DataFolder):
     _problem_type: str | None = None  # in Hugging Face's words; None for a task that has only one
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
+    _SETTINGS: ClassVar[Mapping[str, Any]] = {}  # what the class adds to `from_pretrained`, with the defaults
     _HAS_LABELS: ClassVar[bool] = False  # whether there are classes that `labels` can name
 
     def __init__(
@@ -180,9 +181,13 @@ class Estimator(DataFolder):
     @classmethod
     def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of this class, under the names of their flags."""
-        if settings:
-            raise TypeError(f"{cls.__name__} has no setting {next(iter(settings))!r}.")
-        return {}
+        for name in settings:
+            if name not in cls._SETTINGS:
+                own = ", ".join(cls._SETTINGS) or "none"
+                raise TypeError(
+                    f"{cls.__name__} has no setting {name!r}; besides those of all estimators, it has {own}."
+                )
+        return dict(settings)
 
     def make_run(self, task: Task, config: TrainingConfig | None = None) -> FinetuningRun:
         """A run of a task with this model, in this folder, on these devices.

@@ -79,12 +79,12 @@ class Pretrainer(RunFolder):
     @errors_in_python()
     def fit(
         self,
-        records: str,
+        records: str | os.PathLike[str],
         *,
         max_steps: int,
         max_seq_length: int = 128,
         max_predictions_per_seq: int = 20,
-        validation_data: str | None = None,
+        validation_data: str | os.PathLike[str] | None = None,
         evaluate_every: int = 1000,
         keep_best: bool = False,
         batch_size: int = 32,
@@ -129,7 +129,7 @@ class Pretrainer(RunFolder):
         run = PretrainingRun(
             self.config,
             self._flags["objective"],
-            [PretrainingData(records, *lengths, "records")],
+            [PretrainingData(_patterns(records), *lengths, "records")],
             [max_steps],
             self._training_config(optimizer, batch_size, seed, training),
             self._distribution,
@@ -138,9 +138,13 @@ class Pretrainer(RunFolder):
         )
         evaluation = None
         if validation_data is not None:
-            held_out = PretrainingData(validation_data, *lengths, "validation_data")
+            held_out = PretrainingData(_patterns(validation_data), *lengths, "validation_data")
             evaluation = run.held_out_evaluation(
                 held_out, batch_size=batch_size, max_steps=100, every=evaluate_every, keep_best=keep_best
             )
         run.record(self._flags, allow_changes)
         return run.train(evaluation)
+
+
+def _patterns(paths: str | os.PathLike[str]) -> str:
+    return os.fspath(paths) if isinstance(paths, os.PathLike) else paths

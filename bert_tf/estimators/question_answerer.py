@@ -6,7 +6,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -46,13 +46,10 @@ class QuestionAnswerer(Estimator):
     _SUFFIX = ".json"
     _MAX_SEQ_LENGTH = 384
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
+    _SETTINGS: ClassVar[Mapping[str, Any]] = {
+        field.name: field.default for field in dataclasses.fields(SquadConfig) if field.name != "max_seq_length"
+    }
     _SAVED_FILES = (*Estimator._SAVED_FILES, NULL_THRESHOLD_FILE)
-
-    @classmethod
-    def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        known = {field.name for field in dataclasses.fields(SquadConfig)} - {"max_seq_length"}
-        super()._checked({name: value for name, value in settings.items() if name not in known})
-        return dict(settings)
 
     def _training_task(self, paths: Sequence[str]) -> SquadTask:
         return SquadTask(self._config(), paths[:1], *paths[1:])

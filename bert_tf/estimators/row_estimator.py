@@ -16,6 +16,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.finetuning.workflow import ReportingTask, WorkflowConfig
+from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
 from bert_tf.tasks.registry import DataConfig
@@ -91,10 +92,14 @@ class RowEstimator(Estimator):
             try:
                 return task, task.examples(split)
             except InputError as error:
-                # The caller has no files. In those of rows, each line is an example.
-                line = re.escape(path) + r", line (\d+)"
-                message = re.sub(line, lambda found: f"example {int(found[1]) - 1}", str(error))
+                # The caller has no files.
+                line, lines = re.escape(path) + r", line (\d+)", files.read_text(path, "x").split("\n")
+                message = re.sub(line, lambda found: self._example_at(lines, int(found[1])), str(error))
                 raise InputError(message.replace(path, "x")) from None
+
+    def _example_at(self, lines: Sequence[str], number: int) -> str:
+        """The name of the example in a line, counted from 1, of a file that `_write` wrote."""
+        return f"example {number - 1}"
 
     @errors_in_python()
     def _outputs(

@@ -109,7 +109,7 @@ class RunFolder:
             if name not in known:
                 raise TypeError(
                     f"{type(self).__name__}.fit() has no argument {name!r}; besides its own, it takes "
-                    f"{', '.join(known)}."
+                    f"{', '.join(known)}. Other settings are arguments of from_pretrained()."
                 )
         return TrainingConfig(**given, **others)
 

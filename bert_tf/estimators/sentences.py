@@ -131,13 +131,12 @@ class Classifier(_TextEstimator):
     """
 
     _PROBLEMS = ("classification", "multi_label")
+    _SETTINGS: ClassVar[Mapping[str, Any]] = {"multi_label": False, "class_weights": ""}
     _HAS_LABELS = True
 
     @classmethod
     def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        known = {"multi_label": False, "class_weights": ""}
-        super()._checked({name: value for name, value in settings.items() if name not in known})
-        multi_label, weights = ({**known, **settings}[name] for name in known)
+        multi_label, weights = (cls._SETTINGS | super()._checked(settings)).values()
         if isinstance(weights, Mapping):
             weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
         if not isinstance(weights, str):

@@ -85,6 +85,9 @@ class Tagger(RowEstimator):
                 writer.writelines(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"], strict=True))
                 writer.write("\n")
 
+    def _example_at(self, lines: Sequence[str], number: int) -> str:
+        return f"sentence {lines[:number].count('')}"
+
     def _data_config(self, folder: str) -> DataConfig:
         labels = self._labels
         if labels and all(conll.TAG.fullmatch(str(label)) for label in labels):

@@ -1,5 +1,7 @@
 """Pre-training from Python: the weights of the program, and models to go on with."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,8 @@ def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_pa
         pretrainer.fit(data[0], keep_best=True, **FIT)
     with pytest.raises(TypeError, match=r"Pretrainer\.fit\(\) has no argument 'epochs'"):
         pretrainer.fit(data[0], epochs=1, **FIT)
-    scores = pretrainer.fit(data[0], validation_data=data[1], evaluate_every=2, keep_best=True, **FIT)
+    objects = map(pathlib.Path, data)
+    scores = pretrainer.fit(next(objects), validation_data=next(objects), evaluate_every=2, keep_best=True, **FIT)
     assert scores["masked_lm_loss"] > 0
     assert [line["step"] for line in pretrainer.history() if line["kind"] == "eval"] == [2, 3]
     flags = {

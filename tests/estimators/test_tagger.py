@@ -15,6 +15,8 @@ def test_tags(pretrained, tmp_path):
     tagger.fit(sentences, tags, validation_data=(sentences[:4], tags[:4]), **LEARN)
     assert tagger.predict(sentences[:4]) == tags[:4]
     assert tagger.evaluate(sentences, tags)["f1"] == 1.0
+    with pytest.raises(InputError, match=r"^sentence 1: the tag is 'NOUN', but O, or B-"):
+        tagger.evaluate(sentences[:2], [tags[0], ["O", "O", "NOUN"]])
     for words, row, found in zip(sentences[:4], tags, tagger.predict_entities(sentences[:4]), strict=False):
         places = [(i, i + 1) for i, tag in enumerate(row) if tag != "O"]
         assert [(entity.start, entity.end) for entity in found] == places
