@@ -78,7 +78,10 @@ def draw(labels: Sequence[Labels], fraction: float, units: Sequence[Hashable] | 
             left.subtract(kept[group])
             drawn.update(groups[group])
     if not drawn:
-        raise InputError(f"--dev_fraction={fraction} of {len(labels)} training rows are none. Use a larger share.")
+        raise InputError(
+            f"--dev_fraction={fraction} of {len(labels)} training rows are none: of each class, one row stays in "
+            "training. Use a larger share, or more rows."
+        )
     return drawn
 
 

@@ -50,7 +50,9 @@ def test_impossible_shares_are_refused(write, tmp_path):
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
     with pytest.raises(InputError, match=r"--dev_fraction is 1\.5, but a number between 0 and 1"):
         with_held_out_dev(list, 1.5)
-    with pytest.raises(InputError, match=r"--dev_fraction=0\.5 of 2 training rows are none"):
+    with pytest.raises(
+        InputError, match=r"--dev_fraction=0\.5 of 2 training rows are none: of each class, one row stays"
+    ):
         task_of(tmp_path, dev_fraction=0.5).examples("dev")
     with pytest.raises(InputError, match="--dev_file names one too"):
         task_of(tmp_path, dev_fraction=0.5, dev_file=write("own.tsv", "text\tlabel\n"))
