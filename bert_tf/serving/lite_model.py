@@ -52,7 +52,7 @@ class LiteModel(AnsweringModel):
         if not files.exists(path):
             raise InputError(
                 f"{folder} has no {settings.LITE_FILE}, which --engine=litert runs. Export the model with "
-                "--export_quantize=int8."
+                "--export_quantize=int8, from Python with quantize='int8'."
             )
         if not files.exists(task_path):
             raise InputError(
