@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,10 +12,15 @@ from collections.abc import Iterable, Iterator
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
-Flag = str | int | float | bool
+Flag = str | int | float | bool | os.PathLike[str]
 
 
-def build_vocab(texts: str | Iterable[str], output_file: str, vocab_size: int = 30522, **flags: Flag) -> None:
+def build_vocab(
+    texts: str | os.PathLike[str] | Iterable[str],
+    output_file: str | os.PathLike[str],
+    vocab_size: int = 30522,
+    **flags: Flag,
+) -> None:
     """Learns a vocabulary; see `data_prep.build_vocab`.
 
     Args:
@@ -29,7 +35,12 @@ def build_vocab(texts: str | Iterable[str], output_file: str, vocab_size: int = 
     _run("build_vocab", texts, {"output_file": output_file, "vocab_size": vocab_size, **flags})
 
 
-def create_pretraining_data(texts: str | Iterable[str], output_file: str, vocab_file: str, **flags: Flag) -> None:
+def create_pretraining_data(
+    texts: str | os.PathLike[str] | Iterable[str],
+    output_file: str | os.PathLike[str],
+    vocab_file: str | os.PathLike[str],
+    **flags: Flag,
+) -> None:
     """Makes TFRecords of masked sentence pairs; see `data_prep.create_pretraining_data`.
 
     Args:
@@ -42,11 +53,11 @@ def create_pretraining_data(texts: str | Iterable[str], output_file: str, vocab_
     Raises:
       InputError: if the program ends with an error; this is its message.
     """
-    split = {} if isinstance(texts, str) else {"split_sentences": True}
+    split = {} if isinstance(texts, str | os.PathLike) else {"split_sentences": True}
     _run("create_pretraining_data", texts, {"output_file": output_file, "vocab_file": vocab_file, **split, **flags})
 
 
-def _run(program: str, texts: str | Iterable[str], flags: dict[str, Flag]) -> None:
+def _run(program: str, texts: str | os.PathLike[str] | Iterable[str], flags: dict[str, Flag]) -> None:
     """Runs a program in a process of its own, because each of them has flags named as those of the others."""
     with _input_files(texts) as input_file:
         given = [f"--{name}={value}" for name, value in {"input_file": input_file, **flags}.items()]
@@ -54,14 +65,15 @@ def _run(program: str, texts: str | Iterable[str], flags: dict[str, Flag]) -> No
         # In a notebook, only what this process itself writes is seen.
         process = subprocess.run(command, stderr=subprocess.PIPE, text=True, encoding="utf-8", check=False)
     if process.returncode:
-        raise InputError(f"data_prep.{program}: {process.stderr.strip()[-2000:] or process.returncode}")
+        *_, message = re.split("^(?:error: |FATAL )", process.stderr, flags=re.MULTILINE)  # progress stands before it
+        raise InputError(f"data_prep.{program}: {message.strip()[-2000:] or process.returncode}")
     sys.stderr.write(process.stderr)
 
 
 @contextlib.contextmanager
-def _input_files(texts: str | Iterable[str]) -> Iterator[str]:
-    if isinstance(texts, str):
-        yield texts
+def _input_files(texts: str | os.PathLike[str] | Iterable[str]) -> Iterator[str]:
+    if isinstance(texts, str | os.PathLike):
+        yield os.fspath(texts)
         return
     with tempfile.TemporaryDirectory(prefix="data_prep-") as folder:
         path = os.path.join(folder, "texts.jsonl")

@@ -1,6 +1,7 @@
 """Vocabularies and pre-training data from Python."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_texts_become_a_vocabulary_and_examples(tmp_path):
 def test_errors_are_those_of_the_programs(tmp_path):
     with pytest.raises(InputError, match=r"text 1 is '5' \(int\), but a str is expected"):
         api.build_vocab(["a", 5], str(tmp_path / "vocab.txt"))
-    with pytest.raises(InputError, match=r"data_prep\.build_vocab: .*no_such\.txt"):
-        api.build_vocab("no_such.txt", str(tmp_path / "vocab.txt"))
+    with pytest.raises(InputError, match=r"^data_prep\.build_vocab: --input_file: .*no_such\.txt"):
+        api.build_vocab(pathlib.Path("no_such.txt"), tmp_path / "vocab.txt")
     with pytest.raises(InputError, match="Unknown command line flag 'vocab_sise'"):
         api.build_vocab(["a"], str(tmp_path / "vocab.txt"), vocab_sise=5)
