@@ -12,7 +12,9 @@ from absl import flags
 
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
 from bert_tf.runtime import files, program
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, require_choice
+
+FORMATS = ("tf1", "hf")
 
 # The model that a tensor belongs to, unless a run says more.
 _HF_ARCHITECTURES = {
@@ -24,13 +26,18 @@ _HF_ARCHITECTURES = {
 
 _FROM = flags.DEFINE_string("from", None, "The checkpoint to convert: a folder, a prefix, a file, or owner/name.")
 _TO = flags.DEFINE_string("to", None, "The folder to write to.")
-_FORMAT = flags.DEFINE_enum("format", None, ["tf1", "hf"], "The new format. tf1: the release's; hf: Hugging Face's.")
+_FORMAT = flags.DEFINE_enum("format", None, FORMATS, "The new format. tf1: the release's; hf: Hugging Face's.")
 _BERT_CONFIG_FILE = flags.DEFINE_string(
     "bert_config_file", None, "The model's config; by default, the one in the folder of --from."
 )
 
 
-def convert(source_path: str, target_folder: str, target_format: str, config_file: str | None = None) -> None:
+def convert(
+    source_path: str | os.PathLike[str],
+    target_folder: str | os.PathLike[str],
+    target_format: str,
+    config_file: str | None = None,
+) -> None:
     """Writes a model's weights, config and vocabulary in another format. Training state is not written.
 
     The folder appears when it is complete.
@@ -43,13 +50,16 @@ def convert(source_path: str, target_folder: str, target_format: str, config_fil
       config_file: the model's config; by default the one in the folder of the checkpoint.
 
     Raises:
-      InputError: if the checkpoint or its config can't be read, or if the formats can't describe the model.
+      InputError: if the checkpoint or its config can't be read, if there is no such format, or if the formats can't
+        describe the model.
     """
     from bert_tf import checkpoints
     from bert_tf.checkpoints import output_layers, run_directory, saver
     from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, recorded_casing
     from bert_tf.tasks import architectures
 
+    require_choice("--format", target_format, FORMATS)
+    target_folder = os.fspath(target_folder)
     files.check_new_folder(target_folder, "--to")
     source = checkpoints.open_checkpoint(source_path, "--from")
     if run_directory.is_causal(source.path):

@@ -43,7 +43,7 @@ class CheckpointSource:
     ignored: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
 
-def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> CheckpointSource:
+def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_checkpoint") -> CheckpointSource:
     """Opens a checkpoint and recognises its format.
 
     Args:
@@ -55,7 +55,7 @@ def open_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> Checkpoi
     Raises:
       InputError: if there is no checkpoint, if it can't be read, or if it is a pickled PyTorch file.
     """
-    prefix = find_checkpoint(path, flag_name)
+    prefix = find_checkpoint(os.fspath(path), flag_name)
     if prefix.endswith(_HF_SUFFIXES):
         return _open_hf(prefix, flag_name)
     kind = integrity.kind_of_files(prefix)

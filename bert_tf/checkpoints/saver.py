@@ -27,8 +27,11 @@ _UNFINISHED_FILE = re.compile(rf"{_CHECKPOINT.pattern}\..*\.tempstate\d+|.*\.tmp
 _UNFINISHED_FOLDER = re.compile(rf"{_CHECKPOINT.pattern}_temp.*")
 
 
-def write_checkpoint(prefix: str, tensors: Mapping[str, tf.Variable | tf.Tensor | np.ndarray]) -> None:
+def write_checkpoint(
+    prefix: str | os.PathLike[str], tensors: Mapping[str, tf.Variable | tf.Tensor | np.ndarray]
+) -> None:
     """Writes a checkpoint in the release's format. The files get their final names when they are complete."""
+    prefix = os.fspath(prefix)
     files.make_folder(os.path.dirname(prefix))
     names = sorted(tensors)
     with tf.device("/cpu:0"):

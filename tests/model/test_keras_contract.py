@@ -243,7 +243,7 @@ def test_merged_lora_is_a_checkpoint_with_the_released_names(tmp_path):
     encoder.merge_lora()  # the second time there is nothing to add
     assert {variable.path for variable in encoder.weights} == names
     assert_close(encoder(IDS).sequence_output, before, 1e-5)
-    path = str(tmp_path / "model.ckpt")
+    path = tmp_path / "model.ckpt"
     checkpoints.write_checkpoint(path, checkpoints.named_variables(encoder.weights))
     loaded = BertEncoder(SHALLOW)
     checkpoints.restore(checkpoints.named_variables(loaded.weights), checkpoints.open_checkpoint(path))
