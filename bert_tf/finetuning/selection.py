@@ -37,6 +37,10 @@ class SelectionConfig:
         if every not in ("epoch", "end") and not (every.isdecimal() and int(every)):
             raise InputError(f"--evaluate_every is {every!r}, but 'epoch', 'end' or a number of steps is expected.")
         require_whole("--early_stopping_patience", self.early_stopping_patience, 0)
+        if self.early_stopping_patience and every == "end":
+            raise InputError(
+                "--early_stopping_patience stops nothing with --evaluate_every=end. Give epoch, or a number of steps."
+            )
 
     def eval_steps(self, config: TrainingConfig, num_examples: int) -> int:
         """Returns the number of steps between evaluations; an epoch is rounded to whole steps.

@@ -382,6 +382,7 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
         ({"evaluate_every": "day"}, "--evaluate_every is 'day'"),
         ({"evaluate_every": "0"}, "--evaluate_every is '0'"),
         ({"early_stopping_patience": -1}, "--early_stopping_patience is -1"),
+        ({"early_stopping_patience": 1, "evaluate_every": "end"}, "stops nothing with --evaluate_every=end"),
     ],
 )
 def test_invalid_selection_settings_are_refused(options, message):
