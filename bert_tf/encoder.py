@@ -223,6 +223,7 @@ class BertEncoder(BertLayer):
           InputError: if the rank is no whole number of at least 1.
         """
         require_whole("rank", rank, 1)
+        self.trainable = True  # or no update would be trained in an encoder that was frozen
         for variable in self.weights:
             variable.trainable = False
         for block in self.encoder.blocks:
@@ -232,12 +233,13 @@ class BertEncoder(BertLayer):
     def merge_lora(self) -> None:
         """Adds the updates of `enable_lora` to the weights they belong to, so that these are a checkpoint to write.
 
-        The encoder has its released variables again, frozen still, and gives what it gave. A model that goes on with
-        training must be compiled anew.
+        The encoder has its released variables again, frozen until `trainable` is set, and gives what it gave. A model
+        that goes on with training must be compiled anew.
         """
         for block in self.encoder.blocks:
             block.attention.self_attention.query.merge_lora()
             block.attention.self_attention.value.merge_lora()
+        self.trainable = False  # as its variables are; Keras ignores what is set to the value that it has
 
     def flops(self, input_ids: tf.Tensor) -> tf.Tensor:
         """Floating-point operations of the matrix products in a forward pass over input_ids [B, T]."""

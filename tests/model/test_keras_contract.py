@@ -248,6 +248,10 @@ def test_merged_lora_is_a_checkpoint_with_the_released_names(tmp_path):
     loaded = BertEncoder(SHALLOW)
     checkpoints.restore(checkpoints.named_variables(loaded.weights), checkpoints.open_checkpoint(path))
     assert_close(loaded(IDS).sequence_output, before, 1e-5)
+    assert not encoder.trainable_variables
+    encoder.trainable = True
+    assert len(encoder.trainable_variables) == len(names)
+    encoder.trainable = False
     encoder.enable_lora(1)
     assert len(encoder.trainable_variables) == 2 * 2 * SHALLOW.num_hidden_layers
 
