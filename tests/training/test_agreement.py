@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime import workers
+from bert_tf.runtime import distribution, workers
 from bert_tf.runtime.workers import WorkersError
 from bert_tf.training import agreement
 from tests.conftest import tiny_config
@@ -75,6 +75,13 @@ def test_other_code_is_refused(outcomes, monkeypatch):
     monkeypatch.setattr(agreement, "_code", lambda: {"bert-tf": next(versions)})
     errors, _ = outcomes({}, {})
     assert "code: bert-tf is" in errors[0] and errors[0] == errors[1]
+
+
+def test_other_devices_are_refused(outcomes, monkeypatch):
+    kinds = iter([{"device": "CPU"}, {"device": "GPU"}])
+    monkeypatch.setattr(distribution, "devices", lambda strategy: next(kinds))
+    errors, _ = outcomes({}, {})
+    assert "devices: device is" in errors[0] and errors[0] == errors[1]
 
 
 def test_one_worker_agrees_with_itself():
