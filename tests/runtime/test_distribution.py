@@ -18,6 +18,15 @@ def test_float32_is_float32_unless_less_is_allowed(allowed):
     assert tf.config.experimental.tensor_float_32_execution_enabled() == allowed
 
 
+@pytest.mark.parametrize("kind", ["CPU", "GPU"])
+def test_what_weights_depend_on_besides_settings_is_recorded(kind):
+    strategy = mock.Mock(num_replicas_in_sync=2)
+    strategy.extended.worker_devices = [f"/job:localhost/replica:0/task:0/device:{kind}:0"]
+    build_strategy(DistributionConfig())
+    tf32 = {"allow_tf32": False} if kind == "GPU" else {}
+    assert distribution.devices(strategy) == {"replicas": 2, "device": kind, **tf32}
+
+
 class Replica:
     """Stands in for the context of a replica beside others that have computed the same."""
 

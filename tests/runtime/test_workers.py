@@ -2,11 +2,14 @@
 stopped, or ended; tests/training/test_multi_worker.py does so again."""
 
 import json
+from unittest import mock
 
 import pytest
 import tensorflow as tf
+from tensorflow.python.eager import context
 
-from bert_tf.runtime import workers
+from benchmarks.local_cluster import worker_configs
+from bert_tf.runtime import cluster, program, workers
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.workers import WorkersError
 
@@ -60,3 +63,15 @@ def test_what_another_worker_reports_is_repeated():
 def test_other_errors_are_not_about_workers():
     assert workers.explain(error_of("the disk is full", tf.errors.ResourceExhaustedError)) is None
     assert workers.explain(InputError("Collective ops is aborted by")) is None
+
+
+def test_gradients_are_sent_in_parts_and_not_all_at_the_end(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", worker_configs(2)[0])
+    monkeypatch.setattr(cluster, "wait_for_all", mock.Mock())
+    monkeypatch.setattr(program, "on_failure", mock.Mock())
+    strategy = mock.Mock()
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", strategy)
+    with mock.patch.object(context, "context"):
+        workers.connect(worker_timeout=1)
+    options = strategy.call_args.kwargs["communication_options"]
+    assert 0 < options.bytes_per_pack < 100 << 20  # a model of ordinary size has more
