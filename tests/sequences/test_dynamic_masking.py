@@ -90,6 +90,17 @@ def test_a_part_of_a_batch_gets_the_numbers_that_are_drawn_for_the_whole():
         np.testing.assert_array_equal(part, whole[first : first + rows])
 
 
+@pytest.mark.parametrize("whole_word", [False, True])
+def test_numbers_are_drawn_only_for_the_own_rows(batch, whole_word):
+    masker = BatchMasker(MaskingPolicy(whole_word=whole_word), MaskingVocabulary.of(VOCAB), PREDICTIONS, seed=5)
+    traced = tf.function(masker, autograph=False).get_concrete_function(
+        {name: tf.TensorSpec(value[:2].shape, value.dtype) for name, value in batch.items()},
+        *[tf.TensorSpec([], tf.int64)] * 2,
+    )
+    drawn = [op.outputs[0].shape for op in traced.graph.get_operations() if op.type == "StatelessRandomUniformV2"]
+    assert drawn == [[2 * LENGTH + 3]] * 3  # three more, because they are made in fours
+
+
 def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
     write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
     write_unmasked(tmp_path / "b.tfrecord", batch, range(2), mask=1.0, same=0.0, random=0.0)
