@@ -4,14 +4,19 @@ import ast
 import json
 import subprocess
 import sys
+import types
 
 import pytest
 from absl import flags
 from absl.testing import flagsaver
 
 from bert_tf import program_flags
+from bert_tf.optimization.settings import OptimizerConfig
+from bert_tf.program_flags import training
+from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import tiny_config
 
@@ -58,6 +63,26 @@ def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(
     other = write("other.json", tiny_config(vocab_size=6).to_json_string())
     with flagsaver.as_parsed(bert_config_file=other), pytest.raises(InputError, match="vocab_size is 6"):
         model.read(folder)
+
+
+def test_flags_of_devices_and_training_become_settings(monkeypatch):
+    given = {}
+
+    def define(name, default, *_, **__):
+        return types.SimpleNamespace(value=given.pop(name, default))
+
+    kinds = ("string", "bool", "integer", "float", "enum")
+    stand_in = types.SimpleNamespace(**{f"DEFINE_{kind}": define for kind in kinds})
+    monkeypatch.setattr(training, "flags", stand_in)
+    given |= {"allow_tf32": True, "deterministic": True, "worker_timeout": 7, "num_tpu_cores": 0}
+    expected = DistributionConfig(allow_tf32=True, deterministic=True, worker_timeout=7)
+    assert program_flags.DistributionFlags().config() == expected
+    optimizer = {"weight_decay_rate": 0.3, "clip_norm": 0.5, "lr_decay_power": 0.5, "clip_gradients": "per_replica"}
+    steps = {"max_nonfinite_steps": 3, "gradient_sum_dtype": "bfloat16"}
+    given |= {"adam_beta_1": 0.8, "adam_beta_2": 0.98, "adam_epsilon": 1e-2, **optimizer, **steps}
+    expected = OptimizerConfig(5e-5, 10, 2, beta_1=0.8, beta_2=0.98, epsilon=1e-2, **optimizer)
+    assert program_flags.TrainingFlags().config("x", 10, 2) == TrainingConfig("x", expected, 32, **steps)
+    assert given == {}
 
 
 DEFAULTS = """
