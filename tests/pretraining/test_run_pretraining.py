@@ -16,7 +16,7 @@ from bert_tf.pretraining.run import PretrainingData, PretrainingRun
 from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Feature, parse, pretraining_features, serialize
-from bert_tf.training import log
+from bert_tf.training import agreement, log
 from bert_tf.training.contract import TrainingData
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import remove_stale_best
@@ -116,13 +116,13 @@ def state_at(folder, step):
     return {name: source.read(name) for name in source.shapes}
 
 
-def make_run(files, folder, config=None, data=None, **options):
+def make_run(files, folder, config=None, data=None, second_data=None, **options):
     training = TrainingConfig(str(folder), OptimizerConfig(1e-3, 4, 1), options.pop("train_batch_size", 8))
     return PretrainingRun(
         config=config or BertConfig.from_json_file(files[0]),
         objective=options.pop("objective", "mlm_nsp"),
-        data=[data or PretrainingData(files[2], LENGTH, PREDICTIONS)],
-        phase_ends=[4],
+        data=[data or PretrainingData(files[2], LENGTH, PREDICTIONS)] + ([second_data] if second_data else []),
+        phase_ends=[2, 4] if second_data else [4],
         training_config=training,
         distribution_config=DistributionConfig(),
         **options,
@@ -152,6 +152,36 @@ def test_ablations_train_and_evaluate(files, tmp_path, objective):
     evaluated = run.evaluate(8, 2)
     assert evaluated["global_step"] == 4
     assert evaluated["masked_lm_loss"] == pytest.approx(means["masked_lm_loss"], rel=0.02)
+
+
+def test_workers_compare_settings_and_what_they_have_restored_before_they_train_and_evaluate(
+    files, tmp_path, monkeypatch
+):
+    compared = []
+    monkeypatch.setattr(agreement, "require", lambda strategy, values: compared.append(values()))
+    run = make_run(files, tmp_path / "out")
+    run.train()
+    run.evaluate(8, 1)
+    assert [values.get("step") for values in compared] == [None, 0, 4]
+    assert {"bert_config", "phases", "learning_rate"} <= compared[0].keys()
+    assert all("checksum of all variables" in values for values in compared[1:])
+
+
+def test_what_do_eval_evaluates_on_is_what_its_description_says(files, tmp_path, monkeypatch):
+    output = programs.run("run_pretraining.py", "--help", expect=1)  # absl calls help a failure
+    description = re.search(r"--\[no\]do_eval: ((?:.|\n)*?)\n  --", output).group(1)
+    data = [
+        PretrainingData(path, LENGTH, PREDICTIONS, name)
+        for path, name in zip(files[2].split(","), ("--input_file", "--second_input_file"), strict=True)
+    ]
+    for given in (data[:1], data):
+        run = make_run(files, tmp_path / "out", None, *given)
+        saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, checkpoints.named_variables(run.model.variables))
+        evaluated = []
+        monkeypatch.setattr(run, "_evaluate", lambda examples, *_, found=evaluated: found.append(examples) or {})
+        run.evaluate(8, 2)
+        assert [examples.flag_name for examples in evaluated] == [given[-1].flag_name]
+        assert given[-1].flag_name in description
 
 
 def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tmp_path, monkeypatch):
