@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.optimization import OptimizerConfig, SecondSchedule
+from bert_tf.runtime import distribution
 from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.distribution import build_strategy
 from bert_tf.training.loop import Trainer
@@ -106,13 +107,34 @@ def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts
     assert np.abs(differing - weights).max() > 1e-2
 
 
-def test_a_checkpoint_says_when_the_means_were_reset():
-    second = SecondSchedule(1, 0.1, reset_moments=True)
-    config = TrainingConfig("", OptimizerConfig(0.1, 4, optimizer="lamb", second_schedule=second), ROWS)
+def repeated_batch():
     rng = np.random.default_rng(0)
     batch = {"x": rng.normal(size=(ROWS, WIDTH)), "y": rng.normal(size=ROWS), "weights": np.ones(ROWS)}
     batch = {name: tf.constant(value, tf.float32) for name, value in batch.items()} | {"input_ids": tf.zeros([ROWS])}
-    data = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    return iter(tf.data.Dataset.from_tensors(batch).repeat())
+
+
+@pytest.mark.parametrize("clip_gradients", ["global", "per_replica"])
+def test_gradients_are_added_up_in_the_type_that_was_asked_for(clip_gradients, monkeypatch):
+    types, add_up = [], distribution.sum_over_replicas
+    monkeypatch.setattr(
+        distribution, "sum_over_replicas", lambda *arguments: types.append(arguments[2]) or add_up(*arguments)
+    )
+    optimizer = OptimizerConfig(0.1, 4, clip_gradients=clip_gradients)
+    config = TrainingConfig("", optimizer, ROWS, gradient_sum_dtype="bfloat16")
+    strategy = build_strategy(DistributionConfig())
+    with strategy.scope():
+        trainer = Trainer(WeightedRegression(np.ones(WIDTH, np.float32)), config, strategy)
+    train_steps(trainer, repeated_batch(), 1)
+    assert set(types) == {"bfloat16"}
+    recorded = config.resume_settings(strategy)
+    assert (recorded["gradient_sum_dtype"], recorded["replicas"]) == ("bfloat16", 1)
+
+
+def test_a_checkpoint_says_when_the_means_were_reset():
+    second = SecondSchedule(1, 0.1, reset_moments=True)
+    config = TrainingConfig("", OptimizerConfig(0.1, 4, optimizer="lamb", second_schedule=second), ROWS)
+    data = repeated_batch()
 
     def trainer_at(state):
         strategy = build_strategy(DistributionConfig())
