@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks.local_cluster import worker_configs
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.optimization import OptimizerConfig
@@ -21,8 +22,10 @@ from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.distribution import build_strategy
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
+from bert_tf.runtime.workers import WorkersError
 from bert_tf.training import log, loop, resume
 from bert_tf.training.contract import PeriodicEvaluation, TrainingData
+from bert_tf.training.errors import explain_errors
 from bert_tf.training.loop import Trainer
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.settings import DTYPES, TrainingConfig
@@ -384,6 +387,16 @@ def test_a_full_disk_stops_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatc
     with pytest.raises(InputError, match=r"can't be written to .*No space left on device.*Free some disk space"):
         run(config_for(tmp_path))
     assert int(checkpoints.open_checkpoint(str(tmp_path)).read("global_step")) == 2
+
+
+def test_a_lost_worker_ends_the_run_and_is_named_with_the_step_from_which_it_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", worker_configs(2)[0])
+    lost = tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /job:worker/replica:0/task:1 crashed")
+    for start in ("the beginning, as it has no checkpoint", "step 3, its last checkpoint"):
+        message = f"worker 1 has ended, .* Start all workers again; the run in {tmp_path} then goes on from {start}"
+        with pytest.raises(WorkersError, match=message), explain_errors(TrainingData(None), str(tmp_path), lambda: 3):
+            raise lost
+        saver.CheckpointSaver(str(tmp_path), 1).save(3, {"x": tf.constant(1.0)})
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
