@@ -206,6 +206,8 @@ def test_each_phase_of_the_lamb_recipe_has_its_own_schedule():
     recipe = RECIPES["lamb_64k"]
     start = round(recipe["num_train_steps"] * (1 - recipe["second_phase_proportion"]))
     assert (start, recipe["num_train_steps"]) == (7038, 8599)
+    sizes = [recipe["train_batch_size"], recipe["second_train_batch_size"]]
+    assert (recipe["optimizer"], sizes) == ("lamb", [65536, 32768])
     second = SecondSchedule(start, recipe["second_learning_rate"], recipe["second_num_warmup_steps"])
     config = OptimizerConfig(
         recipe["learning_rate"],

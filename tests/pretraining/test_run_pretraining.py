@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import saver
+from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline
@@ -90,6 +90,8 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     ]
     assert "perplexity" in lines[-1]
     rates = {line["step"]: line["learning_rate"] for line in lines if line["kind"] == "train"}
+    tokens = {line["step"]: line["tokens"] for line in lines if line["kind"] == "train"}
+    assert (tokens[4], tokens[6]) == (8 * LENGTH, 4 * (LENGTH + 2))  # each phase has batches of its own size
     assert rates[4] == pytest.approx(6e-3 * (1 - 3 / 4) ** 0.5)  # each phase has a schedule of its own
     assert rates[6] == pytest.approx(5e-4 * (1 - 1 / 2) ** 0.5)
     assert best["loss"] == min(line["loss"] for line in lines if line["kind"] == "eval")
@@ -251,6 +253,7 @@ def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path
 
 def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys):
     make_run(files, tmp_path / "out").record({})
+    assert run_directory.read(str(tmp_path / "out"))["devices"] == {"replicas": 1, "device": "CPU"}
     saver.CheckpointSaver(str(tmp_path / "out"), 1).save(1, {"global_step": 1})
     make_run(files, tmp_path / "out").record({})
     programs.write_pretraining_data(tmp_path / "part-1.tfrecord", 40, seed=9)
