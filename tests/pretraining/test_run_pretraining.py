@@ -106,6 +106,8 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     output = programs.run(*command, "--learning_rate=2e-3", expect=1)
     assert "learning_rate was 0.006, and is 0.002 now" in output
     assert "Traceback" not in output
+    programs.run(*command, "--learning_rate=2e-3", "--allow_changes", "--nodo_eval")
+    assert json.loads((out / "run.json").read_text())["resume_settings"]["learning_rate"] == 2e-3
 
     # A run that ended at the boundary of the phases resumes exactly. Its optimizer has not been reset yet.
     saver.CheckpointSaver(str(tmp_path / "resumed"), 1).save(4, state_at(out, 4))
