@@ -4,7 +4,7 @@
         [--compare_python=VENV/bin/python]      (with torch and transformers, and optionally onnx and onnxruntime)
 
 A classifier of BERT-base's size with random weights is exported. The contenders run in separate processes: the
-exported model; its `ids_int8.tflite` in LiteRT with the Python tokenizer; Hugging Face's model and tokenizer on PyTorch
+exported model; the same in LiteRT, with weights of 8 bits and in float32; Hugging Face's model and tokenizer on PyTorch
 in float32 and bfloat16; and that model in ONNX Runtime. They alternate, so that other load on the machine affects all
 of them equally. There are three tables: one text of 128 tokens at a time; batches of 32 QNLI pairs in comparison with
 the same batches padded to 128 tokens; and the time from the start of a process to its first answer. Every contender
@@ -38,6 +38,7 @@ _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "A Python that has
 _ROLE = flags.DEFINE_enum("role", "main", ["main", "exporter", "worker", "litert"], "Used by the program itself.")
 _FOLDER = flags.DEFINE_string("folder", None, "Used by the program itself: the exported model.")
 
+LITE_FILES = {"int8": "ids_int8.tflite", "float32": "ids.tflite"}
 LENGTH = 128
 BATCH = 32
 
@@ -52,7 +53,6 @@ def export(folder):
     from bert_tf.serving.encoder import InferenceEncoder
     from bert_tf.serving.lite_model import TextTask
     from bert_tf.serving.reader import TextReader
-    from bert_tf.serving.settings import LITE_FILE
     from bert_tf.tasks.served import ServedClassifier
     from bert_tf.tokenization import FullTokenizer
 
@@ -66,11 +66,13 @@ def export(folder):
     served = ServedClassifier(encoder, model.head, texts, labels=labels, multi_label=False, inputs=inputs)
     saved_model.write(served, folder)
     plain = finished_run.plain_logits(model)
-    portable_models.write_lite(plain, os.path.join(folder, LITE_FILE))
     task = TextTask(inputs=inputs, problem="classification", labels=labels, max_seq_length=LENGTH)
     exportable = finished_run.Exportable(served, plain, tokenizer, LENGTH, labels, task)
-    exportable.write_text_settings(folder)
-    exportable.write_text_task(folder)
+    for name, file in LITE_FILES.items():
+        os.mkdir(f"{folder}/{name}")
+        portable_models.write_lite(plain, f"{folder}/{name}/{file}", is_quantized=name == "int8")
+        exportable.write_text_settings(f"{folder}/{name}")
+        exportable.write_text_task(f"{folder}/{name}")
 
 
 def texts_of_length(pairs, tokenizer):
@@ -119,7 +121,7 @@ def serve(folder):
 
 
 def serve_litert(folder):
-    """Runs a worker like `serve` with the 8-bit model."""
+    """Runs a worker like `serve` with LiteRT."""
     start = time.perf_counter()
     from bert_tf.serving.lite_model import LiteModel
 
@@ -214,7 +216,10 @@ def main(_):
         own = [sys.executable, *sys.argv, f"--folder={folder}/model"]
         subprocess.run([*own, "--role=exporter"], env=environment(), check=True)
         contenders = {f"exported {_DTYPE.value}": Contender([*own, "--role=worker"])}
-        contenders["exported int8, LiteRT"] = Contender([*own, "--role=litert"])
+        for name in LITE_FILES:
+            contenders[f"exported {name}, LiteRT"] = Contender(
+                [*own, f"--folder={folder}/model/{name}", "--role=litert"]
+            )
         ours = next(iter(contenders.values()))
         if _COMPARE_PYTHON.value:
             peer = os.path.join(os.path.dirname(__file__), "peers", "serving_requests.py")

@@ -20,7 +20,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.outputs import is_unfinished
 from bert_tf.runtime.program import say
 from bert_tf.serving.answering import AnsweringModel
-from bert_tf.serving.settings import ENGINES, LITE_FILE, SERVING_DEFAULT, ExportConfig
+from bert_tf.serving.settings import ENGINES, LITE_FILE, LITE_INT8_FILE, SERVING_DEFAULT, ExportConfig
 
 if TYPE_CHECKING:
     from bert_tf.serving.finished_run import Exportable
@@ -34,8 +34,8 @@ def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engin
     Args:
       folder: of the export.
       signature: the name of the signature that is called.
-      engine: "tensorflow" or, for a model that was exported with 8-bit weights and answers texts, pairs or choices,
-        "litert", which doesn't need TensorFlow.
+      engine: "tensorflow" or, for a model that was exported for LiteRT and answers texts, pairs or choices, "litert",
+        which doesn't need TensorFlow.
 
     Returns:
       An `ExportedModel`, or for LiteRT a `bert_tf.serving.lite_model.LiteModel`.
@@ -84,7 +84,10 @@ def export_run(
         signatures = saved_model.write(model.served, folder, config.text)
         model.write_text_settings(folder)
         if config.quantize == "int8":
+            portable_models.write_lite(model.plain, os.path.join(folder, LITE_INT8_FILE), is_quantized=True)
+        if config.litert:
             portable_models.write_lite(model.plain, os.path.join(folder, LITE_FILE))
+        if config.litert or config.quantize == "int8":
             model.write_text_task(folder)
         if config.onnx:
             portable_models.write_onnx(model.plain, os.path.join(folder, portable_models.ONNX_FILE))

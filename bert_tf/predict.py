@@ -27,7 +27,7 @@ _ENGINE = flags.DEFINE_enum(
     ENGINES[0],
     ENGINES,
     "What runs the model. litert starts without TensorFlow, and is faster; it runs models that answer texts, pairs or "
-    "choices, exported with --export_quantize=int8.",
+    "choices, exported with --export_quantize=int8 or --export_litert.",
 )
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines that are computed together.", lower_bound=1)
 

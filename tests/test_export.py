@@ -485,6 +485,7 @@ def test_unsupported_exports_of_a_bilstm_are_refused(feature_run, tmp_path):
     _, model, folder = feature_run
     for export_config, flag in (
         (ExportConfig(quantize="int8"), "export_quantize=int8"),
+        (ExportConfig(litert=True), "export_litert"),
         (ExportConfig(onnx=True), "export_onnx"),
     ):
         with pytest.raises(InputError, match=f"--{flag}: a model with a BiLSTM is exported as a SavedModel only"):

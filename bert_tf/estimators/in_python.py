@@ -17,6 +17,7 @@ _ARGUMENTS = {
     "init_checkpoint": "from_pretrained()",
     "export_dtype": "dtype",
     "export_quantize": "quantize",
+    "export_litert": "litert",
     "export_onnx": "onnx",
     "input_file": "records",
     "eval_input_file": "validation_data",

@@ -22,6 +22,7 @@ class ExportFlags:
         self._quantize = flags.DEFINE_enum(
             "export_quantize", "none", settings.QUANTIZATIONS, "int8: write also a LiteRT model with 8-bit weights."
         )
+        self._litert = flags.DEFINE_bool("export_litert", False, "Write also a LiteRT model in float32.")
         self._onnx = flags.DEFINE_bool("export_onnx", False, "Write also an ONNX model; needs tf2onnx.")
         self._text = flags.DEFINE_bool(
             "export_text",
@@ -41,4 +42,5 @@ class ExportFlags:
           InputError: if the folder is not given, or is not new.
         """
         files.check_new_folder(self.export_dir, "--export_dir")
+        more["litert"] = self._litert.value
         return ExportConfig(self._dtype.value, self._quantize.value, self._onnx.value, self._text.value, **more)

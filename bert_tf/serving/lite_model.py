@@ -35,10 +35,10 @@ class LiteModel(AnsweringModel):
     """A LiteRT model with the tokenizer and the labels in its folder.
 
     Its inputs and answers are those of `ServedClassifier` and `ServedChooser` (module `bert_tf.tasks.served`) from
-    texts, within what weights of 8 bits change.
+    texts; weights of 8 bits change the numbers a little.
 
     Args:
-      folder: of an export with --export_quantize=int8.
+      folder: of an export with --export_quantize=int8 or --export_litert; with both, the first is taken.
       threads: of LiteRT; None for one for each core.
 
     Raises:
@@ -48,11 +48,13 @@ class LiteModel(AnsweringModel):
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
         interpreter = extras.require("ai_edge_litert.interpreter", "--engine=litert")
         folder = os.fspath(folder)
-        path, task_path = (os.path.join(folder, name) for name in (settings.LITE_FILE, settings.LITE_TASK_FILE))
-        if not files.exists(path):
+        names = (settings.LITE_INT8_FILE, settings.LITE_FILE, settings.LITE_TASK_FILE)
+        *paths, task_path = (os.path.join(folder, name) for name in names)
+        path = next(filter(files.exists, paths), None)
+        if path is None:
             raise InputError(
-                f"{folder} has no {settings.LITE_FILE}, which --engine=litert runs. Export the model with "
-                "--export_quantize=int8, from Python with quantize='int8'."
+                f"{folder} has neither {names[0]} nor {names[1]}, which --engine=litert runs. Export the model with "
+                "--export_quantize=int8 or --export_litert, from Python with quantize='int8' or litert=True."
             )
         if not files.exists(task_path):
             raise InputError(

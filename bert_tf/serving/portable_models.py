@@ -1,4 +1,4 @@
-"""Models for other runtimes than TensorFlow: LiteRT (TensorFlow Lite), with 8-bit weights, and ONNX.
+"""Models for other runtimes than TensorFlow: LiteRT (TensorFlow Lite) and ONNX.
 
 They contain only common operations on padded ids, and are written into the same folder as saved_model.pb.
 
@@ -23,17 +23,20 @@ PlainFunction = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], dict[str, tf.Tensor]
 _SPECS = list(IDS.values())
 
 
-def write_lite(function: PlainFunction, path: str) -> None:
+def write_lite(function: PlainFunction, path: str, is_quantized: bool = False) -> None:
     """Writes a LiteRT model with the signature `serving_default`.
 
-    Only matrices are quantised, with one scale for each output channel. Activations are quantised when they are
-    computed ("dynamic range"), so no sample data are needed.
+    Args:
+      function: computes the model's outputs.
+      path: of the file.
+      is_quantized: store matrices in 8 bits, with one scale for each output channel. Activations are quantised when
+        they are computed ("dynamic range"), so no sample data are needed.
     """
     concrete = tf.function(function, input_signature=_SPECS).get_concrete_function()
     module = tf.Module()
     module.used_variables = list(concrete.variables)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], module)
-    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.optimizations = [tf.lite.Optimize.DEFAULT] if is_quantized else []
     with files.replacing(path, "wb") as writer:
         writer.write(converter.convert())
 

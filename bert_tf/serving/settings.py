@@ -11,9 +11,10 @@ DTYPES = ("float32", "bfloat16")
 QUANTIZATIONS = ("none", "int8")
 # What runs an exported model.
 ENGINES = ("tensorflow", "litert")
-LITE_FILE = "ids_int8.tflite"
-# What is around the logits of that model: `lite_model.TextTask`.
-LITE_TASK_FILE = "ids_int8.json"
+# Models for LiteRT, with weights of 8 bits and of 32.
+LITE_INT8_FILE, LITE_FILE = "ids_int8.tflite", "ids.tflite"
+# What is around the logits of these models: `lite_model.TextTask`.
+LITE_TASK_FILE = "litert.json"
 # In multi-label tasks an example has the labels with at least this probability.
 LABEL_THRESHOLD = 0.5
 
@@ -42,6 +43,7 @@ class ExportConfig:
         is above this; None for the threshold that was tuned for the model, or else 0.
       answers: SQuAD: values of `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length` that replace the
         run's.
+      litert: whether to write also a LiteRT model in float32.
 
     Raises:
       InputError: if `dtype` or `quantize` has another value.
@@ -54,6 +56,7 @@ class ExportConfig:
     max_seq_length: int | None = None
     null_score_diff_threshold: float | None = None
     answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    litert: bool = False
 
     def __post_init__(self) -> None:
         require_choice("--export_dtype", self.dtype, DTYPES)
@@ -61,6 +64,7 @@ class ExportConfig:
 
     def check_bilstm(self) -> None:
         """Raises an InputError if a model with a BiLSTM would be converted; LiteRT has no operations for its loop."""
-        for flag, is_given in (("--export_quantize=int8", self.quantize == "int8"), ("--export_onnx", self.onnx)):
-            if is_given:
-                raise InputError(f"{flag}: a model with a BiLSTM is exported as a SavedModel only. Leave the flag out.")
+        given = {"quantize=int8": self.quantize == "int8", "litert": self.litert, "onnx": self.onnx}
+        for name in filter(given.get, given):
+            message = "a model with a BiLSTM is exported as a SavedModel only. Leave the flag out."
+            raise InputError(f"--export_{name}: {message}")
