@@ -25,6 +25,7 @@ import time
 from absl import app, flags
 
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
+from bert_tf.serving.settings import LITE_FILE, LITE_INT8_FILE
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
 _QNLI_FILE = flags.DEFINE_string("qnli_file", f"{QNLI_FOLDER}/dev.tsv", "A file with pairs of mixed lengths.")
@@ -38,7 +39,7 @@ _COMPARE_PYTHON = flags.DEFINE_string("compare_python", None, "A Python that has
 _ROLE = flags.DEFINE_enum("role", "main", ["main", "exporter", "worker", "litert"], "Used by the program itself.")
 _FOLDER = flags.DEFINE_string("folder", None, "Used by the program itself: the exported model.")
 
-LITE_FILES = {"int8": "ids_int8.tflite", "float32": "ids.tflite"}
+LITE_FILES = {"int8": LITE_INT8_FILE, "float32": LITE_FILE}
 LENGTH = 128
 BATCH = 32
 

@@ -176,11 +176,8 @@ def extract(
     for start in range(0, len(examples), batch_size):
         batch = examples[start : start + batch_size]
         tokenized = [_tokenize(example, tokenizer, max_seq_length) for example in batch]
-        length = max(len(tokens) for tokens, _ in tokenized)
-        packed = [packing.pad(tokenizer.convert_tokens_to_ids(t), segments, length) for t, segments in tokenized]
-        packed += packed[-1:] * (-len(packed) % replicas)
-        columns = zip(packing.PackedSequence._fields, zip(*packed, strict=True), strict=True)
-        values = run({name: np.array(column, np.int32) for name, column in columns})
+        packed = [(tokenizer.convert_tokens_to_ids(tokens), segments) for tokens, segments in tokenized]
+        values = run(packing.pad_all(packed + packed[-1:] * (-len(packed) % replicas)))
         for row, (example, (tokens, _)) in enumerate(zip(batch, tokenized, strict=True)):
             yield {
                 "linex_index": example.unique_id,

@@ -52,9 +52,7 @@ class DataFolder(RunFolder, abc.ABC):
         try:
             self._weigh(train, weights)
             if share and not dev:
-                drawn = held_out.draw([self._classes(row) for row in train], share)
-                dev = [train[number] for number in sorted(drawn)]
-                train = [row for number, row in enumerate(train) if number not in drawn]
+                train, dev = held_out.divide(train, [self._classes(row) for row in train], share)
             if needs_dev and not dev:
                 raise InputError("keep_best and early_stopping_patience need validation data, but there are none.")
             self._flags |= self._learned_settings(train) | self._learned_of_labels(labels)
@@ -84,7 +82,7 @@ class DataFolder(RunFolder, abc.ABC):
             )
 
     def _classes(self, row: Mapping[str, Any]) -> held_out.Labels:
-        """The class of a row, or its labels or types of entities; see `held_out.draw`."""
+        """The class of a row, or its labels or types of entities; see `held_out.divide`."""
         return None
 
     def _learned_settings(self, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -111,6 +111,18 @@ def pad(ids: Sequence[int], segment_ids: Sequence[int], max_seq_length: int) -> 
     )
 
 
+def pad_all(sequences: Sequence[tuple[Sequence[int], Sequence[int]]], max_seq_length: int = 0) -> dict[str, np.ndarray]:
+    """Pads sequences of ids and segment ids to one length; gives the inputs of the encoder, each [B, T] int32.
+
+    Args:
+      sequences: what `join_segments` gives of each, at least one.
+      max_seq_length: the length; by default that of the longest.
+    """
+    length = max_seq_length or max(len(ids) for ids, _ in sequences)
+    columns = zip(*(pad(*sequence, length) for sequence in sequences), strict=True)
+    return {name: np.array(rows, np.int32) for name, rows in zip(PackedSequence._fields, columns, strict=True)}
+
+
 class PackedBatch(NamedTuple):
     """Sequences as the model reads them.
 

@@ -79,9 +79,7 @@ class Tokenizer(FullTokenizer):
         if length > max_length:
             number = next(number for number, (ids, _) in enumerate(packed) if len(ids) > max_length)
             raise InputError(f"text {number} has more than {max_length} tokens, and truncation is {truncation!r}.")
-        rows = [packing.pad(*row, max_length if padding == "max_length" else length) for row in packed]
-        columns = zip(packing.PackedSequence._fields, zip(*rows, strict=True), strict=True)
-        batch = {name: np.array(column, np.int32) for name, column in columns}
+        batch = packing.pad_all(packed, max_length if padding == "max_length" else length)
         if return_tensors == "np":
             return batch
         import tensorflow as tf  # text needs no TensorFlow

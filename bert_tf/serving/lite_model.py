@@ -120,13 +120,10 @@ class LiteModel(AnsweringModel):
             rows.append(packing.join_segments(a, b, cls=vocab[CLS], sep=vocab[SEP]))
         if not rows:
             return np.zeros((0, 1), np.float32), []
-        length = max(len(ids) for ids, _ in rows)
-        columns = zip(*(packing.pad(*row, length) for row in rows), strict=True)
-        names = packing.PackedSequence._fields
-        inputs = {name: np.array(column, np.int32) for name, column in zip(names, columns, strict=True)}
-        return self._run(**inputs)["logits"], truncated
+        return self._run(**packing.pad_all(rows))["logits"], truncated
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
+    """SciPy's, the import of which would take a good part of the time until the first answer."""
     powers = np.exp(logits - logits.max())
     return powers / powers.sum()

@@ -65,6 +65,6 @@ class ExportConfig:
     def check_bilstm(self) -> None:
         """Raises an InputError if a model with a BiLSTM would be converted; LiteRT has no operations for its loop."""
         given = {"quantize=int8": self.quantize == "int8", "litert": self.litert, "onnx": self.onnx}
-        for name in filter(given.get, given):
+        if name := next(filter(given.get, given), ""):
             message = "a model with a BiLSTM is exported as a SavedModel only. Leave the flag out."
             raise InputError(f"--export_{name}: {message}")

@@ -6,20 +6,21 @@ import itertools
 import numbers
 import random
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.tagging.conll import Sentence
 
 Examples = Callable[[str], list[Any]]
+Row = TypeVar("Row")
 Labels = str | tuple[str, ...] | None
 # The same rows are drawn whatever the seed of training is, so that scores of several seeds can be compared.
 _SEED = 12345
 
 
 def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = True) -> Examples:
-    """Returns a function like a task's `examples`, whose "dev" split is a part of the training file; see `draw`.
+    """Returns a function like a task's `examples`, whose "dev" split is a part of the training file; see `divide`.
 
     Documents of tagged sentences are not divided.
 
@@ -37,23 +38,23 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
     def parts() -> dict[str, list[Any]]:
         rows = examples("train")
         labels = [_labels(row) if has_classes else None for row in rows]
-        drawn = draw(labels, fraction, [_unit(number, row) for number, row in enumerate(rows)])
-        say(f"--dev_fraction: {len(drawn)} of {len(rows)} rows of the training file are the dev set.")
-        return {
-            "train": [row for number, row in enumerate(rows) if number not in drawn],
-            "dev": [rows[number] for number in sorted(drawn)],
-        }
+        train, dev = divide(rows, labels, fraction, [_unit(number, row) for number, row in enumerate(rows)])
+        say(f"--dev_fraction: {len(dev)} of {len(rows)} rows of the training file are the dev set.")
+        return {"train": train, "dev": dev}
 
     return lambda split: parts()[split] if split in ("train", "dev") else examples(split)
 
 
-def draw(labels: Sequence[Labels], fraction: float, units: Sequence[Hashable] | None = None) -> set[int]:
-    """Returns the numbers of the rows that are held out.
+def divide(
+    rows: Sequence[Row], labels: Sequence[Labels], fraction: float, units: Sequence[Hashable] | None = None
+) -> tuple[list[Row], list[Row]]:
+    """Returns the rows to train on and those that are held out, both in their order.
 
     The drawn rows are the same each time. Every class has about the same share in both parts, and every class, label or
     type of entity stays among the rows that are not drawn.
 
     Args:
+      rows: the rows.
       labels: of each row, its class, or a tuple of its labels or types of entities; None if it has none.
       fraction: the share of the rows, or units, that are drawn.
       units: successive rows with the same value are drawn together; by default each row alone.
@@ -82,7 +83,10 @@ def draw(labels: Sequence[Labels], fraction: float, units: Sequence[Hashable] | 
             f"--dev_fraction={fraction} of {len(labels)} training rows are none: of each class, one row stays in "
             "training. Use a larger share, or more rows."
         )
-    return drawn
+    parts: tuple[list[Row], list[Row]] = [], []
+    for number, row in enumerate(rows):
+        parts[number in drawn].append(row)
+    return parts
 
 
 def _check(fraction: float) -> None:

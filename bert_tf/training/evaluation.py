@@ -49,16 +49,14 @@ def has_smallest_loss(output_dir: str, loss: float, data: Mapping[str, Any]) -> 
       data: what tells the data from others, as `save_best` got it.
     """
     path = os.path.join(output_dir, run_directory.BEST_FOLDER, _BEST_SCORES_FILE)
-    if not files.exists(path):
-        return not math.isnan(loss)
-    best = json_files.read(path, "--output_dir", _Best)
-    if best.get("data") != data:
+    best = json_files.read(path, "--output_dir", _Best) if files.exists(path) else None
+    if best and best.get("data") != data:
         say(
             f"The best weights so far, of step {best['step']}, were found with other held-out data or batches, so "
             "their loss can't be compared. The search for the best weights begins anew."
         )
-        return not math.isnan(loss)
-    return loss < best["loss"]
+        best = None
+    return loss < (best["loss"] if best else math.inf)
 
 
 def save_best(
