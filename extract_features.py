@@ -3,8 +3,8 @@
 from absl import flags
 
 from bert_tf import program_flags
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime import files, program
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.sequences import packing
 
 # The release's flags.
@@ -34,7 +34,7 @@ def main() -> None:
     packing.check_max_seq_length(_MAX_SEQ_LENGTH.value)
     from bert_tf import checkpoints, features
     from bert_tf.checkpoints import pretrained
-    from bert_tf.runtime.distribution import build_strategy
+    from bert_tf.distribution.strategies import build_strategy
 
     config, tokenizer = _MODEL.read()
     config.check_sequence_length(_MAX_SEQ_LENGTH.value)

@@ -9,9 +9,10 @@ import os
 from absl import flags
 
 from bert_tf import program_flags
+from bert_tf.distribution import devices
 from bert_tf.optimization.settings import SecondSchedule
 from bert_tf.pretraining.recipes import OBJECTIVES, RECIPES
-from bert_tf.runtime import devices, program, reporting
+from bert_tf.runtime import program, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.training.settings import SecondBatch, TrainingConfig
 
@@ -129,10 +130,10 @@ def main() -> None:
         raise InputError("--keep_best needs --eval_input_file, on which the best weights are found.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
     distribution_config = _DISTRIBUTION.config()
+    from bert_tf.distribution import strategies
     from bert_tf.export import export_run
     from bert_tf.pretraining.data import PretrainingData
     from bert_tf.pretraining.run import PretrainingRun
-    from bert_tf.runtime import distribution
     from bert_tf.training import agreement
 
     found = _MODEL.find(_OUTPUT_DIR.value)
@@ -177,9 +178,9 @@ def main() -> None:
         run.train(evaluation)
     if _DO_EVAL.value:
         results = run.evaluate(_EVAL_BATCH_SIZE.value, _MAX_EVAL_STEPS.value)
-        if distribution.is_chief(run.strategy):
+        if strategies.is_chief(run.strategy):
             reporting.report_results(results, os.path.join(_OUTPUT_DIR.value, "eval_results.txt"))
-    if export_config is not None and distribution.is_chief(run.strategy):
+    if export_config is not None and strategies.is_chief(run.strategy):
         export_run(_OUTPUT_DIR.value, _EXPORT.export_dir, export_config)
 
 

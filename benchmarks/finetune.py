@@ -22,10 +22,11 @@ from absl import app, flags
 from benchmarks import transformers_peer
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
 from bert_tf.config import BertConfig
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.runtime import distribution, reporting
-from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime import reporting
 from bert_tf.tasks.glue import GlueTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.loop import Trainer
@@ -66,7 +67,7 @@ def our_steps(run):
     with run.strategy.scope():
         trainer = Trainer(run.model, run.training_config, run.strategy)
     data = run.training_data(run.features("train"))
-    batches = distribution.batches(run.strategy, functools.partial(data.from_step, 0))
+    batches = strategies.batches(run.strategy, functools.partial(data.from_step, 0))
 
     def train(steps):
         start = time.perf_counter()
@@ -123,7 +124,7 @@ def main(_):
             row["times transformers"] = rate / rates[f"transformers, {name.split(', ')[1]}"]
         rows.append(row)
     print(reporting.table(rows))
-    if distribution.emulates_bfloat16():
+    if strategies.emulates_bfloat16():
         print("This processor has no instructions for bfloat16, so bfloat16 makes neither side faster.")
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import released_graph
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model import heads, layers
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import distribution
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import DTYPES, TrainingConfig
 
@@ -56,7 +56,7 @@ def make_trainer(batch_size, config, dtype="float32", strategy=None, **options):
     settings = TrainingConfig(
         tempfile.gettempdir(), OptimizerConfig(1e-4, 10000, 100), batch_size, dtype=dtype, **options
     )
-    strategy = strategy or distribution.build_strategy(DistributionConfig())
+    strategy = strategy or strategies.build_strategy(DistributionConfig())
     with strategy.scope():
         model = PretrainingModel(config, dtype=DTYPES[dtype], recompute_gradients=settings.recompute_gradients)
         return Trainer(model, settings, strategy)
@@ -73,7 +73,7 @@ def without_products():
         mock.patch.object(layers, "matmul", _filled_product),
         mock.patch.object(heads, "matmul", _filled_product),
         mock.patch.object(released_graph, "matmul", _filled_product),
-        mock.patch.object(distribution, "emulates_bfloat16", lambda: False),
+        mock.patch.object(strategies, "emulates_bfloat16", lambda: False),
     ):
         yield
 

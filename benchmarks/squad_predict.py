@@ -23,11 +23,11 @@ from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import reporting
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows

@@ -37,16 +37,16 @@ def train():
 
     from benchmarks.pretraining_step import make_batch, make_trainer
     from bert_tf.config import BertConfig
-    from bert_tf.runtime import distribution
-    from bert_tf.runtime.devices import DistributionConfig
+    from bert_tf.distribution import strategies
+    from bert_tf.distribution.devices import DistributionConfig
 
     kind = "multi_worker" if "TF_CONFIG" in os.environ else "one_device"
-    strategy = distribution.build_strategy(DistributionConfig(kind))
+    strategy = strategies.build_strategy(DistributionConfig(kind))
     config = BertConfig.named(_SIZE.value)
     batch_size = _BATCH_SIZE.value * strategy.num_replicas_in_sync
     trainer = make_trainer(batch_size, config, _DTYPE.value, strategy, gradient_sum_dtype=_SUM_DTYPE.value)
     batch = make_batch(config, _BATCH_SIZE.value, _LENGTH.value)
-    batches = distribution.batches(strategy, lambda context: tf.data.Dataset.from_tensors(batch).repeat())
+    batches = strategies.batches(strategy, lambda context: tf.data.Dataset.from_tensors(batch).repeat())
     seconds = []
     for _ in range(_STEPS.value + 2):
         start = time.perf_counter(), time.process_time()

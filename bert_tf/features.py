@@ -16,9 +16,10 @@ import tensorflow as tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
-from bert_tf.runtime import distribution, files, reporting
-from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
@@ -127,7 +128,7 @@ class FrozenEncoder:
 
     @functools.cached_property
     def _compute(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        strategy = distribution.build_strategy(DistributionConfig())
+        strategy = strategies.build_strategy(DistributionConfig())
         encoder, summary = pretrained.restored_encoder(self.config, checkpoints.open_checkpoint(self.init_checkpoint))
         say(str(summary))
 
@@ -138,7 +139,7 @@ class FrozenEncoder:
             names = [name if name == EMBEDDINGS else name % count for name in self.layers]
             return {"activations": tf.stack([states[name] for name in names], axis=2)}
 
-        return distribution.replicated(compute, strategy)
+        return strategies.replicated(compute, strategy)
 
 
 def extract(
@@ -171,7 +172,7 @@ def extract(
         output = encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
         return {str(layer): tf.cast(output.all_encoder_layers[layer], tf.float32) for layer in layers}
 
-    run = distribution.replicated(activations, strategy)
+    run = strategies.replicated(activations, strategy)
     replicas = strategy.num_replicas_in_sync
     for start in range(0, len(examples), batch_size):
         batch = examples[start : start + batch_size]

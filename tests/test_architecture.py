@@ -13,6 +13,7 @@ LAYERS = [
     names.split()
     for names in (
         "runtime",
+        "distribution",
         "config tokenization",
         "sequences",
         "model",
@@ -56,7 +57,7 @@ WITHOUT_TENSORFLOW = [
     ),
     *(f"{folder}.settings" for folder in ("optimization", "training", "serving")),
     *(f"serving.{name}" for name in ("answering", "line_predictions", "lite_model")),
-    "runtime.devices",
+    "distribution.devices",
     "runtime.differences",
     "program_flags",
 ]

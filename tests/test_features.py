@@ -5,9 +5,9 @@ import pytest
 
 from bert_tf import features
 from bert_tf.config import BertConfig
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
 from bert_tf.encoder import BertEncoder
-from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.distribution import build_strategy
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import assert_close, golden_json, golden_lines, golden_path, restored

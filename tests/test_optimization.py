@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from bert_tf import checkpoints, optimization
 from bert_tf.config import BertConfig
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.optimization import AdamWeightDecay, OptimizerConfig, SecondSchedule
 from bert_tf.optimization.optimizers import layer_rates
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.pretraining.recipes import RECIPES
-from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.distribution import build_strategy
 from bert_tf.runtime.files import InputError
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig

@@ -11,9 +11,9 @@ from absl import flags
 from absl.testing import flagsaver
 
 from bert_tf import program_flags
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.program_flags import training
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from bert_tf.training.settings import TrainingConfig

@@ -73,7 +73,7 @@ def prepare(
       flags: the values of all flags of the program; they are recorded, but not compared.
       resume_settings: the settings that must stay the same when the run is resumed: the flags that influence the
         weights, and the data.
-      devices: what is said and recorded, but may be otherwise when the run is resumed, see `distribution.devices`.
+      devices: what is said and recorded, but may be otherwise when the run is resumed, see `strategies.devices`.
       allow_changes: resume even if they have changed.
 
     Raises:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, BiLstmConfig
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.estimators import rows
 from bert_tf.estimators.data_folder import DataFolder
 from bert_tf.estimators.in_python import errors_in_python
@@ -19,7 +20,6 @@ from bert_tf.finetuning.task import Task
 from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.errors import InputError, require_path, require_whole
 from bert_tf.tasks import architectures
 from bert_tf.tokenization import FullTokenizer

@@ -5,12 +5,12 @@ from typing import Any, Self
 
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.estimators.run_folder import RunFolder
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.data import PretrainingData
 from bert_tf.pretraining.run import PretrainingRun
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.distribution import strategies
 from bert_tf.finetuning.feature_sets import BatchSampler
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
-from bert_tf.runtime import distribution
 from bert_tf.training.contract import TrainingData
 from bert_tf.training.settings import TrainingConfig
 
@@ -31,7 +31,7 @@ def has_graph_per_shape(
     """
     work = config.num_train_steps * config.train_batch_size * length * hidden_size
     with strategy.scope():
-        return work >= WORK_FOR_A_GRAPH_PER_SHAPE and not config.jit_compile and distribution.compiles_parts()
+        return work >= WORK_FOR_A_GRAPH_PER_SHAPE and not config.jit_compile and strategies.compiles_parts()
 
 
 def training_data(sampler: BatchSampler, num_train_steps: int, has_graph_per_shape: bool = False) -> TrainingData:

@@ -12,13 +12,14 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig, BiLstmConfig
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.layers import initial_values_from
-from bert_tf.runtime import distribution, files, reporting
-from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
 from bert_tf.sequences.example_format import vocabulary_hash
@@ -81,7 +82,7 @@ class FinetuningRun:
         self.max_seq_length = max_seq_length
         self.training_config = training_config
         self.distribution_config = distribution_config
-        self._build_strategy = functools.cache(lambda: distribution.build_strategy(distribution_config))
+        self._build_strategy = functools.cache(lambda: strategies.build_strategy(distribution_config))
         self.init_checkpoint = init_checkpoint
         self.num_workers = num_workers
         self.fresh_variables = fresh_variables
@@ -142,7 +143,7 @@ class FinetuningRun:
         with self.strategy.scope(), initial_values_from(self.training_config.seed):
             return self.task.build_model(
                 self.config,
-                use_one_hot_embeddings=distribution.is_tpu(self.strategy),
+                use_one_hot_embeddings=strategies.is_tpu(self.strategy),
                 recompute_gradients=self.training_config.recompute_gradients,
                 causal=self.causal,
                 bilstm=self.bilstm,
@@ -199,7 +200,7 @@ class FinetuningRun:
         """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`."""
         if self.pad_to_max_seq_length:
             return [self.max_seq_length]
-        compiled = self.training_config.jit_compile or distribution.is_tpu(self.strategy)
+        compiled = self.training_config.jit_compile or strategies.is_tpu(self.strategy)
         longest = max(self.max_seq_length, features.max_length)
         return feature_sets.bucket_lengths(longest, compiled, traced)
 
@@ -256,14 +257,14 @@ class FinetuningRun:
         """
         resume_settings = {**self.resume_settings(split), **self.training_config.resume_settings(self.strategy)}
         agreement.require_settings(self.strategy, self.config, self.tokenizer.vocab_file, lambda: resume_settings)
-        if distribution.is_chief(self.strategy):
+        if strategies.is_chief(self.strategy):
             run_directory.prepare(
                 self.training_config.output_dir,
                 self.config,
                 self.tokenizer.vocab_file,
                 flags,
                 resume_settings,
-                devices=distribution.devices(self.strategy),
+                devices=strategies.devices(self.strategy),
                 allow_changes=allow_changes,
             )
 
@@ -320,7 +321,7 @@ class FinetuningRun:
 
     @functools.cached_property
     def _predict(self) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-        return distribution.replicated(self.model.predict, self.strategy)
+        return strategies.replicated(self.model.predict, self.strategy)
 
     def predict(
         self, features: FeatureSet, batch_size: int, description: str = "predict", shown: bool = True

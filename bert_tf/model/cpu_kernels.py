@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from bert_tf.runtime import distribution
+from bert_tf.distribution import strategies
 
 # Without AutoGraph, which would only take time: nothing here needs its conversion.
 _one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
@@ -21,7 +21,7 @@ _one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
 
 def apply_to(x: tf.Tensor) -> bool:
     """The switch: whether the compiled functions of this module are used for x."""
-    return tf.inside_function() and x.shape.is_fully_defined() and distribution.compiles_parts()
+    return tf.inside_function() and x.shape.is_fully_defined() and strategies.compiles_parts()
 
 
 def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
@@ -80,7 +80,7 @@ def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
     A CPU without instructions for bfloat16 emulates them, which takes more than twice as long as float32. On such a
     CPU the rounded numbers are multiplied in float32 and the product is rounded, which is what the instructions do.
     """
-    if a.dtype == tf.bfloat16 and distribution.emulates_bfloat16():
+    if a.dtype == tf.bfloat16 and strategies.emulates_bfloat16():
         product = tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=transpose_b)
         return tf.cast(product, tf.bfloat16)
     return tf.matmul(a, b, transpose_b=transpose_b)

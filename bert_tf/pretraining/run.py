@@ -12,12 +12,13 @@ import tensorflow as tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
+from bert_tf.distribution import devices, strategies
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model.layers import initial_values_from
 from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet, PretrainingData
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import devices, distribution, files
-from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, loop, resume
@@ -74,7 +75,7 @@ class PretrainingRun:
         self._finder = ExampleFinder(config, objective, vocab_file, training_config.seed)
         resume.require_starting_point(training_config.output_dir, init_checkpoint)
         # Workers must find each other before TensorFlow is used for anything else.
-        self.strategy = distribution.build_strategy(distribution_config)
+        self.strategy = strategies.build_strategy(distribution_config)
         self.config = config
         self.objective = objective
         self.vocab_file = vocab_file
@@ -95,7 +96,7 @@ class PretrainingRun:
             return PretrainingModel(
                 self.config,
                 self.objective,
-                use_one_hot_embeddings=distribution.is_tpu(self.strategy),
+                use_one_hot_embeddings=strategies.is_tpu(self.strategy),
                 recompute_gradients=self.training_config.recompute_gradients,
                 dtype=DTYPES[self.training_config.dtype],
             )
@@ -115,7 +116,7 @@ class PretrainingRun:
         Raises:
           InputError: if the folder contains a run that began with other settings.
         """
-        if not distribution.is_chief(self.strategy):
+        if not strategies.is_chief(self.strategy):
             return
         if allow_changes:
             self._report_jump()
@@ -125,7 +126,7 @@ class PretrainingRun:
             self.vocab_file,
             flags,
             self._resume_settings,
-            devices=distribution.devices(self.strategy),
+            devices=strategies.devices(self.strategy),
             allow_changes=allow_changes,
         )
 
@@ -186,7 +187,7 @@ class PretrainingRun:
                 start_step=step - phase.start,
                 context=context,
                 masker=phase.examples.masker,
-                reads_through=distribution.is_tpu(self.strategy),
+                reads_through=strategies.is_tpu(self.strategy),
             )
 
         def describe(step: int, shards_of: Callable[..., list[str]]) -> str:
@@ -195,7 +196,7 @@ class PretrainingRun:
             paths = shards_of(phase.examples.shards, batch_size, config.seed, step - phase.start)
             return ", ".join(os.path.basename(path) for path in paths)
 
-        if distribution.is_chief(self.strategy):
+        if strategies.is_chief(self.strategy):
             remove_stale_best(config.output_dir)
         data = TrainingData(
             from_step,
@@ -240,11 +241,11 @@ class PretrainingRun:
             means["perplexity"] = math.exp(min(means["masked_lm_loss"], 700.0))
             output_dir = self.training_config.output_dir
             if keep_best:
-                is_chief = distribution.is_chief(self.strategy)
+                is_chief = strategies.is_chief(self.strategy)
                 if is_chief and has_smallest_loss(output_dir, means["loss"], settings):
                     save_best(self.model, output_dir, step, means, settings)
                 # No process may end, or read the checkpoint, before it is complete.
-                distribution.wait_for_workers(self.strategy)
+                strategies.wait_for_workers(self.strategy)
             return means
 
         return PeriodicEvaluation(evaluate, every, settings=settings | {"keep_best": keep_best})
@@ -274,7 +275,7 @@ class PretrainingRun:
                 batch_size,
                 context,
                 examples.masker,
-                reads_through=distribution.is_tpu(self.strategy),
+                reads_through=strategies.is_tpu(self.strategy),
             )
 
         with explain_held_out(examples.flag_name, [shard.path for shard in examples.shards]):

@@ -2,10 +2,10 @@
 
 from absl import flags
 
+from bert_tf.distribution.devices import STRATEGIES, DistributionConfig
 from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
 from bert_tf.optimization.settings import CLIPPINGS, OPTIMIZERS, OptimizerConfig
 from bert_tf.program_flags import values
-from bert_tf.runtime.devices import STRATEGIES, DistributionConfig
 from bert_tf.training.settings import DTYPES, GRADIENT_SUM_DTYPES, TrainingConfig
 
 flags.disclaim_key_flags()

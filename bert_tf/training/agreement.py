@@ -18,8 +18,9 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
-from bert_tf.runtime import differences, distribution, workers
-from bert_tf.runtime.workers import WorkersError
+from bert_tf.distribution import strategies, workers
+from bert_tf.distribution.workers import WorkersError
+from bert_tf.runtime import differences
 
 _STEP = "step"
 
@@ -36,9 +37,9 @@ def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, 
     Raises:
       WorkersError: on all workers, if they differ; names what differs, with the value of each worker.
     """
-    if not distribution.is_multi_worker(strategy):
+    if not strategies.is_multi_worker(strategy):
         return
-    mine = json.dumps({**values(), "code": _code(), "devices": distribution.devices(strategy)})
+    mine = json.dumps({**values(), "code": _code(), "devices": strategies.devices(strategy)})
     # Nearly always they agree, and a hash says so; the fingerprints of thousands of files are long.
     if len(set(workers.gather(strategy, hashlib.sha256(mine.encode()).hexdigest()).values())) == 1:
         return

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from bert_tf.checkpoints import saver
-from bert_tf.runtime import workers
+from bert_tf.distribution import workers
+from bert_tf.distribution.workers import WorkersError
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.workers import WorkersError
 from bert_tf.training.contract import TrainingData
 
 

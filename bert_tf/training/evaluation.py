@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.runtime import distribution, files, json_files, reporting
+from bert_tf.distribution import strategies
+from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.training.contract import Batch, TrainableModel
 from bert_tf.training.log import read_metrics
@@ -128,8 +129,8 @@ class BatchEvaluator:
         Returns:
           The means by name; the loss is the mean over the batches.
         """
-        iterator = distribution.batches(self.strategy, dataset)
-        shown = distribution.is_chief(self.strategy)
+        iterator = strategies.batches(self.strategy, dataset)
+        shown = strategies.is_chief(self.strategy)
         with reporting.progress_bar(steps, "eval", unit="batch", shown=shown) as bar:
             for _ in range(steps):
                 self._step(iterator)

@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints.saver import CheckpointSaver
+from bert_tf.distribution import strategies
 from bert_tf.model.dropout import fold_in
 from bert_tf.optimization import LossScale, build_optimizer, learning_rate
-from bert_tf.runtime import claims, distribution, program
+from bert_tf.runtime import claims, program
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, resume
 from bert_tf.training.contract import Batch, MetricSums, PeriodicEvaluation, TrainableModel, TrainingData
@@ -72,7 +73,7 @@ def train(
         },
     )
     start, end = trainer.step, config.num_train_steps
-    is_chief = distribution.is_chief(strategy)
+    is_chief = strategies.is_chief(strategy)
     if is_chief:
         say(str(summary) if summary else "Starting from fresh initial values.")
         decayed = sum(trainer.optimizer.decayed)
@@ -87,7 +88,7 @@ def train(
     def finish_saving() -> None:
         saver.wait()
         # No process may end, or read the checkpoint, before it is complete.
-        distribution.wait_for_workers(strategy)
+        strategies.wait_for_workers(strategy)
 
     with (
         claims.claimed(config.output_dir, "--output_dir") if is_chief else contextlib.nullcontext(),
@@ -104,7 +105,7 @@ def train(
         step, batches = start, None
         while step < end:
             if batches is None or step in data.boundaries:
-                batches = distribution.batches(strategy, functools.partial(data.from_step, step))
+                batches = strategies.batches(strategy, functools.partial(data.from_step, step))
                 trainer.optimizer.begin_phase(step)
             log.profile(step)
             stopped = False
@@ -222,7 +223,7 @@ class Trainer:
           graph_per_shape: see `TrainingData.has_graph_per_shape`.
         """
         parts = self.config.batch_at(self.step).gradient_accumulation_steps
-        if distribution.is_tpu(self.strategy):
+        if strategies.is_tpu(self.strategy):
             self._many_steps(batches, tf.constant(count), parts)
             yield count
         else:
@@ -244,7 +245,7 @@ class Trainer:
         scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
         skipped = {"nonfinite_steps": self.nonfinite.count} if self.config.max_nonfinite_steps else {}
         details = self.details.take() if self.details else {}
-        if self.details and not distribution.is_tpu(self.strategy):
+        if self.details and not strategies.is_tpu(self.strategy):
             details["input_seconds"], self.input_seconds = self.input_seconds, 0.0
         return {**self.metrics.take(), "learning_rate": rate, **scale, **skipped, **details}
 
@@ -257,7 +258,7 @@ class Trainer:
         Args:
           requested: whether this process was asked to stop.
         """
-        if not distribution.is_multi_worker(self.strategy):
+        if not strategies.is_multi_worker(self.strategy):
             return requested
         self.stop_request.assign(float(requested))
         self.steps_since_stop_check = (self.steps_since_stop_check + 1) % _STEPS_PER_STOP_CHECK
@@ -267,7 +268,7 @@ class Trainer:
         """Runs one step on one replica, with its part of the batch in `parts` micro-batches."""
         replica = tf.distribute.get_replica_context()
         totals = own_totals = self.model.totals(batch)
-        if distribution.is_multi_worker(self.strategy):
+        if strategies.is_multi_worker(self.strategy):
             totals, requests = replica.all_reduce(tf.distribute.ReduceOp.SUM, (totals, tf.identity(self.stop_request)))
             tf.raw_ops.AssignVariableOp(resource=self.stop_requests.handle, value=requests)
         else:
@@ -286,9 +287,9 @@ class Trainer:
             gradients = [g * (clip_norm / tf.maximum(norm, clip_norm)) for g in gradients]
             # Loss and norm become means over the replicas; the gradients are added up, as in the release.
             means = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
-            (loss, norm), gradients = distribution.sum_over_replicas(means, gradients, sum_dtype)
+            (loss, norm), gradients = strategies.sum_over_replicas(means, gradients, sum_dtype)
         else:
-            loss, gradients = distribution.sum_over_replicas(loss, gradients, sum_dtype)
+            loss, gradients = strategies.sum_over_replicas(loss, gradients, sum_dtype)
             norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
         # A step that is not finite changes no weights. It counts as bad, unless a smaller loss scale can help.

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
+from bert_tf.distribution import devices
 from bert_tf.optimization.settings import OptimizerConfig
-from bert_tf.runtime import devices
 from bert_tf.runtime.errors import InputError, require_choice, require_whole
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import pytest
 from bert_tf import checkpoints, convert_checkpoint, export
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BiLstmConfig
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import feature_sets, input_pipeline, workflow
 from bert_tf.finetuning import run as finetuning_run
@@ -20,7 +21,6 @@ from bert_tf.finetuning.selection import DevSelection, SelectionConfig
 from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.settings import ExportConfig
 from bert_tf.tasks.custom import Columns, CustomTask

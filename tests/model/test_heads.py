@@ -175,8 +175,8 @@ def test_streaming_evaluation_metrics_are_the_releases():
     model = PretrainingModel(BertConfig.from_json_file(str(folder / "bert_config.json")))
     restored(model, folder / "bert_model.ckpt")
 
-    from bert_tf.runtime.devices import DistributionConfig
-    from bert_tf.runtime.distribution import build_strategy
+    from bert_tf.distribution.devices import DistributionConfig
+    from bert_tf.distribution.strategies import build_strategy
     from bert_tf.training.evaluation import BatchEvaluator
 
     evaluator = BatchEvaluator(model, build_strategy(DistributionConfig()))

@@ -9,11 +9,11 @@ import tensorflow as tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.data import ExampleFinder
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Feature, parse, pretraining_features, serialize
 from bert_tf.training import agreement, log

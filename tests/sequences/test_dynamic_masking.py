@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import graph_masking
 from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features

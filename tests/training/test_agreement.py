@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime import distribution, workers
-from bert_tf.runtime.workers import WorkersError
+from bert_tf.distribution import strategies, workers
+from bert_tf.distribution.workers import WorkersError
 from bert_tf.training import agreement
 from tests.conftest import tiny_config
 
@@ -79,7 +79,7 @@ def test_other_code_is_refused(outcomes, monkeypatch):
 
 def test_other_devices_are_refused(outcomes, monkeypatch):
     kinds = iter([{"device": "CPU"}, {"device": "GPU"}])
-    monkeypatch.setattr(distribution, "devices", lambda strategy: next(kinds))
+    monkeypatch.setattr(strategies, "devices", lambda strategy: next(kinds))
     errors, _ = outcomes({}, {})
     assert "devices: device is" in errors[0] and errors[0] == errors[1]
 

@@ -14,9 +14,9 @@ from benchmarks.local_cluster import worker_configs
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
-from bert_tf.runtime import distribution
-from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.distribution import build_strategy
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
 from bert_tf.runtime.files import InputError
 from tests import programs
 from tests.conftest import assert_close
@@ -224,7 +224,7 @@ def test_one_process_of_a_cluster_is_the_chief(jobs, chiefs):
         strategy.cluster_resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
             cluster, task_type=job, task_id=i
         )
-        found += [(job, i)] if distribution.is_chief(strategy) else []
+        found += [(job, i)] if strategies.is_chief(strategy) else []
     assert found == chiefs
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.runtime import distribution
-from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.distribution import build_strategy
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import DTYPES
 from tests.conftest import tiny_config
@@ -80,8 +80,8 @@ def compiled_step(make, length, accumulation=1, **settings):
 )
 def test_step_contains_only_operations_that_a_tpu_supports(make, length, settings, monkeypatch):
     # On every machine that runs the test, the layers take the branch of TPUs, which compile whole steps.
-    monkeypatch.setattr(distribution, "emulates_bfloat16", lambda: False)
-    monkeypatch.setattr(distribution, "compiles_parts", lambda: False)
+    monkeypatch.setattr(strategies, "emulates_bfloat16", lambda: False)
+    monkeypatch.setattr(strategies, "compiles_parts", lambda: False)
     program = compiled_step(make, length, **settings)
     operations = set(re.findall(r" = (?:\([^=]*?\)|\S+) ([a-z][a-z0-9-]*)\(", program))
     types = set(re.findall(r"\b(pred|[a-z]+\d+\w*)\[", program))

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
 from bert_tf.optimization import OptimizerConfig, SecondSchedule
-from bert_tf.runtime import distribution
-from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.distribution import build_strategy
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, train_steps
@@ -116,9 +116,9 @@ def repeated_batch():
 
 @pytest.mark.parametrize("clip_gradients", ["global", "per_replica"])
 def test_gradients_are_added_up_in_the_type_that_was_asked_for(clip_gradients, monkeypatch):
-    types, add_up = [], distribution.sum_over_replicas
+    types, add_up = [], strategies.sum_over_replicas
     monkeypatch.setattr(
-        distribution, "sum_over_replicas", lambda *arguments: types.append(arguments[2]) or add_up(*arguments)
+        strategies, "sum_over_replicas", lambda *arguments: types.append(arguments[2]) or add_up(*arguments)
     )
     optimizer = OptimizerConfig(0.1, 4, clip_gradients=clip_gradients)
     config = TrainingConfig("", optimizer, ROWS, gradient_sum_dtype="bfloat16")

@@ -15,14 +15,14 @@ import tensorflow as tf
 from benchmarks.local_cluster import worker_configs
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
+from bert_tf.distribution.workers import WorkersError
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import program
-from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.distribution import build_strategy
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.runtime.workers import WorkersError
 from bert_tf.training import log, loop, resume
 from bert_tf.training.contract import PeriodicEvaluation, TrainingData
 from bert_tf.training.errors import explain_errors

@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
 from bert_tf.tasks.squad import run as squad_run

@@ -5,6 +5,7 @@ import pytest
 import bert_tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import workflow
@@ -12,7 +13,6 @@ from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.runtime.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask

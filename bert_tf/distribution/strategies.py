@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.runtime import workers
-from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.distribution import workers
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 
 _ERRORS_ONLY = 2  # a value of TF_CPP_MIN_LOG_LEVEL

@@ -9,9 +9,10 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from benchmarks.local_cluster import worker_configs
-from bert_tf.runtime import cluster, program, workers
+from bert_tf.distribution import cluster, workers
+from bert_tf.distribution.workers import WorkersError
+from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
-from bert_tf.runtime.workers import WorkersError
 
 ABORTED = "Graph execution error:\n\nCollective ops is aborted by: {}\nThe error could be from a previous operation."
 STOPPED = (

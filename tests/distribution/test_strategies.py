@@ -7,9 +7,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
-from bert_tf.runtime import distribution
-from bert_tf.runtime.devices import DistributionConfig
-from bert_tf.runtime.distribution import build_strategy
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -24,7 +24,7 @@ def test_what_weights_depend_on_besides_settings_is_recorded(kind):
     strategy.extended.worker_devices = [f"/job:localhost/replica:0/task:0/device:{kind}:0"]
     build_strategy(DistributionConfig())
     tf32 = {"allow_tf32": False} if kind == "GPU" else {}
-    assert distribution.devices(strategy) == {"replicas": 2, "device": kind, **tf32}
+    assert strategies.devices(strategy) == {"replicas": 2, "device": kind, **tf32}
 
 
 class Replica:
@@ -47,7 +47,7 @@ def test_replicas_add_up_gradients_in_the_given_type(monkeypatch, replicas, dtyp
     monkeypatch.setattr(tf.distribute, "get_replica_context", lambda: Replica(replicas))
     value = 1 + 2**-9  # bfloat16 rounds it to 1
     gradients = [tf.constant([value]), tf.constant(value)]
-    values, sums = distribution.sum_over_replicas({"loss": tf.constant(value)}, gradients, dtype)
+    values, sums = strategies.sum_over_replicas({"loss": tf.constant(value)}, gradients, dtype)
     assert float(values["loss"]) == replicas * value
     assert [(float(tf.squeeze(x)), x.dtype) for x in sums] == [(expected, tf.float32)] * 2
 
@@ -60,7 +60,7 @@ def test_one_replica_reads_a_pipeline_that_is_not_tuned():
     # Removing the iterator of a tuned one takes up to a minute.
     dataset = tf.data.Dataset.range(3)
     with mock.patch.object(tf.data.Dataset, "with_options", autospec=True, return_value=dataset) as with_options:
-        batches = distribution.batches(tf.distribute.OneDeviceStrategy("/cpu:0"), lambda context: dataset)
+        batches = strategies.batches(tf.distribute.OneDeviceStrategy("/cpu:0"), lambda context: dataset)
     assert with_options.call_args.args[1].autotune.enabled is False
     assert [int(batch) for batch in batches] == [0, 1, 2]
 
@@ -69,7 +69,7 @@ def test_each_replica_of_several_gets_its_part():
     strategy = tf.distribute.MirroredStrategy([device.name for device in tf.config.list_logical_devices("CPU")])
     replicas = strategy.num_replicas_in_sync
     assert replicas > 1
-    batch = next(distribution.batches(strategy, lambda context: tf.data.Dataset.range(replicas)))
+    batch = next(strategies.batches(strategy, lambda context: tf.data.Dataset.range(replicas)))
     assert [int(part) for part in strategy.experimental_local_results(batch)] == list(range(replicas))
 
 
@@ -78,10 +78,10 @@ def test_onednn_is_used_and_missed_where_tensorflow_was_imported_first(monkeypat
     assert _pywrap_util_port.IsMklEnabled()
     monkeypatch.setattr(_pywrap_util_port, "IsMklEnabled", lambda: False)
     with pytest.warns(UserWarning, match="Import bert_tf first"):
-        distribution._warn_of_lost_onednn()
+        strategies._warn_of_lost_onednn()
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # somebody's choice
     with warnings.catch_warnings(action="error"):
-        distribution._warn_of_lost_onednn()
+        strategies._warn_of_lost_onednn()
 
 
 @pytest.mark.parametrize(("local", "compiles"), [(1, True), (2, False)])
@@ -90,7 +90,7 @@ def test_parts_are_compiled_with_one_replica_in_a_process_whatever_others_have(m
     strategy = mock.Mock(extended=extended, num_replicas_in_sync=2)
     monkeypatch.setattr(tf.distribute, "has_strategy", lambda: True)
     monkeypatch.setattr(tf.distribute, "get_strategy", lambda: strategy)
-    assert distribution.compiles_parts() == compiles
+    assert strategies.compiles_parts() == compiles
 
 
 def test_determinism_is_asked_of_tensorflow(monkeypatch):

@@ -13,7 +13,8 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.runtime import cluster, program
+from bert_tf.distribution import cluster
+from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 
 # Encloses what one worker tells the others, which TensorFlow surrounds with text of its own.

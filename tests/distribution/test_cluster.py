@@ -12,8 +12,8 @@ import time
 import pytest
 
 from benchmarks.local_cluster import worker_configs
-from bert_tf.runtime import cluster
-from bert_tf.runtime.devices import DistributionConfig
+from bert_tf.distribution import cluster
+from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from tests.conftest import ROOT
 

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
-from bert_tf.runtime import cluster
+from bert_tf.distribution import cluster
 from bert_tf.runtime.errors import InputError, require_choice
 
 if TYPE_CHECKING:
