@@ -151,15 +151,16 @@ def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> N
     """Keeps the settings with which the cells of a table are begun, and compares those of cells that were begun before.
 
     Raises:
-      InputError: if they have changed, and `allow_changes` is not set; names cells, settings and both values.
+      InputError: if they have changed, and `allow_changes` is not set; names settings, both values and a cell.
     """
-    before = _kept(path, dict[str, dict[str, Any]], path) or {}
-    now = {cell.name: cell.piece.all_settings() for cell in cells}
-    found = differences.changes(*({name: each[name] for name in before if name in now} for each in (before, now)))
+    old = _kept(path, dict[str, dict[str, Any]], path) or {}
+    new = {cell.name: cell.piece.all_settings() for cell in cells}
+    found = {text: cell for cell in reversed(old) if cell in new for text in differences.changes(old[cell], new[cell])}
     if found and not allow_changes:
+        texts = differences.listed([f"{cell}: {text}" for text, cell in found.items()])
         advice = "Change it back, or give --allow_changes to run what is new; finished runs stay."
-        raise InputError(f"This experiment has changed since its runs began:\n  {differences.listed(found)}\n{advice}")
-    files.write_json(path, before | now)
+        raise InputError(f"This experiment has changed since its runs began, as in\n  {texts}\n{advice}")
+    files.write_json(path, old | new)
 
 
 def _kept(path: str, kind: Any, remedy: str) -> Any:

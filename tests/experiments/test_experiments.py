@@ -442,7 +442,9 @@ def test_a_changed_experiment_is_named(tmp_path):
     runner.record_beginning(record, changed, True)
     files.write_json(str(tmp_path / "tables" / "x.smoke.json"), json.loads((tmp_path / "x.json").read_text()))
     path.write_text(text)
-    assert "This experiment has changed since its runs began" in said(tmp_path, str(path))
+    message = said(tmp_path, str(path))
+    assert "This experiment has changed since its runs began, as in\n  row" in message
+    assert message.count("objective") == 1  # once, not for each seed and each column
     path.write_text(text.replace('objective = "mlm"', 'objective = "mlm_nsp"') + '[[rows]]\nname = "another"\n')
     runner.record_beginning(record, assembly(str(path)).cells, False)  # new rows change nothing of the others
 
