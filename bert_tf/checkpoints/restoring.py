@@ -5,6 +5,7 @@ exceptions by name; any other difference is an error.
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import foreign_names
-from bert_tf.checkpoints.formats import CheckpointSource
+from bert_tf.checkpoints.formats import CheckpointSource, open_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.optimization import TRAINING_STATE
@@ -53,7 +54,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def restore(
     variables: Mapping[str, tf.Variable],
-    source: CheckpointSource,
+    source: CheckpointSource | str | os.PathLike[str],
     may_be_fresh: str = foreign_names.ADDED_BY_FINE_TUNING,
     may_be_ignored: str = f"{foreign_names.ADDED_BY_FINE_TUNING}|{TRAINING_STATE}",
     flag_name: str = "--init_checkpoint",
@@ -62,7 +63,7 @@ def restore(
 
     Args:
       variables: released name -> variable.
-      source: the checkpoint.
+      source: the checkpoint, or a path that `open_checkpoint` takes.
       may_be_fresh: pattern of the variables that the checkpoint may lack.
       may_be_ignored: pattern of the tensors that the model may lack.
       flag_name: the flag that gave the checkpoint, for messages.
@@ -71,6 +72,8 @@ def restore(
       InputError: if other variables or tensors are missing, or if shapes differ; names all of them. No variable is
         changed in this case.
     """
+    if not isinstance(source, CheckpointSource):
+        source = open_checkpoint(source, flag_name)
     # Hugging Face's question-answering and masked-LM models are stored without the pooler, which they don't use.
     if source.kind == "hf" and not any(name.startswith("bert/pooler/") for name in source.shapes):
         may_be_fresh = f"{may_be_fresh}|bert/pooler/.*"

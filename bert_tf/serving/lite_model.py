@@ -46,20 +46,20 @@ class LiteModel(AnsweringModel):
     """
 
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
-        interpreter = extras.require("ai_edge_litert.interpreter", "--engine=litert")
+        interpreter = extras.require("ai_edge_litert.interpreter", "the engine LiteRT")
         folder = os.fspath(folder)
         names = (settings.LITE_INT8_FILE, settings.LITE_FILE, settings.LITE_TASK_FILE)
         *paths, task_path = (os.path.join(folder, name) for name in names)
         path = next(filter(files.exists, paths), None)
         if path is None:
             raise InputError(
-                f"{folder} has neither {names[0]} nor {names[1]}, which --engine=litert runs. Export the model with "
+                f"{folder} has neither {names[0]} nor {names[1]}, which LiteRT runs. Export the model with "
                 "--export_quantize=int8 or --export_litert, from Python with quantize='int8' or litert=True."
             )
         if not files.exists(task_path):
             raise InputError(
-                f"{folder} has no {settings.LITE_TASK_FILE}: --engine=litert answers with classes, numbers and choices "
-                "only, of models that this version exports. Leave it out to use TensorFlow."
+                f"{folder} has no {settings.LITE_TASK_FILE}: LiteRT answers with classes, numbers and choices "
+                "only, of models that this version exports. Take the engine TensorFlow, the default."
             )
         self._task = json_files.read(task_path, "--model", TextTask)
         vocab_file = os.path.join(folder, VOCAB_FILE)

@@ -95,8 +95,7 @@ def test_the_state_of_every_optimizer_is_known_by_its_names_and_left_out(tmp_pat
 def test_heads_may_stay_fresh_and_are_listed(tmp_path):
     prefix = save_tf1(tmp_path, BertEncoder(tiny_config()))
     model = ClassifierModel(tiny_config(), 3)
-    source = checkpoints.open_checkpoint(prefix)
-    summary = checkpoints.restore(checkpoints.named_variables(model.variables), source)
+    summary = checkpoints.restore(checkpoints.named_variables(model.variables), prefix)
     assert sorted(summary.fresh) == ["output_bias", "output_weights"]
     assert "2 left fresh (output_weights, output_bias)" in str(summary)
 

@@ -246,7 +246,7 @@ def test_merged_lora_is_a_checkpoint_with_the_released_names(tmp_path):
     path = tmp_path / "model.ckpt"
     checkpoints.write_checkpoint(path, checkpoints.named_variables(encoder.weights))
     loaded = BertEncoder(SHALLOW)
-    checkpoints.restore(checkpoints.named_variables(loaded.weights), checkpoints.open_checkpoint(path))
+    checkpoints.restore(checkpoints.named_variables(loaded.weights), path)
     assert_close(loaded(IDS).sequence_output, before, 1e-5)
     assert not encoder.trainable_variables
     encoder.trainable = True

@@ -92,7 +92,7 @@ def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
         export.load(exported["pairs"], engine="onnx")
     run = write_run(tmp_path / "run", TokenModel(config(), 5), task="ner", labels=["L", "P"])
     export.export_run(run, str(tmp_path / "tagger"), ExportConfig(quantize="int8"))
-    with pytest.raises(InputError, match=r"no litert\.json: --engine=litert answers with classes, numbers and choices"):
+    with pytest.raises(InputError, match=r"no litert\.json: LiteRT answers with classes, numbers and choices"):
         export.load(tmp_path / "tagger", engine="litert")
     damaged = shutil.copytree(exported["pairs"], tmp_path / "damaged")
     os.truncate(damaged / settings.LITE_INT8_FILE, 100)
@@ -102,5 +102,5 @@ def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"neither ids_int8\.tflite nor ids\.tflite, which .* Export .*quantize=int8"):
         export.load(damaged, engine="litert")
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
-    with pytest.raises(InputError, match=r"--engine=litert needs ai-edge-litert, .* 'bert-tf\[litert\]'"):
+    with pytest.raises(InputError, match=r"the engine LiteRT needs ai-edge-litert, .* 'bert-tf\[litert\]'"):
         export.load(exported["pairs"], engine="litert")
