@@ -84,7 +84,7 @@ _FIX_ANSWER_OFFSETS = flags.DEFINE_bool(
 _PAD_TO_MAX = flags.DEFINE_bool(
     "pad_to_max_seq_length",
     False,
-    "Pad all windows to --max_seq_length, as the release does; this is slower and gives the same n-best lists.",
+    "Pad all windows to --max_seq_length; slower, but gives the release's n-best lists, where padding takes places.",
 )
 program.section("Training")
 _FINETUNING = program_flags.FinetuningFlags()

@@ -202,7 +202,7 @@ def test_files_in_the_text_exist():
         for path in re.findall(
             r"(?<![\w/.])((?:bert_tf|data_prep|experiments|tests|docs)/[\w/]+\.(?:py|md))", page.read_text()
         ):
-            assert (pages.ROOT / path).exists() or path == "docs/flags.md", f"{pages.name_of(page)}: {path}"
+            assert (pages.ROOT / path).exists(), f"{pages.name_of(page)}: {path}"
 
 
 def test_the_start_page_names_every_installed_command():
