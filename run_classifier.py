@@ -10,7 +10,7 @@ from bert_tf.config import BertConfig
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.settings import ExportConfig
-from bert_tf.tasks.names import COMBINATIONS, PROBLEMS, TASK_NAMES, parse
+from bert_tf.tasks.names import COMBINATIONS, PROBLEMS, TAGGING, TASK_NAMES, parse
 from bert_tf.tasks.tables import AUTO, ON_BAD_ROW
 
 if TYPE_CHECKING:
@@ -151,8 +151,10 @@ def main() -> None:
     """Carries out the steps that the flags ask for."""
     if _FEATURE_LAYERS.value:
         program_flags.set_defaults(_FRESH_BILSTM)
-    program.require_together(_NEEDED)
+    program.require_together(_NEEDED | ({} if _FEATURE_LAYERS.value else {"bilstm_units": "bilstm_layers"}))
     names = parse(_TASK_NAME.value)
+    if _RELEASE_FORMAT.value and TAGGING in names:
+        raise InputError(f"--release_format: not used by --task_name={TAGGING}, which writes no table. Omit it.")
     export_config = make_export_config() if _DO_EXPORT.value else None
     if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:
         fine_tune(names)

@@ -126,6 +126,11 @@ def main() -> None:
         raise InputError(f"--recipe={_RECIPE.value} has a second phase, and needs --second_input_file for it.")
     if not (_DO_TRAIN.value or _DO_EVAL.value or _DO_EXPORT.value):
         raise InputError("At least one of --do_train, --do_eval and --do_export must be given.")
+    if _EVAL_INPUT_FILE.value and not _DO_TRAIN.value:
+        raise InputError(
+            "--eval_input_file is read while a model is trained, and --do_train is not given. To evaluate a finished "
+            "run on this file, give it as --input_file."
+        )
     if _KEEP_BEST.value and not _EVAL_INPUT_FILE.value:
         raise InputError("--keep_best needs --eval_input_file, on which the best weights are found.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None

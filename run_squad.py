@@ -104,7 +104,12 @@ _DISTRIBUTION = program_flags.DistributionFlags()
 program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
-_NEEDED = {"export_": "do_export", "tune_null_threshold": "version_2_with_negative"}
+_NEEDED = {
+    "export_": "do_export",
+    "tune_null_threshold": "version_2_with_negative",
+    "null_score_diff_threshold": "version_2_with_negative",
+    "bilstm_units": "bilstm_layers",
+}
 
 
 def main() -> None:
@@ -113,7 +118,9 @@ def main() -> None:
         logging.set_verbosity(logging.INFO)
     program.require_together(_NEEDED)
     if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value or _DO_EXPORT.value or _EVALUATE_FILE.value):
-        raise InputError("At least one of --do_train, --do_predict, --interactive and --do_export must be given.")
+        raise InputError(
+            "At least one of --do_train, --do_predict, --interactive, --do_export and --evaluate_file must be given."
+        )
     from bert_tf.estimators import QuestionAnswerer
     from bert_tf.export import export_run
     from bert_tf.tasks.squad import run as squad_run
@@ -122,6 +129,9 @@ def main() -> None:
 
     task = SquadTask(make_config(), _TRAIN_FILE.value, _PREDICT_FILE.value)
     if _EVALUATE_FILE.value:
+        for flag in (_DO_TRAIN, _DO_PREDICT, _INTERACTIVE, _DO_EXPORT):
+            if flag.value:
+                raise InputError(f"--evaluate_file only evaluates a finished file of answers. Omit --{flag.name}.")
         squad_run.evaluate_file(task, _EVALUATE_FILE.value, _OUTPUT_DIR.value)
         return
     export_config = make_export_config() if _DO_EXPORT.value else None

@@ -86,10 +86,15 @@ def prepare(
     resume_settings = all_settings(config, vocab_file, resume_settings)
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir):
+        before = recorded(output_dir)
+        start = resume_settings.get("init_checkpoint")
+        if start and before.get("init_checkpoint") == os.path.realpath(start):
+            # It may be gone, because a run that has begun doesn't need it; then only its name can be compared.
+            resume_settings |= {"init_checkpoint": before["init_checkpoint"]}
         if not allow_changes:
             _refuse_differences(
                 f"--output_dir: {output_dir} holds a run that began with other settings",
-                recorded(output_dir),
+                before,
                 resume_settings,
                 "Use another folder, go back to those settings, or pass --allow_changes to resume with the new ones.",
             )
@@ -121,22 +126,28 @@ def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[s
     }
 
 
-def check_trained_with(folder: str, settings: Mapping[str, Any]) -> None:
+def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "task") -> None:
     """Checks that the model in a folder was trained with these settings, before it is evaluated or predicts.
 
     Args:
-      folder: the folder of a fine-tuned run; another folder records nothing that could be compared.
-      settings: the settings to compare; those that the run does not record are left out.
+      folder: the folder of a run; another folder records nothing that could be compared.
+      settings: the settings to compare; those that the run does not record are left out, and of a mapping its keys
+        only are compared.
+      kind: the setting that only runs of the expected kind record: "task" for fine-tuning, "objective" for
+        pre-training.
 
     Raises:
       InputError: if it was trained with other settings; names the differences.
     """
     trained = recorded(folder)
-    if "task" in trained:
+    if kind in trained:
         compared = {name: value for name, value in settings.items() if name in trained}
         _refuse_differences(
             f"{folder} holds a run that was trained with other settings",
-            {name: trained[name] for name in compared},
+            {
+                name: {key: trained[name].get(key) for key in value} if isinstance(value, Mapping) else trained[name]
+                for name, value in compared.items()
+            },
             compared,
             f"Use those settings (the vocabulary is the {VOCAB_FILE} in that folder).",
         )

@@ -77,7 +77,7 @@ class RowEstimator(Estimator):
         """The classes with which the model predicts: those of training, or else of the model of `from_pretrained`."""
         self._check_usable()
         trained = self._trained_checkpoint
-        return run_directory.recorded_labels(self.output_dir) if trained else self._labels_before()
+        return (run_directory.recorded_labels(self.output_dir) or self._labels) if trained else self._labels_before()
 
     @errors_in_python()
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:

@@ -188,7 +188,8 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
         trial = run.with_training(training_config)
         trial.record(config.flags, "train", config.allow_changes)
         # Only after `record`: if it refuses the folder, the classes of the run in it must not be replaced.
-        files.write_json(os.path.join(output_dir, run_directory.LABELS_FILE), task.labels and list(task.labels))
+        for place in {output_dir, folder}:  # of a trial: estimators open its own folder
+            files.write_json(os.path.join(place, run_directory.LABELS_FILE), task.labels and list(task.labels))
         selection = DevSelection(trial, task.dev_splits[0], config.selection)
         if not config.evaluates_while_training:
             trial.train(features)

@@ -257,7 +257,14 @@ class PretrainingRun:
 
         Returns:
           global_step, loss (the mean over the batches), and the means of the model's metrics.
+
+        Raises:
+          InputError: if the run was trained with another model, objective or vocabulary; names the differences.
         """
+        settings = run_directory.all_settings(self.config, self.vocab_file, {"objective": self.objective})
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"):
+            del settings["bert_config"][name]  # these matter while a model is trained
+        run_directory.check_trained_with(self.training_config.output_dir, settings, "objective")
         folder = run_directory.evaluated_folder(self.training_config.output_dir)
         step = resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)
         agreement.require(

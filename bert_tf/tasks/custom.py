@@ -146,7 +146,7 @@ class CustomTask(SentenceTask):
         ids = tables.UniqueIds()
 
         def convert(row: Row) -> InputExample:
-            row_id = ids.check(_text(row, columns.id, "id"), row) if columns.id else _own_id(row)
+            row_id = ids.check(_text(row, columns.id, "id"), row) if columns.id else str(row.line)
             text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
             example = InputExample(row_id, _text(row, columns.text, "text"), text_b, None)
             if split != "test":  # what is only predicted may be blank, as in an exported model
@@ -294,7 +294,10 @@ class CustomTask(SentenceTask):
         others = self._other_cells(self.paths[split])
         rows = []
         for i, (example, prediction) in enumerate(zip(examples, self.predictions(outputs), strict=True)):
-            row: dict[str, object] = {"id": example.guid, "text": example.text_a}
+            cells = others.get(example.guid, {})
+            # A column "id" is kept as it is, though nothing asks for it; its values may be missing, or not unique.
+            own_id = None if self.columns.id else cells.pop("id", None)
+            row: dict[str, object] = {"id": own_id or example.guid, "text": example.text_a}
             if example.text_b is not None:
                 row["text_b"] = example.text_b
             if self.labels is None:
@@ -304,7 +307,7 @@ class CustomTask(SentenceTask):
                 predicted = {"label": self._name(prediction)}
                 predicted |= {f"probability_{label}": round(float(value), 6) for label, value in probabilities}
             taken = {*row, *predicted}
-            for column, cell in others.get(example.guid, {}).items():
+            for column, cell in cells.items():
                 row[f"given_{column}" if column in taken else column] = cell
             rows.append(row | predicted)
         tables.write_table(path, rows)
@@ -313,9 +316,9 @@ class CustomTask(SentenceTask):
     def _other_cells(self, path: str) -> dict[str, dict[str, Cell]]:
         """Returns the cells of a file's columns that no example is made of, by the ids of the rows."""
         columns = self.columns
-        used = ("", columns.text, columns.text_b, columns.id or "id")
+        used = ("", columns.text, columns.text_b, columns.id)
         return {
-            str(row[columns.id]) if columns.id else _own_id(row): {x: row[x] for x in row.columns if x not in used}
+            str(row[columns.id] if columns.id else row.line): {x: row[x] for x in row.columns if x not in used}
             for row in tables.read_table(path, (columns.text,), self.delimiter)
             if not row.problem
         }
@@ -325,12 +328,6 @@ class CustomTask(SentenceTask):
             labels = [label for label, is_predicted in zip(self.labels, prediction, strict=True) if is_predicted]
             return self.columns.label_separator.join(labels)
         return self.labels[prediction]
-
-
-def _own_id(row: tables.Row) -> str:
-    """What a column "id" says, though nothing asks for it, or else the number of the line."""
-    found = row["id"] if "id" in row.columns else None
-    return found if isinstance(found, str) and found else str(row.line)
 
 
 def _as_tuple(label: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -95,8 +95,7 @@ class MultipleChoiceTask(SentenceTask):
 
         def convert(row: Row) -> ChoiceExample:
             example = self._example(row, split)
-            ids.check(example.guid, row)
-            return example
+            return dataclasses.replace(example, guid=ids.check(example.guid or str(row.line), row))
 
         path = tables.split_file(self.paths, split)
         examples = tables.convert_rows(self._rows(split), convert, path, self.on_bad_row)
@@ -120,11 +119,13 @@ class MultipleChoiceTask(SentenceTask):
             prompt, label_column = row["sent1" if self.name == "swag" else "prompt"], "label"
         has_label = split != "test" or label_column in (row.columns or range(len(row.cells)))
         label = row[label_column] if has_label else None
+        label = label.strip() if isinstance(label, str) else label
         if split == "test" and label not in self.labels:
             label = None
         for name, text in (("prompt", prompt), *((f"ending {i}", ending) for i, ending in enumerate(endings))):
-            # What is only predicted may be blank, as in an exported model.
-            if not isinstance(text, str) or not (text.strip() or split == "test"):
+            # What is only predicted may be blank, as in an exported model, which takes an empty ending for padding.
+            may_be_blank = split == "test" and (text or name == "prompt")
+            if not isinstance(text, str) or not (text.strip() or may_be_blank):
                 raise InputError(f"{row.where}: the {name} is empty.")
         if label is not None and label not in self.labels:
             raise InputError(
@@ -133,7 +134,7 @@ class MultipleChoiceTask(SentenceTask):
             )
         if self.name == "swag":
             endings = tuple(f"{row['sent2']} {ending}" for ending in endings)
-        return ChoiceExample(row["id"] if "id" in row.columns else str(row.line), prompt, endings, label)
+        return ChoiceExample(row["id"] if "id" in row.columns else "", prompt, endings, label)
 
     def _count_endings(self, row: Row) -> int:
         if row.problem:
@@ -152,7 +153,13 @@ class MultipleChoiceTask(SentenceTask):
             if not isinstance(row["endings"], tuple):
                 raise InputError(f"{row.where}: 'endings' is not a list of texts.")
             return row["endings"]
-        return tuple(row[name] for name in row.columns if _ENDING_COLUMN.fullmatch(name))
+        names = sorted(filter(_ENDING_COLUMN.fullmatch, row.columns), key=_ending_number)
+        if [_ending_number(name) for name in names] != list(range(len(names))):
+            raise InputError(
+                f"{row.where}: the columns {', '.join(names)} are found, but ending0, ending1 and so on are expected, "
+                "without a gap: the label is the number of an ending."
+            )
+        return tuple(row[name] for name in names)
 
     def featurize(
         self, examples: Sequence[ChoiceExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
@@ -171,3 +178,7 @@ class MultipleChoiceTask(SentenceTask):
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a model with one score for each ending."""
         return ClassifierModel(config, 1, choices=len(self.labels), **options)
+
+
+def _ending_number(column: str) -> int:
+    return int(column.removeprefix("ending"))

@@ -219,8 +219,8 @@ def all_labels_or_none(examples: list[Any], path: str) -> list[Any]:
 
 
 def is_number(text: str | None) -> bool:
-    """Returns whether a text is a finite number."""
+    """Returns whether a text is a number that float32 can hold."""
     try:
-        return np.isfinite(float(text or "none"))
+        return abs(float(text or "none")) <= float(np.finfo(np.float32).max)
     except ValueError:
         return False

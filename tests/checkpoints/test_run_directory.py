@@ -54,6 +54,20 @@ def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write
     assert saver.latest_checkpoint(str(folder))
 
 
+def test_a_run_goes_on_without_the_checkpoint_that_it_began_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def prepare(start):
+        run_directory.prepare("run", tiny_config(), "", flags={}, resume_settings={"init_checkpoint": start})
+
+    prepare(str(tmp_path / "init"))  # as it was recorded while the checkpoint was there
+    CheckpointSaver("run", 1).save(1, {"x": 1.0})
+    prepare("init")
+    assert run_directory.recorded("run")["init_checkpoint"] == str(tmp_path / "init")
+    with pytest.raises(InputError, match=r"init_checkpoint was '.*init', and is 'other' now"):
+        prepare("other")
+
+
 def test_long_lists_of_changes_are_shortened(tmp_path):
     def prepare(counts):
         settings = {"phases": [{"records": counts}]}

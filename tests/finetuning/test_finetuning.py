@@ -153,6 +153,7 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     assert done["eval"]["dev"]["eval_accuracy"] == max(row["accuracy"] for row in rows)
     kept = [any(trial.glob("best/*.index")) for trial in trials]
     assert sorted(kept) == [False, True]  # only the best trial's weights
+    assert [run_directory.recorded_labels(str(folder)) for folder in (out, *trials)] == [["no", "yes"]] * 3
 
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
     assert list(results) == ["eval_accuracy", "eval_loss", "eval_macro_f1", "global_step", "loss"]

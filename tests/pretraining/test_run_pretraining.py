@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import re
@@ -156,6 +157,21 @@ def test_ablations_train_and_evaluate(files, tmp_path, objective):
     evaluated = run.evaluate(8, 2)
     assert evaluated["global_step"] == 4
     assert evaluated["masked_lm_loss"] == pytest.approx(means["masked_lm_loss"], rel=0.02)
+
+
+def test_a_run_is_evaluated_only_as_the_model_that_it_trained(files, tmp_path):
+    run = make_run(files, tmp_path / "out")
+    run.record({})
+    run.train()
+    config = BertConfig.from_json_file(files[0])
+    plain = dataclasses.replace(config, hidden_dropout_prob=0.0, initializer_range=0.5)
+    assert make_run(files, tmp_path / "out", plain).evaluate(8, 1)["global_step"] == 4
+    heads = dataclasses.replace(config, num_attention_heads=1)
+    assert config.num_attention_heads != 1
+    with pytest.raises(InputError, match=r"trained with other settings:\n  bert_config: num_attention_heads was"):
+        make_run(files, tmp_path / "out", heads).evaluate(8, 1)
+    with pytest.raises(InputError, match="objective was 'mlm_nsp', and is 'mlm' now"):
+        make_run(files, tmp_path / "out", objective="mlm").evaluate(8, 1)
 
 
 def test_workers_compare_settings_and_what_they_have_restored_before_they_train_and_evaluate(
@@ -334,3 +350,6 @@ def test_usage_errors_name_the_flag(files, tmp_path):
     assert re.search(r"^error: At least one of --do_train, --do_eval and --do_export", output, re.MULTILINE)
     output = programs.run("run_pretraining.py", *flags(files, tmp_path / "out"), "--do_train", "--keep_best", expect=1)
     assert "error: --keep_best needs --eval_input_file" in output
+    given = ["--do_eval", "--eval_input_file=held_out.tfrecord"]
+    output = programs.run("run_pretraining.py", *flags(files, tmp_path / "out"), *given, expect=1)
+    assert "error: --eval_input_file is read while a model is trained, and --do_train is not given" in output

@@ -141,6 +141,7 @@ def test_rows_have_weights_in_training_only(write, tokenizer):
         ),
         ("text\tlabel\na\thigh\n", {"problem": "regression"}, "line 2: the score 'high' is not a number"),
         ("text\tlabel\na\tnan\n", {"problem": "regression"}, "line 2: the score 'nan' is not a number"),
+        ("text\tlabel\na\t1e39\n", {"problem": "regression"}, "line 2: the score '1e39' is not a number"),
         ("text\tlabel\na\t\nb\t\n", {"problem": "multi_label"}, "no row has a label"),
         ("text\tlabel\na\tx\nb\tnan\n", {}, "line 3: the label is 'nan', which pandas writes for a missing value"),
         ("text\tlabel\na\tx,NaN\n", {"problem": "multi_label"}, "line 2: the label is 'NaN'"),
@@ -215,6 +216,15 @@ def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
     assert [path.rpartition("/")[2] for path in written] == ["march_results.tsv", "march_predictions.csv"]
 
 
+def test_rows_with_the_same_id_keep_their_own_cells(write, tmp_path):
+    test = "id,text,date\n7,a,monday\n7,b,tuesday\n,c,friday\n"
+    train = "text,label\na,1\nb,2\n"
+    task = task_of(write, train, name="train.csv", others={"test": test}, problem="regression")
+    task.write_predictions(str(tmp_path), "test", task.examples("test"), {"score": np.array([0.5, 2.0, 1.0])}, None)
+    written = (tmp_path / "test_predictions.csv").read_text().splitlines()
+    assert written == ["id,text,date,score", "7,a,monday,0.5", "7,b,tuesday,2.0", "4,c,friday,1.0"]
+
+
 def test_predictions_have_the_fields_that_each_line_has(write, tmp_path):
     lines = '{"text": "a", "n": 1, "tags": ["p"]}\n{"m": null, "text": "b"}\n'
     task = task_of(write, '{"text": "c", "label": 1}\n', "train.jsonl", others={"test": lines}, problem="regression")
@@ -222,9 +232,3 @@ def test_predictions_have_the_fields_that_each_line_has(write, tmp_path):
     written = [json.loads(line) for line in (tmp_path / "test_predictions.jsonl").read_text().splitlines()]
     assert written[0] == {"id": "1", "text": "a", "n": "1", "tags": ["p"], "score": 0.5}
     assert written[1] == {"id": "2", "text": "b", "m": None, "score": 2.0}
-
-
-def test_a_column_of_ids_is_kept_though_nothing_asks_for_it(write):
-    test = "text,id\na,k1\nb,\n"
-    task = task_of(write, "text,label\na,x\nb,y\n", name="train.csv", others={"test": test})
-    assert [example.guid for example in task.examples("test")] == ["k1", "3"]

@@ -82,6 +82,10 @@ def test_each_ending_has_a_sequence_with_the_prompt(write):
         ),
         ("prompt\tending0\tending1\tlabel\np\ta\t \t0\n", "line 2: the ending 1 is empty"),
         ("prompt\tending0\tlabel\np\ta\t0\n", "line 2: the columns ending0, ending1"),
+        (
+            "prompt\tending1\tending2\tlabel\np\ta\tb\t1\n",
+            "line 2: the columns ending1, ending2 are found, but ending0",
+        ),
         ("ending0\tending1\tlabel\na\tb\t0\n", "line 1: the column 'prompt' is missing"),
         (
             "prompt\tending0\tending1\tid\tlabel\np\ta\tb\t7\t0\np\ta\tb\t7\t0\n",
@@ -115,6 +119,19 @@ def test_endings_in_json_are_a_list(write, endings, message):
 def test_what_is_only_predicted_may_be_blank(write):
     task = task_of(write, "multiple_choice", "a.jsonl", '{"prompt": "", "endings": ["a", " "]}\n', "test")
     assert (task.examples("test")[0].prompt, task.examples("test")[0].endings) == ("", ("a", " "))
+    with pytest.raises(InputError, match="line 1: the ending 1 is empty"):  # exported models take it for padding
+        task_of(write, "multiple_choice", "a.jsonl", '{"prompt": "p", "endings": ["a", ""]}\n', "test").examples("test")
+
+
+def test_a_label_is_the_number_in_the_name_of_its_ending(write):
+    names = ["ending1", "ending10", *(f"ending{i}" for i in range(2, 10)), "ending0"]  # as sorted as texts, and not
+    text = "\t".join(["prompt", *names, "label"]) + "\n" + "\t".join(["p", *names, " 10 "]) + "\n"
+    (example,) = task_of(write, "multiple_choice", "a.tsv", text).examples("train")
+    assert example.endings == tuple(f"ending{i}" for i in range(11))
+    assert example.label == "10"
+    swapped = '{"prompt": "p", "ending1": "b", "ending0": "a", "label": 0, "id": null}\n'
+    (example,) = task_of(write, "multiple_choice", "a.jsonl", swapped).examples("train")
+    assert (example.endings, example.guid) == (("a", "b"), "1")
 
 
 def test_rows_with_another_number_of_endings_are_reported(write):

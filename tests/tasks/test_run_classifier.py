@@ -147,8 +147,21 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path):
         ("swag", {"delimiter": ";"}, "--delimiter: .*, only by custom, multiple_choice"),
         ("swag", {"problem": "regression"}, "--problem: .*, only by custom"),
         ("custom", {"document_context": False}, "--document_context: .*, only by ner"),
+        ("ner", {"labels": ["X", "X"]}, "--labels: a type occurs twice in X, X"),
     ],
 )
 def test_settings_of_other_tasks_are_refused(tmp_path, name, setting, message):
     with pytest.raises(InputError, match=message):
         DataConfig(name, str(tmp_path), **setting).build_task(str(tmp_path), do_train=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--task_name=ner", "--release_format"], "--release_format: not used by --task_name=ner"),
+        (["--task_name=cola", "--bilstm_units=8"], "--bilstm_units is used only with --bilstm_layers"),
+    ],
+)
+def test_flags_that_nothing_would_read_are_refused(tmp_path, given, message):
+    output = programs.run("run_classifier.py", f"--output_dir={tmp_path}", "--do_train", *given, expect=1)
+    assert f"error: {message}" in output

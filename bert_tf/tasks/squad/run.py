@@ -7,13 +7,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from bert_tf.checkpoints import saver
+from bert_tf.checkpoints import run_directory, saver
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.finetuning.workflow import WorkflowConfig
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import differences, files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say, typed_lines
 from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer, choose_null_threshold
@@ -234,7 +234,7 @@ def evaluate_file(task: SquadTask, path: str, output_dir: str) -> dict[str, floa
 def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, str, float]:
     """The answers from several finished runs' n-best lists, a description of the models, and the threshold."""
     is_version_2 = run.task.config.version_2_with_negative
-    model = f"{config.ensemble_method} of {', '.join(config.ensemble_dirs)}"
+    model = f"{config.ensemble_method} of {', '.join(map(_describe_member, config.ensemble_dirs))}"
     threshold = choose_null_threshold(config, [run.training_config.output_dir], model)
     asked = {example.qas_id for example in run.examples(PREDICT_SPLIT)}
     predictions = merge_n_best(
@@ -244,6 +244,12 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
         threshold,
     )
     return predictions, model, threshold
+
+
+def _describe_member(folder: str) -> str:
+    """A finished run's folder, and a few digits that change with its weights, for which a threshold is tuned."""
+    checkpoint = saver.latest_checkpoint(run_directory.evaluated_folder(folder))
+    return f"{folder} ({differences.fingerprint(f'{checkpoint}.index')})" if checkpoint else folder
 
 
 def _read_lists(folder: str, asked: set[str]) -> dict[str, list[dict[str, Any]]]:

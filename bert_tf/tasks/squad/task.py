@@ -121,7 +121,7 @@ class SquadTask:
     def _read_predict_file(self) -> SquadData:
         if self._predict_data is None:
             if not self._predict_file:
-                raise InputError("--predict_file is needed with --do_predict, but it is not given.")
+                raise InputError("--predict_file is needed, but it is not given. It names the questions.")
             self._predict_data = self._read(self._predict_file, is_training=False)
         return self._predict_data
 

@@ -79,12 +79,13 @@ class FeatureTaggingTask(TaggingTask):
         self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns also the path of the encoder."""
-        return super().resume_settings() | {"encoder": self.feature_based.encoder.init_checkpoint}
+        """Returns also the path of the encoder, with which the run is exported."""
+        return super().resume_settings() | {"encoder": files.real_path(self.feature_based.encoder.init_checkpoint)}
 
     def input_settings(self) -> dict[str, Any]:
-        """Returns the settings of `TaggingTask`, the layers and the tagger."""
+        """Returns the settings of `TaggingTask`, the encoder, the layers and the tagger."""
         return super().input_settings() | {
+            "encoder_sha256": self.feature_based.encoder.fingerprint,
             "feature_layers": list(self.feature_based.encoder.layers),
             "feature_combination": self.feature_based.combination,
             "bilstm_units": self.feature_based.units,

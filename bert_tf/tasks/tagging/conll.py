@@ -84,16 +84,21 @@ def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
             continue
         tabs = tabs if width else "\t" in line
         cells = line.rstrip("\t").split("\t") if tabs else _WHITE_SPACE.split(line)
-        if not rows and _is_comment(line):
+        may_be_word = len(cells) == width if width else not has_tags
+        if not rows and _is_comment(line, may_be_word):
             continue
         width = width or len(cells)
         rows.append((number, cells))
 
 
-def _is_comment(line: str) -> bool:
-    """Returns whether a line is a comment about the following sentence, and not the word "#" with its columns."""
+def _is_comment(line: str, may_be_word: bool) -> bool:
+    """Returns whether a line is a comment about the following sentence, and not a word with its columns.
+
+    A word may be "#", with a tag at the end of its line, or begin with it, if the line may be that of a word.
+    """
     parts = _WHITE_SPACE.split(line)
-    return parts[0].startswith("#") and len(parts) > 2 and not TAG.fullmatch(parts[-1])
+    is_marked = parts[0] == "#" or (parts[0].startswith("#") and not may_be_word)
+    return is_marked and len(parts) > 2 and not TAG.fullmatch(parts[-1])
 
 
 def _lines(path: str) -> list[str]:

@@ -140,6 +140,8 @@ class TaggingTask:
         self.use_documents = use_documents
         self.on_bad_row = on_bad_row
         self._types = None if types is None else tuple(types)
+        if self._types and len(set(self._types)) < len(self._types):
+            raise InputError(f"--labels: a type occurs twice in {', '.join(self._types)}.")
         self.examples = functools.cache(self.examples)
 
     @functools.cached_property

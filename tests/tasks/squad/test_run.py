@@ -4,12 +4,15 @@ import dataclasses
 import io
 import itertools
 import json
+import re
 import shutil
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning.hyperparameters import Hyperparameters
@@ -190,7 +193,7 @@ def test_ensembles(folder, tmp_path):
     each = [json.loads((folder / n / "nbest_predictions.json").read_text())["q100"][0] for n in ("run", "run2")]
     assert entry["probability"] == pytest.approx(sum(one["probability"] for one in each) / 2)
     model = json.loads((tmp_path / "both" / "eval_results.json").read_text())["model"]
-    assert model == f"nbest of {dirs[0]}, {dirs[1]}"
+    assert re.fullmatch(rf"nbest of {dirs[0]} \(\w{{12}}\), {dirs[1]} \(\w{{12}}\)", model)
     with pytest.raises(InputError, match=r"run.nbest_predictions.json was made for another file than --predict_file"):
         squad_run.predict(run_on(folder, tmp_path, folder / "train1.json"), merged)
 
@@ -326,8 +329,25 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
 
 def test_usage_errors_name_the_flag(folder, tmp_path):
     output = programs.run("run_squad.py", f"--output_dir={tmp_path}", expect=1)
-    assert "error: At least one of --do_train, --do_predict, --interactive and --do_export must be given." in output
+    assert "error: At least one of --do_train, --do_predict, --interactive, --do_export and --evaluate_file" in output
     assert "Traceback" not in output
+    for given, message in [
+        (["--evaluate_file=p.json", "--do_train"], "--evaluate_file only evaluates .* Omit --do_train"),
+        (["--evaluate_file=p.json"], "--predict_file is needed"),
+        (["--do_predict", "--null_score_diff_threshold=-1"], "only with --version_2_with_negative"),
+        (["--do_predict", "--bilstm_units=8"], "--bilstm_units is used only with --bilstm_layers"),
+    ]:
+        output = programs.run("run_squad.py", f"--output_dir={tmp_path}", *given, expect=1)
+        assert re.search(message, output)
+
+
+def test_a_member_of_an_ensemble_is_known_by_its_weights(tmp_path):
+    names = [squad_run._describe_member(str(tmp_path))]  # lists alone
+    for weight in (1.0, 2.0):
+        saver.CheckpointSaver(str(tmp_path), 1).save(1, {"x": np.float32(weight)})
+        names.append(squad_run._describe_member(str(tmp_path)))
+    assert len(set(names)) == 3
+    assert names[0] == str(tmp_path)
 
 
 def test_answers_are_not_computed_if_they_cannot_be_evaluated(tmp_path, monkeypatch):

@@ -95,6 +95,11 @@ def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretr
         bert_tf.Tagger.load(tmp_path / "out")
     with pytest.raises(InputError, match=r"feature_layers 1 was -1, and is -2 now"):
         run_of(write, tmp_path / "out", pretrained, layers="-2,embeddings").check_model()
+    changed = pretrained[0], str(tmp_path / "changed.ckpt")
+    weights = checkpoints.named_variables(pretrained[0].weights)
+    saver.write_checkpoint(changed[1], {name: variable + 1 for name, variable in weights.items()})
+    with pytest.raises(InputError, match="encoder_sha256 was"):  # the features would be another model's
+        run_of(write, tmp_path / "out", changed).check_model()
     with pytest.raises(InputError, match="bilstm_units was 5, and is 6 now"):
         workflow.carry_out(
             run_of(write, tmp_path / "out", pretrained, units=6),
