@@ -33,7 +33,7 @@ def main(*beam_options: str) -> None:
     pipeline | beam_stages.PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
-    preparation_flags.say_summary(beam_documents.counts_of(result))
+    preparation_flags.say_summary(beam_documents.counts_of(result), config.shards)
 
 
 def cli() -> None:

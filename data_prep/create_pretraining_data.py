@@ -71,7 +71,7 @@ def main() -> None:
             with claimed(resources.work_dir, "--output_file", "output", doing="makes the same files", advice=""):
                 counts = prepare(config, resources)
                 shutil.rmtree(resources.work_dir)
-    preparation_flags.say_summary(counts)
+    preparation_flags.say_summary(counts, config.shards)
 
 
 def _resources(default_work_dir: str) -> Resources:

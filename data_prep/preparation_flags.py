@@ -227,8 +227,8 @@ def _examples() -> ExampleOptions:
     )
 
 
-def say_summary(counts: Mapping[str, Any]) -> None:
-    """Prints the counts of a preparation, and the lines that were left out."""
+def say_summary(counts: Mapping[str, Any], shards: ShardSet) -> None:
+    """Prints the counts of a preparation, the lines that were left out, and how many shards are empty."""
     for message in counts.get("bad_lines", ()):
         say(message)
     rows = [{"count": counts[name], "of": label} for name, label in _SUMMARY.items() if counts.get(name)]
@@ -241,6 +241,8 @@ def say_summary(counts: Mapping[str, Any]) -> None:
     if "predictions" in counts:
         message += f"; predictions per example: {counts['predictions'] / records:.2f}"
     say(message)
+    if empty := shards.count_empty(records):
+        say(f"{empty} of the {len(shards.paths)} files are empty, which training leaves out: there are few examples.")
     random_next = counts.get("random_next", 0) / records
     if random_next > _MOST_RANDOM_NEXT:
         say(
