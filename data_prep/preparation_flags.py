@@ -138,7 +138,11 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
     )
     rules, examples = _rules(), _examples()
     inputs = find_input_files(
-        _INPUT_FILE.value, _INPUT_FORMAT.value, as_released=reference_order, may_be_empty=corpus.keeps_going
+        _INPUT_FILE.value,
+        _INPUT_FORMAT.value,
+        as_released=reference_order,
+        may_be_empty=corpus.keeps_going,
+        no_text=[_VOCAB_FILE.value],
     )
     if _TEXT_COLUMN.present:
         require_columns(inputs)

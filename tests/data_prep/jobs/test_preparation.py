@@ -289,6 +289,25 @@ def test_too_many_random_next_sentences_are_told(tmp_path):
     assert "warning" not in programs.run(*flags, f"--output_file={tmp_path}/sentences", "--split_sentences")
 
 
+def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
+    """Those of a killed run and those of an earlier one are no text of the next run."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    vocab = write_vocab(folder)
+    (folder / "text.txt").write_text("ba co.\ndi.\n\nfu ga.\nhi.\n")
+    flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={folder}", f"--vocab_file={vocab}"]
+    flags += ["--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1", "--dupe_factor=1"]
+    made = []
+    for name in ("x", "y"):
+        (folder / f"{name}-00000-of-00020.work").mkdir()
+        (folder / f"{name}-00000-of-00020.work" / "work.lock").touch()
+        printed = programs.run(*flags, f"--output_file={folder}/{name}", "--num_shards=20")
+        paths = sorted(map(str, folder.glob(f"{name}-*-of-00020")))
+        made.append(contents(paths))
+        assert f"{made[-1].count(b'')} of the 20 files are empty" in printed
+    assert made[0] == made[1] and len(made[0]) == 20
+
+
 def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
     config = preparation_config(tmp_path, text)
     resources = Resources(str(tmp_path / "work"), 1, 400)
