@@ -217,6 +217,11 @@ def _examples() -> ExampleOptions:
         for flag in _OF_MASKS:
             if flag.present:
                 raise InputError(f"--{flag.name} is for masked tokens, of which --objective=ltr makes none. Omit it.")
+    elif _MASKING.value == "dynamic" and _MAX_PREDICTIONS.present:
+        raise InputError(
+            f"--{_MAX_PREDICTIONS.name} is for masks that are made here, of which --masking=dynamic makes none. Omit "
+            "it here, and give it to run_pretraining.py, which makes them."
+        )
     policy = MaskingPolicy(
         mask,
         same,
