@@ -350,6 +350,28 @@ def test_tasks_share_the_work(text, tmp_path, small_pieces):
     assert "already" in programs.run(*flags)
 
 
+def test_tasks_with_other_resources_write_the_same_runs(text, tmp_path, monkeypatch):
+    """One task may overwrite the runs of another, if it lost the job to it because it was slow."""
+    monkeypatch.setattr(preparing, "_SORTED_EXAMPLE_BYTES", 10**7)  # so that each budget has another size
+    monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (1, 1 << 22))
+    monkeypatch.setattr(preparing, "_SHARED_RUN_EXAMPLES", 15)
+    written = collections.defaultdict(set)
+    run = stages.PlanStage.run
+
+    def run_and_keep(stage, job, advance):
+        counts = run(stage, job, advance)
+        names = [each.path for each in sorted_runs.runs_of(stage.path(job), counts["runs"])]
+        written[stage.run_examples].add((str(counts), *contents(names)))
+        return counts
+
+    monkeypatch.setattr(stages.PlanStage, "run", run_and_keep)
+    for number, memory_mb in enumerate((300, 900)):
+        config = preparation_config(tmp_path, text, output=f"out-{number}")
+        prepare(config, Resources(str(tmp_path / f"work-{number}"), 1, memory_mb, num_tasks=2))
+    assert len(written) == 1 and len(written[15]) == 1
+    assert Resources("work", 1, 300).run_examples < Resources("work", 1, 900).run_examples
+
+
 def test_odd_documents_are_counted(tmp_path):
     write_vocab(tmp_path)
     text = tmp_path / "text.txt"
