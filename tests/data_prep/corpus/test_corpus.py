@@ -185,14 +185,22 @@ def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
         write(f"in/{name}", "records")
         Sidecar(1, 7, 9, 2, "", {}).write(str(tmp_path / "in" / name))
     hexadecimal = "0123456789abcdef"
-    for name in ("x.rejected.jsonl", "x.work/work.lock", f"x.work/examples-{hexadecimal}/part", "v.work/vocabulary.lock"):
+    for name in (
+        "x.rejected.jsonl",
+        "x.work/work.lock",
+        f"x.work/examples-{hexadecimal}/part",
+        "v.work/vocabulary.lock",
+    ):
         write(f"in/{name}", "unfinished")
     write(f"in/any/tokens-{hexadecimal}/part-00000", "unfinished")
     folder, vocab = str(tmp_path / "in"), str(tmp_path / "sub" / ".." / "in" / "vocab.txt")
     (tmp_path / "sub").mkdir()
     assert [file.path for file in find_input_files(folder, no_text=[vocab])] == texts
     assert f"{folder}/any and 8 more in {folder} are not read" in capsys.readouterr().err
-    assert [file.path for file in find_input_files(f"{folder}/x,{folder}/v*.txt")] == [f"{folder}/x", f"{folder}/vocab.txt"]
+    assert [file.path for file in find_input_files(f"{folder}/x,{folder}/v*.txt")] == [
+        f"{folder}/x",
+        f"{folder}/vocab.txt",
+    ]
     with pytest.raises(InputError, match="holds no files of text"):
         find_input_files(f"{folder}/out")
 
