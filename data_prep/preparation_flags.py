@@ -11,7 +11,12 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.masking import MaskingPolicy
-from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, read_tokenizer_config, unusual_rules
+from bert_tf.tokenization.tokenizer_config import (
+    TOKENIZER_CONFIG_FILE,
+    read_tokenizer_config,
+    unusual_rules,
+    validate_case_matches_settings,
+)
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
 from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE
 from data_prep.corpus.cleaning import REMOVE_DUPLICATES, CleaningOptions
@@ -181,14 +186,15 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
 def _check_vocabulary(warn_of_casing: bool) -> None:
     """Checks the vocabulary and --do_lower_case; a wrong casing is an error, or only a warning."""
     check_vocab_file(_VOCAB_FILE.value)
-    rules = unusual_rules(read_tokenizer_config(_VOCAB_FILE.value))
-    if rules:
+    values = read_tokenizer_config(_VOCAB_FILE.value)
+    if rules := unusual_rules(values):
         raise InputError(
             f"--vocab_file: {TOKENIZER_CONFIG_FILE} beside {_VOCAB_FILE.value} says {rules}, but pre-training data are "
             "made by the release's rules only. Copy the vocabulary to another folder to use it with those."
         )
     try:
         validate_case_matches_vocab(_DO_LOWER_CASE.value, load_vocab(_VOCAB_FILE.value))
+        validate_case_matches_settings(_DO_LOWER_CASE.value, values, _VOCAB_FILE.value)
     except InputError as error:
         if not warn_of_casing:
             raise
