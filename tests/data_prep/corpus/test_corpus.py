@@ -129,8 +129,10 @@ def test_parquet(tmp_path):
         documents(path)
     with pytest.raises(InputError, match="--text_column is 'id', which holds int64"):
         documents(path, text_column="id")
-    parquet.write_table(arrow.table({"text": ["a", "b"]}), path)
-    assert documents(path) == [["a"], ["b"]]
+    for kind in ("string", "large_string", "string_view", "binary", "large_binary", "binary_view"):
+        if kind_of := getattr(arrow, kind, None):
+            parquet.write_table(arrow.table({"text": arrow.array(["a", "b"]).cast(kind_of())}), path)
+            assert documents(path) == [["a"], ["b"]]
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match="can't be read as Parquet"):
         documents(path)
