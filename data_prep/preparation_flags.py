@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf.runtime import program, reporting
+from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
@@ -36,7 +36,6 @@ from data_prep.jobs.preparation import PreparationConfig
 from data_prep.jobs.stages import TokenizerOptions
 
 TOOL_VERSION = 1
-ALREADY_FINISHED = "All files are there already, made with these settings. Remove them to make them again."
 
 program.section("Files, and how examples are made")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
@@ -240,6 +239,19 @@ def _examples() -> ExampleOptions:
     return ExampleOptions(
         _MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value, _is_masked_here(), policy, bool(_WORD_SEGMENTER.value)
     )
+
+
+def say_already_finished(config: PreparationConfig) -> None:
+    """Says that there is nothing to do, and which text may have changed in a way that isn't noticed."""
+    say("All files are there already, made with these settings. Remove them to make them again.")
+    _, made = files.stamp(config.shards.paths[0])
+    if changed := [file.path for file in config.inputs if file.may_have_changed(made)]:
+        more = f" and {len(changed) - 1} more" * (len(changed) > 1)
+        say(
+            f"warning: {changed[0]}{more} was written later than {config.shards.paths[0]}. Of texts above 256 KB, only "
+            "the size and eight samples are compared. If the text has changed, remove the files, and --work_dir if you "
+            "give it."
+        )
 
 
 def say_summary(counts: Mapping[str, Any], shards: ShardSet) -> None:

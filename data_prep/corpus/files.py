@@ -63,6 +63,11 @@ class InputFile:
         """True if the file can only be read from its start."""
         return decompressor(self.path) is not None
 
+    def may_have_changed(self, since: int) -> bool:
+        """True if it was written after a time in nanoseconds, and is so large that it is known by samples only."""
+        is_sampled = self.size > _SAMPLES * _SAMPLE_BYTES and not files.is_remote(self.path)
+        return is_sampled and files.stamp(self.path)[1] > since
+
     @property
     def content(self) -> tuple[int, str, str]:
         """What is the same for a copy of this file elsewhere."""

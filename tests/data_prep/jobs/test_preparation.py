@@ -308,6 +308,19 @@ def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
     assert made[0] == made[1] and len(made[0]) == 20
 
 
+def test_a_large_text_that_was_written_later_is_told(tmp_path):
+    """It is known by its size and samples, so a change of other bytes isn't noticed."""
+    vocab, text, out = write_vocab(tmp_path), tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("ba co.\ndi.\n\nfu ga.\nhi.\n" + " " * 300_000)
+    flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={vocab}"]
+    flags += [f"--output_file={out}", "--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1"]
+    programs.run(*flags)
+    assert "warning" not in programs.run(*flags)
+    os.utime(text, ns=(0, out.stat().st_mtime_ns + 1))
+    printed = programs.run(*flags)
+    assert "are there already" in printed and f"warning: {text} was written later than {out}" in printed
+
+
 def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
     config = preparation_config(tmp_path, text)
     resources = Resources(str(tmp_path / "work"), 1, 400)
