@@ -77,11 +77,13 @@ def _input_files(texts: str | os.PathLike[str] | Iterable[str]) -> Iterator[str]
         return
     with tempfile.TemporaryDirectory(prefix="data_prep-") as folder:
         path = os.path.join(folder, "texts.jsonl")
-        with files.replacing(path) as writer:
+        with files.replacing(path, "wb") as writer:
             for number, text in enumerate(texts):
                 if not isinstance(text, str):
                     raise InputError(
                         f"text {number} is {str(text)[:40]!r} ({type(text).__name__}), but a str is expected."
                     )
-                writer.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+                line = json.dumps({"text": text}, ensure_ascii=False) + "\n"
+                # Half of a surrogate pair can't be written in UTF-8; JSON has an escape for it, which looks the same.
+                writer.write(line.encode("utf-8", "backslashreplace"))
         yield path

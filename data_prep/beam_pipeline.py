@@ -12,7 +12,6 @@ machine sorts a shard in its memory, so choose a sufficient --num_shards. Needs
 from absl import flags
 
 from bert_tf.runtime import extras, program
-from bert_tf.runtime.program import say
 from data_prep import preparation_flags
 
 flags.adopt_module_key_flags(preparation_flags)
@@ -27,13 +26,13 @@ def main(*beam_options: str) -> None:
 
     config = preparation_flags.preparation_config()
     if config.shards.are_finished():
-        say(preparation_flags.ALREADY_FINISHED)
+        preparation_flags.say_already_finished(config)
         return
     pipeline = beam.Pipeline(options=PipelineOptions(list(beam_options)))
     pipeline | beam_stages.PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
-    preparation_flags.say_summary(beam_documents.counts_of(result))
+    preparation_flags.say_summary(beam_documents.counts_of(result), config.shards)
 
 
 def cli() -> None:

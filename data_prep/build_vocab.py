@@ -76,7 +76,9 @@ def _first_pieces() -> list[str]:
 
 def _count_words() -> BoundedCounter:
     corpus = CorpusOptions("record", on_bad_line=_ON_BAD_LINE.value, text_column=_TEXT_COLUMN.value)
-    inputs = find_input_files(_INPUT_FILE.value, _INPUT_FORMAT.value, may_be_empty=corpus.keeps_going)
+    inputs = find_input_files(
+        _INPUT_FILE.value, _INPUT_FORMAT.value, may_be_empty=corpus.keeps_going, no_text=[_OUTPUT_FILE.value]
+    )
     if _TEXT_COLUMN.present:
         require_columns(inputs)
     files.check_output_files([_OUTPUT_FILE.value], "--output_file", {"--input_file": [file.path for file in inputs]})

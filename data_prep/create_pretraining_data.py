@@ -12,7 +12,6 @@ from bert_tf.runtime import files, program
 from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.parallel import available_cores
-from bert_tf.runtime.program import say
 from bert_tf.tokenization import FullTokenizer
 from data_prep import preparation_flags
 from data_prep.examples.reference_order import write_reference_examples
@@ -61,7 +60,7 @@ def main() -> None:
         paths = [file.path for file in config.inputs]
         counts = write_reference_examples(paths, tokenizer, config.rules, config.examples, config.shards)
     elif config.shards.are_finished():
-        say(preparation_flags.ALREADY_FINISHED)
+        preparation_flags.say_already_finished(config)
         return
     else:
         resources = _resources(f"{config.shards.paths[0]}.work")
@@ -71,7 +70,7 @@ def main() -> None:
             with claimed(resources.work_dir, "--output_file", "output", doing="makes the same files", advice=""):
                 counts = prepare(config, resources)
                 shutil.rmtree(resources.work_dir)
-    preparation_flags.say_summary(counts)
+    preparation_flags.say_summary(counts, config.shards)
 
 
 def _resources(default_work_dir: str) -> Resources:

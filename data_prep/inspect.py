@@ -86,7 +86,8 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int, html_file: st
       html_file: the page to write; None for none.
 
     Raises:
-      InputError: if a file can't be read, differs from its sidecar, or was made with another vocabulary.
+      InputError: if a file can't be read, differs from its sidecar, or was made with another vocabulary, or if all
+        files are empty.
     """
     vocab = load_vocab(files.require_file(vocab_file, "--vocab_file"))
     pieces = {index: piece for piece, index in vocab.items()}
@@ -105,11 +106,13 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int, html_file: st
             number += len(batch["input_ids"])
             statistics.add(batch)
             sample.add(batch, path, number)
-        records.append((path, f"{number} examples"))
+        records.append((path, number))
+    if not any(number for _, number in records):
+        raise InputError(f"{_FILE}: {', '.join(paths)} holds no examples: every file is empty. Make the data again.")
     if html_file:
         tables = {
             "Statistics": [(row["statistics"], row["value"]) for row in statistics.rows()],
-            "Files": records,
+            "Files": [(path, f"{number} examples") for path, number in records],
             "Made with": _settings(paths[0]),
         }
         text = set_page.page(os.path.basename(paths[0]), tables, statistics.figures(), sample.examples(), pieces)
@@ -154,14 +157,17 @@ def _settings(path: str) -> list[tuple[str, object]]:
 
 
 def read_batches(path: str, vocab_size: int) -> Iterator[Batch]:
-    """Yields the examples of a file in batches of arrays [B, length] or [B].
+    """Yields the examples of a file in batches of arrays [B, length] or [B]; none if the file is empty.
 
     Raises:
       InputError: if it isn't a file of pre-training examples, or contains ids outside the vocabulary.
     """
     import tensorflow as tf
 
-    record_offsets(files.require_file(path, _FILE), _FILE)  # TensorFlow believes any length, and may end the process
+    # TensorFlow believes any length, and may end the process.
+    offsets = record_offsets(files.require_file(path, _FILE, may_be_empty=True), _FILE)
+    if len(offsets) == 1:
+        return
     records = tf.data.TFRecordDataset(path)
     try:
         first = next(iter(records)).numpy()

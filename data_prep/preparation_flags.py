@@ -6,12 +6,17 @@ from typing import Any
 
 from absl import flags
 
-from bert_tf.runtime import program, reporting
+from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.masking import MaskingPolicy
-from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, read_tokenizer_config, unusual_rules
+from bert_tf.tokenization.tokenizer_config import (
+    TOKENIZER_CONFIG_FILE,
+    read_tokenizer_config,
+    unusual_rules,
+    validate_case_matches_settings,
+)
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
 from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE
 from data_prep.corpus.cleaning import REMOVE_DUPLICATES, CleaningOptions
@@ -31,7 +36,6 @@ from data_prep.jobs.preparation import PreparationConfig
 from data_prep.jobs.stages import TokenizerOptions
 
 TOOL_VERSION = 1
-ALREADY_FINISHED = "All files are there already, made with these settings. Remove them to make them again."
 
 program.section("Files, and how examples are made")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
@@ -138,7 +142,11 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
     )
     rules, examples = _rules(), _examples()
     inputs = find_input_files(
-        _INPUT_FILE.value, _INPUT_FORMAT.value, as_released=reference_order, may_be_empty=corpus.keeps_going
+        _INPUT_FILE.value,
+        _INPUT_FORMAT.value,
+        as_released=reference_order,
+        may_be_empty=corpus.keeps_going,
+        no_text=[_VOCAB_FILE.value],
     )
     if _TEXT_COLUMN.present:
         require_columns(inputs)
@@ -177,14 +185,15 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
 def _check_vocabulary(warn_of_casing: bool) -> None:
     """Checks the vocabulary and --do_lower_case; a wrong casing is an error, or only a warning."""
     check_vocab_file(_VOCAB_FILE.value)
-    rules = unusual_rules(read_tokenizer_config(_VOCAB_FILE.value))
-    if rules:
+    values = read_tokenizer_config(_VOCAB_FILE.value)
+    if rules := unusual_rules(values):
         raise InputError(
             f"--vocab_file: {TOKENIZER_CONFIG_FILE} beside {_VOCAB_FILE.value} says {rules}, but pre-training data are "
             "made by the release's rules only. Copy the vocabulary to another folder to use it with those."
         )
     try:
         validate_case_matches_vocab(_DO_LOWER_CASE.value, load_vocab(_VOCAB_FILE.value))
+        validate_case_matches_settings(_DO_LOWER_CASE.value, values, _VOCAB_FILE.value)
     except InputError as error:
         if not warn_of_casing:
             raise
@@ -213,6 +222,11 @@ def _examples() -> ExampleOptions:
         for flag in _OF_MASKS:
             if flag.present:
                 raise InputError(f"--{flag.name} is for masked tokens, of which --objective=ltr makes none. Omit it.")
+    elif _MASKING.value == "dynamic" and _MAX_PREDICTIONS.present:
+        raise InputError(
+            f"--{_MAX_PREDICTIONS.name} is for masks that are made here, of which --masking=dynamic makes none. Omit "
+            "it here, and give it to run_pretraining.py, which makes them."
+        )
     policy = MaskingPolicy(
         mask,
         same,
@@ -227,8 +241,21 @@ def _examples() -> ExampleOptions:
     )
 
 
-def say_summary(counts: Mapping[str, Any]) -> None:
-    """Prints the counts of a preparation, and the lines that were left out."""
+def say_already_finished(config: PreparationConfig) -> None:
+    """Says that there is nothing to do, and which text may have changed in a way that isn't noticed."""
+    say("All files are there already, made with these settings. Remove them to make them again.")
+    _, made = files.stamp(config.shards.paths[0])
+    if changed := [file.path for file in config.inputs if file.may_have_changed(made)]:
+        more = f" and {len(changed) - 1} more" * (len(changed) > 1)
+        say(
+            f"warning: {changed[0]}{more} was written later than {config.shards.paths[0]}. Of texts above 256 KB, only "
+            "the size and eight samples are compared. If the text has changed, remove the files, and --work_dir if you "
+            "give it."
+        )
+
+
+def say_summary(counts: Mapping[str, Any], shards: ShardSet) -> None:
+    """Prints the counts of a preparation, the lines that were left out, and how many shards are empty."""
     for message in counts.get("bad_lines", ()):
         say(message)
     rows = [{"count": counts[name], "of": label} for name, label in _SUMMARY.items() if counts.get(name)]
@@ -241,6 +268,8 @@ def say_summary(counts: Mapping[str, Any]) -> None:
     if "predictions" in counts:
         message += f"; predictions per example: {counts['predictions'] / records:.2f}"
     say(message)
+    if empty := shards.count_empty(records):
+        say(f"{empty} of the {len(shards.paths)} files are empty, which training leaves out: there are few examples.")
     random_next = counts.get("random_next", 0) / records
     if random_next > _MOST_RANDOM_NEXT:
         say(

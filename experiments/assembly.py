@@ -126,6 +126,8 @@ class Assembly:
     def _records(self, names: Sequence[str], flags: Flags) -> Output:
         corpus = self._scale.corpus
         texts = [self._source(name, corpus.fetch) for name in names]
+        if flags.get("masking") == "dynamic":  # then only training masks
+            flags = {name: value for name, value in flags.items() if name != "max_predictions_per_seq"}
         given = {"input_file": texts, "vocab_file": self._vocabulary, **flags, "output_file": Output(_RECORDS)}
         size = corpus.megabytes * 1e6 * flags.get("dupe_factor", 10)
         piece = Piece("data", "data_prep.create_pretraining_data", given, size, 3 * size)

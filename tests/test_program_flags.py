@@ -225,6 +225,7 @@ def test_flags_that_need_another_are_refused_without_it(given, needed):
     ("given", "message"),
     [
         (f"{PREPARATION} --objective=ltr --masking_policy=1,0,0", "--masking_policy is for masked tokens"),
+        (f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9", "--max_predictions_per_seq is for masks"),
         (f"{PREPARATION} --text_column=body", "--text_column is for JSON lines and Parquet"),
         (
             "-m data_prep.build_vocab --input_file={text} --output_file=x --text_column=body",
@@ -238,3 +239,12 @@ def test_flags_that_nothing_would_read_are_refused(tmp_path, given, message):
     vocab.write_text("\n".join(programs.PIECES))
     output = programs.run(*given.format(text=text, vocab=vocab).split(), expect=1)
     assert f"error: {message}" in output
+
+
+def test_data_is_made_with_the_casing_beside_the_vocabulary(tmp_path):
+    text, vocab = tmp_path / "text.txt", tmp_path / "vocab.txt"
+    text.write_text("a b\n")
+    vocab.write_text("\n".join([*programs.PIECES[:5], "你", "好"]))
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    output = programs.run(*PREPARATION.format(text=text, vocab=vocab).split(), expect=1)
+    assert "--do_lower_case is True, but tokenizer_config.json beside" in output

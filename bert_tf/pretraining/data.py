@@ -3,10 +3,13 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from bert_tf.config import BertConfig
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say_once
 from bert_tf.sequences.example_format import Feature, Sidecar, pretraining_features, vocabulary_hash
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
@@ -123,5 +126,13 @@ class ExampleFinder:
             raise InputError(
                 f"{data.flag_name}: {path} has no masking policy that can be used ({error}). Make the data again."
             ) from None
+        most = data.max_predictions_per_seq
+        wanted = policy.prediction_counts(np.array(data.max_seq_length), data.max_seq_length)
+        if wanted > most:
+            say_once(
+                f"warning: {data.flag_name}: {wanted} of {data.max_seq_length} tokens are to be masked "
+                f"(--masked_lm_prob={policy.masked_lm_prob} when the data was made), but --max_predictions_per_seq is "
+                f"{most}, so no more are. Set --max_predictions_per_seq={wanted} to mask them all."
+            )
         vocabulary = MaskingVocabulary.of(load_vocab(self._vocab_file), policy.ordinary_replacements)
-        return BatchMasker(policy, vocabulary, data.max_predictions_per_seq, self._seed)
+        return BatchMasker(policy, vocabulary, most, self._seed)

@@ -59,6 +59,8 @@ def find_shards(
 ) -> list[Shard]:
     """Finds the files of pre-training examples, and checks that they have the expected lengths and vocabulary.
 
+    Empty files are left out: where there are more shards than examples, some get none.
+
     Args:
       patterns: file names and glob patterns, separated by commas; sidecars that match are ignored.
       max_seq_length: the flag's value.
@@ -68,19 +70,20 @@ def find_shards(
       flag_name: the flag that gave the patterns, for messages.
 
     Raises:
-      InputError: if a file is missing, incomplete or empty, or was made with other lengths or another vocabulary.
+      InputError: if a file is missing or incomplete, or was made with other lengths or another vocabulary, or if all
+        files are empty.
     """
     paths = [path for path in files.expand_patterns(patterns, flag_name) if not path.endswith(NOT_RECORDS)]
     if not paths:
         raise InputError(f"{flag_name}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
 
-    def check(path: str) -> Shard:
-        files.require_file(path, flag_name)
+    def check(path: str) -> Shard | None:
+        files.require_file(path, flag_name, may_be_empty=True)
         sidecar = Sidecar.read(path)
+        size = tf.io.gfile.stat(path).length
         if sidecar is None:
             records = len(record_offsets(path, flag_name)) - 1
         else:
-            size = tf.io.gfile.stat(path).length
             if size != sidecar.file_size:
                 raise InputError(
                     f"{flag_name}: {path} has {size} bytes, but {sidecar.file_size} are expected by its sidecar. The "
@@ -102,15 +105,20 @@ def find_shards(
                     f"{flag_name}: {path} was made with another vocabulary than --vocab_file "
                     f"(hash {sidecar.vocab_sha256[:12]}, not {vocab_sha256[:12]}). Use the vocabulary of the data."
                 )
+        if records == 0 and size == 0:
+            return None
         if records == 0:
-            raise InputError(f"{flag_name}: {path} holds no records.")
+            raise InputError(f"{flag_name}: {path} has {size} bytes, but no records by its sidecar. Make it again.")
         shard = Shard(path, records, sidecar)
         _check_first_record(
             path, record_features([shard], max_seq_length, max_predictions_per_seq), vocab_size, flag_name
         )
         return shard
 
-    return _for_each_file(paths, check)
+    shards = [shard for shard in _for_each_file(paths, check) if shard]
+    if not shards:
+        raise InputError(f"{flag_name}: {patterns!r} holds no records: every file is empty. Make the data again.")
+    return shards
 
 
 def record_features(

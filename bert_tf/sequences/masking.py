@@ -52,7 +52,7 @@ class MaskingPolicy:
 
     def __post_init__(self) -> None:
         shares = (self.mask, self.same, self.random)
-        if min(shares) < 0 or abs(sum(shares) - 1) > 1e-6:
+        if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:  # which is also false where one is no number
             raise InputError(
                 f"--masking_policy is {','.join(map(str, shares))}, but three shares (mask, same, random) that sum "
                 "to 1 are expected, such as the release's 0.8,0.1,0.1."

@@ -67,6 +67,24 @@ def unusual_rules(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in rules.items() if value != _DEFAULTS[name]}
 
 
+def validate_case_matches_settings(do_lower_case: bool, values: Mapping[str, Any], vocab_file: str) -> None:
+    """Checks the casing flag against the settings beside a vocabulary.
+
+    Args:
+      do_lower_case: the casing.
+      values: what `read_tokenizer_config` returned.
+      vocab_file: the vocabulary, for the message.
+
+    Raises:
+      InputError: if they say another casing.
+    """
+    if values.get("do_lower_case", do_lower_case) != do_lower_case:
+        raise InputError(
+            f"--do_lower_case is {do_lower_case}, but {TOKENIZER_CONFIG_FILE} beside {vocab_file} says "
+            f"{not do_lower_case}. Set --do_lower_case={not do_lower_case}; if the file is wrong, mend it."
+        )
+
+
 def hf_tokenizer_config(vocab_file: str, do_lower_case: bool, max_positions: int) -> dict[str, Any]:
     """The content of `tokenizer_config.json` for a vocabulary; what is known of it already stays.
 

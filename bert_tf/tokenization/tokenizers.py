@@ -11,7 +11,6 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.characters import (
     ASCII_TOKEN,
     CLEAN,
@@ -21,7 +20,11 @@ from bert_tf.tokenization.characters import (
     strip_accents,
 )
 from bert_tf.tokenization.memo import Memo
-from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE, read_tokenizer_config, unusual_rules
+from bert_tf.tokenization.tokenizer_config import (
+    read_tokenizer_config,
+    unusual_rules,
+    validate_case_matches_settings,
+)
 from bert_tf.tokenization.traced_text import TracedCharacter, TracedText
 from bert_tf.tokenization.vocabulary import (
     CONTINUATION,
@@ -318,17 +321,13 @@ def load_tokenizer(
       kind: the class of the tokenizer.
 
     Raises:
-      InputError: see `check_vocab_file`, `validate_case_matches_checkpoint`, `validate_case_matches_vocab` and
-        `read_tokenizer_config`; also if that file says another casing.
+      InputError: see `check_vocab_file`, `validate_case_matches_checkpoint`, `validate_case_matches_vocab`,
+        `read_tokenizer_config` and `validate_case_matches_settings`.
     """
     check_vocab_file(vocab_file)
     validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
     settings = read_tokenizer_config(vocab_file)
     tokenizer = kind(vocab_file, do_lower_case=do_lower_case, **unusual_rules(settings))
     validate_case_matches_vocab(do_lower_case, tokenizer.vocab)
-    if settings.get("do_lower_case", do_lower_case) != do_lower_case:
-        raise InputError(
-            f"--do_lower_case is {do_lower_case}, but {TOKENIZER_CONFIG_FILE} beside {vocab_file} says "
-            f"{not do_lower_case}. Set --do_lower_case={not do_lower_case}; if the file is wrong, mend it."
-        )
+    validate_case_matches_settings(do_lower_case, settings, vocab_file)
     return tokenizer

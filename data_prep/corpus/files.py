@@ -14,12 +14,14 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
+from bert_tf.sequences.example_format import REJECTED_SUFFIX, SIDECAR_SUFFIX, Sidecar
 from data_prep.corpus import parquet
 from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
 
@@ -33,6 +35,8 @@ _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
 _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
 # How much of a file is looked at to find out its format.
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
+# What tells the folders of unfinished work, of the programs that make vocabularies and pre-training data, from others.
+_WORK = re.compile(r"(work|vocabulary)\.lock|(tokens|examples)-[0-9a-f]{16}(\.finished\.json)?")
 # Files are opened side by side, because each call to a remote file system takes long. A thread takes some of them at a
 # time: where there are many small ones, handing each to a thread would take longer than reading it.
 _OPENED_TOGETHER, _MOST_FOR_A_THREAD = 16, 64
@@ -58,6 +62,11 @@ class InputFile:
     def is_compressed(self) -> bool:
         """True if the file can only be read from its start."""
         return decompressor(self.path) is not None
+
+    def may_have_changed(self, since: int) -> bool:
+        """True if it was written after a time in nanoseconds, and is so large that it is known by samples only."""
+        is_sampled = self.size > _SAMPLES * _SAMPLE_BYTES and not files.is_remote(self.path)
+        return is_sampled and files.stamp(self.path)[1] > since
 
     @property
     def content(self) -> tuple[int, str, str]:
@@ -101,22 +110,30 @@ class FileRange:
 
 
 def find_input_files(
-    patterns: str, input_format: str = "auto", as_released: bool = False, may_be_empty: bool = False
+    patterns: str,
+    input_format: str = "auto",
+    as_released: bool = False,
+    may_be_empty: bool = False,
+    no_text: Collection[str] = (),
 ) -> list[InputFile]:
     """Returns the files that names, globs and folders stand for, in order; the files of a folder are sorted.
+
+    What data preparation itself leaves in a folder is not read: TFRecords and what stands beside them, and its work.
 
     Args:
       patterns: names, globs and folders, separated by commas.
       input_format: "text", "jsonl", "parquet", or "auto" to decide by the beginning of each file.
       as_released: whether files may be empty, or be named twice to be read twice, as in the release.
       may_be_empty: whether files may be empty.
+      no_text: files that are not read where they are found in folders, such as the vocabulary.
 
     Raises:
       InputError: if a file is missing, empty, named twice, or of unclear format, or a folder has no files.
     """
     paths: list[str] = []
+    own = {os.path.realpath(path) for path in no_text}
     for match in files.expand_patterns(patterns, INPUT_FLAG):
-        paths += _files_below(match) if files.is_folder(match) else [match]
+        paths += _text_below(match, own) if files.is_folder(match) else [match]
     if not as_released:
         _refuse_repeated(paths)
 
@@ -148,15 +165,40 @@ def require_columns(inputs: Sequence[InputFile]) -> None:
         )
 
 
-def _files_below(folder: str) -> list[str]:
-    paths: list[str] = []
-    for name in files.list_folder(folder):
-        path = os.path.join(folder, name)
-        if not name.startswith("."):
-            paths += _files_below(path) if files.is_folder(path) else [path]
+def _text_below(folder: str, own: Collection[str]) -> list[str]:
+    left_out: list[str] = []
+    paths = list(_walk(folder, files.list_folder(folder), own, left_out))
     if not paths:
-        raise InputError(f"{INPUT_FLAG}: the folder {folder!r} holds no files.")
+        raise InputError(f"{INPUT_FLAG}: the folder {folder!r} holds no files{' of text' * bool(left_out)}.")
+    if left_out:
+        more = f" and {len(left_out) - 1} more" * (len(left_out) > 1)
+        say(f"{INPUT_FLAG}: {left_out[0]}{more} in {folder} are not read: they were made by data preparation.")
     return paths
+
+
+def _walk(folder: str, names: Sequence[str], own: Collection[str], left_out: list[str]) -> Iterator[str]:
+    """Yields the files below a folder with the names `names`; appends to `left_out` what is no text."""
+    sidecars = {name for name in names if name.endswith(SIDECAR_SUFFIX) and _is_sidecar(os.path.join(folder, name))}
+    for name in names:
+        path = os.path.join(folder, name)
+        if name.startswith("."):
+            continue
+        is_record = name in sidecars or name + SIDECAR_SUFFIX in sidecars
+        if is_record or name.endswith(REJECTED_SUFFIX) or _WORK.fullmatch(name) or os.path.realpath(path) in own:
+            left_out.append(path)
+        elif not files.is_folder(path):
+            yield path
+        elif any(map(_WORK.fullmatch, below := files.list_folder(path))):
+            left_out.append(path)
+        else:
+            yield from _walk(path, below, own, left_out)
+
+
+def _is_sidecar(path: str) -> bool:
+    try:
+        return Sidecar.read(path.removesuffix(SIDECAR_SUFFIX)) is not None
+    except InputError:
+        return False
 
 
 def _refuse_repeated(paths: Iterable[str]) -> None:

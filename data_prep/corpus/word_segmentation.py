@@ -28,9 +28,11 @@ def load_word_segmenter(name: str) -> WordSegmenter:
     module, _, function = name.partition(":")
     try:
         segment = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+        if not callable(segment):
+            raise TypeError(f"it is a {type(segment).__name__}, and no function")
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(
-            f"--word_segmenter is {name!r}, which can't be imported ({error}). Give the module:function of "
+            f"--word_segmenter is {name!r}, which can't be used ({error}). Give the module:function of "
             "an installed package, such as jieba:lcut."
         ) from None
     return segment
@@ -55,12 +57,17 @@ class SegmentedTokenizer:
         A token continues a word if it is a "##" piece, or if it begins inside a word of the segmenter.
 
         Raises:
-          InputError: if the segmenter returns words that aren't in the text.
+          InputError: if the segmenter returns something else than words of the text.
         """
         tokens, spans = self._tokenizer.tokenize_with_offsets(text)
         is_inside = np.zeros(len(text) + 1, bool)
         begin = 0
-        for word in self._segment(text):
+        words = self._segment(text)
+        if not isinstance(words, Iterable):
+            raise self._error(words)
+        for word in words:
+            if not isinstance(word, str):
+                raise self._error(word)
             begin = text.find(word, begin)
             if begin < 0:
                 raise InputError(
@@ -74,3 +81,9 @@ class SegmentedTokenizer:
             t.startswith(CONTINUATION) or is_inside[start] for t, (start, _) in zip(tokens, spans, strict=True)
         ]
         return (ids | CONTINUES_WORD * np.array(continues, np.uint32)).tobytes()
+
+    def _error(self, found: object) -> InputError:
+        return InputError(
+            f"--word_segmenter: {self._name} returned {str(found)[:40]!r} ({type(found).__name__}), but words (str) "
+            "are expected. Give a function that returns the words of a text, such as jieba:lcut."
+        )

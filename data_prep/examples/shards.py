@@ -15,6 +15,8 @@ from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import REJECTED_SUFFIX, Feature, Sidecar, names
 
 _COPY_BYTES = 1 << 20
+# With more examples per shard, none is empty: examples are spread by hashes, or in turn. So they need not be looked at.
+_MAY_BE_EMPTY = 64
 
 
 def output_paths(
@@ -130,6 +132,12 @@ class ShardSet:
             for source, target in ((Sidecar.path_of(staged), Sidecar.path_of(path)), (staged, path)):
                 if files.exists(source):
                     files.rename(source, target)
+
+    def count_empty(self, examples: int) -> int:
+        """Returns the number of shards without examples; `examples` is that of all shards together."""
+        if examples > _MAY_BE_EMPTY * len(self.paths):
+            return 0
+        return sum(files.size(path) == 0 for path in self.paths)
 
     def are_finished(self) -> bool:
         """Returns True if all shards exist, are complete, and were made with these settings."""

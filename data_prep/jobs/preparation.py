@@ -50,6 +50,9 @@ _BUCKETS, _BUCKET_EXAMPLES = 256, (8192, 1 << 18)
 _PROCESS_MB = 200
 _SORTED_EXAMPLE_BYTES = 3 * (EXAMPLE.itemsize + 8)
 _RUN_EXAMPLES = (1 << 14, 1 << 22)
+# The same for tasks that share the work, whatever memory each of them has: a task that was slow, and lost its job to
+# another one, must write the same bytes as that one. They take 16 MB.
+_SHARED_RUN_EXAMPLES = 1 << 17
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +117,8 @@ class Resources:
     @property
     def run_examples(self) -> int:
         """The number of examples that a process sorts in memory."""
+        if self.num_tasks > 1:
+            return _SHARED_RUN_EXAMPLES
         to_spare = (self.memory_budget_mb / self.num_workers - _PROCESS_MB) * 1e6
         return int(np.clip(to_spare // _SORTED_EXAMPLE_BYTES, *_RUN_EXAMPLES))
 

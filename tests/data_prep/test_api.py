@@ -22,6 +22,13 @@ def test_texts_become_a_vocabulary_and_examples(tmp_path):
     assert (settings["corpus"]["split_sentences"], settings["dupe_factor"], settings["input_files"]) == (True, 1, 1)
 
 
+def test_half_of_a_surrogate_pair_is_cleaned_as_in_files(tmp_path, capfd):
+    vocab = tmp_path / "vocab.txt"
+    api.build_vocab(["hello \ud83d wörld"] * 10, vocab, vocab_size=40, do_lower_case=False)
+    assert {"hello", "wörld"} <= set(vocab.read_text(encoding="utf-8").split())
+    assert "cleaned 10 lines (half of a surrogate pair" in capfd.readouterr().err
+
+
 def test_errors_are_those_of_the_programs(tmp_path):
     with pytest.raises(InputError, match=r"text 1 is '5' \(int\), but a str is expected"):
         api.build_vocab(["a", 5], str(tmp_path / "vocab.txt"))

@@ -8,7 +8,8 @@ import pytest
 from bert_tf.runtime.files import InputError
 from data_prep import inspect
 from data_prep.examples import set_page
-from tests.data_prep.corpora import PIECES, features, make, records, write_corpus, write_vocab
+from data_prep.jobs.preparation import Resources, prepare
+from tests.data_prep.corpora import PIECES, features, make, preparation_config, records, write_corpus, write_vocab
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +138,22 @@ def test_unmasked_sets_are_shown_too(folder, capsys):
     inspect.show(paths, str(folder / "vocab.txt"), 1)
     printed = capsys.readouterr().out
     assert "while training" in printed and "{" not in printed
+
+
+def test_empty_files_are_shown_as_such(folder, tmp_path, capsys):
+    text = tmp_path / "few.txt"
+    text.write_text("ba co.\ndi.\n\nfu ga.\nhi.\n")
+    config = preparation_config(folder, text, output="few", num_shards=20, dupe_factor=1)
+    counts = prepare(config, Resources(str(folder / "work"), 1, 400))
+    paths = config.shards.paths
+    empty = sum(not list(records(path)) for path in paths)
+    assert 0 < config.shards.count_empty(counts["records"]) == empty < 20
+    page = tmp_path / "page.html"
+    inspect.show(paths, str(folder / "vocab.txt"), 1, str(page))
+    assert statistics(capsys.readouterr().out)["examples"] == [str(counts["records"])]
+    assert page.read_text().count("0 examples") == empty
+    with pytest.raises(InputError, match="every file is empty"):
+        inspect.show([path for path in paths if not list(records(path))], str(folder / "vocab.txt"), 1)
 
 
 def test_the_vocabulary_is_looked_for_beside_the_file(folder, tmp_path):

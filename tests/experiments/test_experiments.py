@@ -132,6 +132,10 @@ def test_all_rows_are_compared_on_the_same_held_out_text():
     assert {"--max_predictions_per_seq=7", "--second_max_predictions_per_seq=26"} <= flags
     assert {"--eval_max_seq_length=64", "--eval_max_predictions_per_seq=10"} <= flags
     assert f"--eval_input_file=P/{held_out}/data.tfrecord" in flags
+    # What training masks is made without a limit, which training has.
+    flags = pretraining["dynamic masks"].flags
+    assert flags["input_file"].piece.flags["masking"] == "dynamic" and "max_predictions_per_seq" in flags
+    assert "max_predictions_per_seq" not in flags["input_file"].piece.flags
 
 
 def test_a_checkpoint_in_the_middle_is_taken_where_it_is_saved(tmp_path):

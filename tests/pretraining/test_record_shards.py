@@ -72,6 +72,25 @@ def test_files_without_a_sidecar_are_checked_by_their_first_record(tmp_path):
         find(path)
 
 
+def test_empty_files_are_left_out(tmp_path, write):
+    """As there are more --num_shards than examples; the release's files have no sidecar."""
+    path = tmp_path / "a-00001"
+    write_shard(path, range(3))
+    sidecar(path)
+    write("a-00000", b"")
+    write("a-00002", b"")
+    sidecar(tmp_path / "a-00002", records=0)
+    assert [shard.path for shard in find(tmp_path / "a-*", vocab_sha256="abc")] == [str(path)]
+    with pytest.raises(InputError, match="every file is empty"):
+        find(f"{tmp_path}/a-00000,{tmp_path}/a-00002")
+    sidecar(tmp_path / "a-00000", records=3, file_size=100)
+    with pytest.raises(InputError, match="has 0 bytes, but 100"):
+        find(tmp_path / "a-*")
+    sidecar(path, records=0)
+    with pytest.raises(InputError, match="no records by its sidecar"):
+        find(path)
+
+
 def test_damaged_files_are_refused(tmp_path, write):
     with pytest.raises(InputError, match="matches no file"):
         find(tmp_path / "*.tfrecord")

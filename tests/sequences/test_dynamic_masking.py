@@ -1,5 +1,6 @@
 """Data that the input pipeline masks while it is read."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,10 +10,11 @@ import tensorflow as tf
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining import input_pipeline, record_shards
+from bert_tf.pretraining.data import ExampleFinder
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import graph_masking
-from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features
+from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features, vocabulary_hash
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.training.settings import TrainingConfig
@@ -107,6 +109,21 @@ def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
     shards = record_shards.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
     with pytest.raises(InputError, match="don't go together"):
         record_shards.record_features(shards, LENGTH, PREDICTIONS)
+
+
+def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
+    write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", *list(VOCAB)[1:]]) + "\n")
+    config = tiny_config(vocab_size=len(VOCAB) + 1, max_position_embeddings=LENGTH)
+    sidecar = Sidecar.read(str(tmp_path / "a.tfrecord"))
+    digest = vocabulary_hash(str(tmp_path / "vocab.txt"))
+    dataclasses.replace(sidecar, vocab_sha256=digest).write(str(tmp_path / "a.tfrecord"))
+    finder = ExampleFinder(config, "mlm_nsp", str(tmp_path / "vocab.txt"), 0)
+    for predictions in (6, 5, 5):  # 15% of 40 tokens are 6
+        finder.find(PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, predictions))
+    told = capsys.readouterr().err
+    assert told.count("warning") == 1
+    assert "6 of 40 tokens are to be masked" in told and "--max_predictions_per_seq is 5" in told
 
 
 def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):

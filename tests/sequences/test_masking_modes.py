@@ -206,6 +206,8 @@ def test_masks_of_tensors_depend_on_seed_step_and_row_only(ids):
 def test_policies_are_checked():
     with pytest.raises(InputError, match=r"--masking_policy is 0\.8,0\.1,0\.2"):
         MaskingPolicy(0.8, 0.1, 0.2)
+    with pytest.raises(InputError, match=r"--masking_policy is nan,0\.1,0\.1"):
+        MaskingPolicy(float("nan"), 0.1, 0.1)
     with pytest.raises(InputError, match="--masked_lm_prob is 0"):
         MaskingPolicy(masked_lm_prob=0)
     with pytest.raises(InputError, match="--draw_per_word needs"):

@@ -8,6 +8,7 @@ import os
 import pytest
 
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences.example_format import Sidecar
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus import lines
 from data_prep.corpus.bad_lines import BadLines, RejectedLines
@@ -128,8 +129,10 @@ def test_parquet(tmp_path):
         documents(path)
     with pytest.raises(InputError, match="--text_column is 'id', which holds int64"):
         documents(path, text_column="id")
-    parquet.write_table(arrow.table({"text": ["a", "b"]}), path)
-    assert documents(path) == [["a"], ["b"]]
+    for kind in ("string", "large_string", "string_view", "binary", "large_binary", "binary_view"):
+        if kind_of := getattr(arrow, kind, None):
+            parquet.write_table(arrow.table({"text": arrow.array(["a", "b"]).cast(kind_of())}), path)
+            assert documents(path) == [["a"], ["b"]]
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match="can't be read as Parquet"):
         documents(path)
@@ -173,6 +176,35 @@ def test_missing_empty_and_repeated_files(write, tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="holds no files"):
         find_input_files(str(tmp_path / "folder"))
+
+
+def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
+    for name in ("a.txt", "sub/b.txt.meta.json", "sub/b.txt", "c.work/c.txt"):
+        write(f"in/{name}", '{"a text": "of the user"}\n')
+    texts = [str(tmp_path / "in" / name) for name in ("a.txt", "c.work/c.txt", "sub/b.txt", "sub/b.txt.meta.json")]
+    write("in/vocab.txt", "ba\n")
+    for name in ("x", "out/x"):
+        write(f"in/{name}", "records")
+        Sidecar(1, 7, 9, 2, "", {}).write(str(tmp_path / "in" / name))
+    hexadecimal = "0123456789abcdef"
+    for name in (
+        "x.rejected.jsonl",
+        "x.work/work.lock",
+        f"x.work/examples-{hexadecimal}/part",
+        "v.work/vocabulary.lock",
+    ):
+        write(f"in/{name}", "unfinished")
+    write(f"in/any/tokens-{hexadecimal}/part-00000", "unfinished")
+    folder, vocab = str(tmp_path / "in"), str(tmp_path / "sub" / ".." / "in" / "vocab.txt")
+    (tmp_path / "sub").mkdir()
+    assert [file.path for file in find_input_files(folder, no_text=[vocab])] == texts
+    assert f"{folder}/any and 8 more in {folder} are not read" in capsys.readouterr().err
+    assert [file.path for file in find_input_files(f"{folder}/x,{folder}/v*.txt")] == [
+        f"{folder}/x",
+        f"{folder}/vocab.txt",
+    ]
+    with pytest.raises(InputError, match="holds no files of text"):
+        find_input_files(f"{folder}/out")
 
 
 BAD = b"fine\n\xc3\xa9t\xe9\nal\0so\n\nbell\a\nnext\xc2\x85line\nlast\x0c word\n"

@@ -3,8 +3,9 @@ import itertools
 import pytest
 
 from bert_tf.runtime.files import InputError
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import load_vocab
-from data_prep.corpus.word_segmentation import load_word_segmenter
+from data_prep.corpus.word_segmentation import SegmentedTokenizer, load_word_segmenter
 from tests.data_prep.corpora import FIRSTS, SECONDS, features, make, records, write_chinese
 
 SEGMENTER = "tests.data_prep.corpora:words_of_two_characters"
@@ -44,7 +45,18 @@ def test_characters_of_a_chosen_word_are_masked_together(folder):
 
 
 def test_a_segmenter_that_is_not_there_is_named():
-    with pytest.raises(InputError, match="--word_segmenter is 'json:cut', which can't be imported"):
+    with pytest.raises(InputError, match="--word_segmenter is 'json:cut', which can't be used"):
         load_word_segmenter("json:cut")
+    with pytest.raises(InputError, match="it is a str, and no function"):
+        load_word_segmenter("json:__name__")
+    with pytest.raises(InputError, match=r"--word_segmenter is '\.x:y'"):
+        load_word_segmenter(".x:y")
     with pytest.raises(InputError, match="--word_segmenter is 'jieba'"):
         load_word_segmenter("jieba")
+
+
+@pytest.mark.parametrize(("name", "found"), [("builtins:enumerate", r"\(tuple\)"), ("builtins:len", r"'2' \(int\)")])
+def test_a_segmenter_that_returns_no_words_is_named(folder, name, found):
+    segment = SegmentedTokenizer(FullTokenizer(str(folder / "vocab.txt")), name)
+    with pytest.raises(InputError, match=f"--word_segmenter: {name} returned .*{found}, but words"):
+        segment.encode_to_bytes("天上")

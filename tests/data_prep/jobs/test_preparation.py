@@ -289,6 +289,38 @@ def test_too_many_random_next_sentences_are_told(tmp_path):
     assert "warning" not in programs.run(*flags, f"--output_file={tmp_path}/sentences", "--split_sentences")
 
 
+def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
+    """Those of a killed run and those of an earlier one are no text of the next run."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    vocab = write_vocab(folder)
+    (folder / "text.txt").write_text("ba co.\ndi.\n\nfu ga.\nhi.\n")
+    flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={folder}", f"--vocab_file={vocab}"]
+    flags += ["--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1", "--dupe_factor=1"]
+    made = []
+    for name in ("x", "y"):
+        (folder / f"{name}-00000-of-00020.work").mkdir()
+        (folder / f"{name}-00000-of-00020.work" / "work.lock").touch()
+        printed = programs.run(*flags, f"--output_file={folder}/{name}", "--num_shards=20")
+        paths = sorted(map(str, folder.glob(f"{name}-*-of-00020")))
+        made.append(contents(paths))
+        assert f"{made[-1].count(b'')} of the 20 files are empty" in printed
+    assert made[0] == made[1] and len(made[0]) == 20
+
+
+def test_a_large_text_that_was_written_later_is_told(tmp_path):
+    """It is known by its size and samples, so a change of other bytes isn't noticed."""
+    vocab, text, out = write_vocab(tmp_path), tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("ba co.\ndi.\n\nfu ga.\nhi.\n" + " " * 300_000)
+    flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={vocab}"]
+    flags += [f"--output_file={out}", "--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1"]
+    programs.run(*flags)
+    assert "warning" not in programs.run(*flags)
+    os.utime(text, ns=(0, out.stat().st_mtime_ns + 1))
+    printed = programs.run(*flags)
+    assert "are there already" in printed and f"warning: {text} was written later than {out}" in printed
+
+
 def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
     config = preparation_config(tmp_path, text)
     resources = Resources(str(tmp_path / "work"), 1, 400)
@@ -329,6 +361,28 @@ def test_tasks_share_the_work(text, tmp_path, small_pieces):
     assert "examples" in outputs[0]
     # A second run has nothing to do.
     assert "already" in programs.run(*flags)
+
+
+def test_tasks_with_other_resources_write_the_same_runs(text, tmp_path, monkeypatch):
+    """One task may overwrite the runs of another, if it lost the job to it because it was slow."""
+    monkeypatch.setattr(preparing, "_SORTED_EXAMPLE_BYTES", 10**7)  # so that each budget has another size
+    monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (1, 1 << 22))
+    monkeypatch.setattr(preparing, "_SHARED_RUN_EXAMPLES", 15)
+    written = collections.defaultdict(set)
+    run = stages.PlanStage.run
+
+    def run_and_keep(stage, job, advance):
+        counts = run(stage, job, advance)
+        names = [each.path for each in sorted_runs.runs_of(stage.path(job), counts["runs"])]
+        written[stage.run_examples].add((str(counts), *contents(names)))
+        return counts
+
+    monkeypatch.setattr(stages.PlanStage, "run", run_and_keep)
+    for number, memory_mb in enumerate((300, 900)):
+        config = preparation_config(tmp_path, text, output=f"out-{number}")
+        prepare(config, Resources(str(tmp_path / f"work-{number}"), 1, memory_mb, num_tasks=2))
+    assert len(written) == 1 and len(written[15]) == 1
+    assert Resources("work", 1, 300).run_examples < Resources("work", 1, 900).run_examples
 
 
 def test_odd_documents_are_counted(tmp_path):
