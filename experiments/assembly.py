@@ -126,8 +126,8 @@ class Assembly:
     def _records(self, names: Sequence[str], flags: Flags) -> Output:
         corpus = self._scale.corpus
         texts = [self._source(name, corpus.fetch) for name in names]
-        if flags.get("masking") == "dynamic":  # then only training masks
-            flags = {name: value for name, value in flags.items() if name != "max_predictions_per_seq"}
+        # With --masking=dynamic, only training masks.
+        flags = {x: y for x, y in flags.items() if x != "max_predictions_per_seq" or flags.get("masking") != "dynamic"}
         given = {"input_file": texts, "vocab_file": self._vocabulary, **flags, "output_file": Output(_RECORDS)}
         size = corpus.megabytes * 1e6 * flags.get("dupe_factor", 10)
         piece = Piece("data", "data_prep.create_pretraining_data", given, size, 3 * size)
@@ -148,8 +148,7 @@ class Assembly:
         if changes := {**scale.second_data, **row.second_data}:
             sets.insert(1, ("second_", scale.corpus.files, {**first, **changes}))
         for prefix, names, data in sets:
-            flags[f"{prefix}input_file"] = self._records(names, data)
-            flags |= {f"{prefix}{name}": data[name] for name in _LENGTHS}
+            flags |= {f"{prefix}input_file": self._records(names, data), **{f"{prefix}{x}": data[x] for x in _LENGTHS}}
         flags |= {**scale.pretraining, **(row.pretraining or {})}
         sequences = flags["num_train_steps"] * flags["train_batch_size"]
         return self._training("run_pretraining", flags, sequences, row, row.name)
