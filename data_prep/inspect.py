@@ -150,7 +150,7 @@ class _Sample:
 
 def _settings(path: str) -> list[tuple[str, object]]:
     """Returns the settings of a file's sidecar, as rows."""
-    sidecar = Sidecar.read(path)
+    sidecar = Sidecar.read(path, _FILE)
     if sidecar is None:
         return []
     return [(n, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for n, v in sidecar.settings.items()]
@@ -210,7 +210,7 @@ def _check_ids(batch: Batch, vocab_size: int, path: str) -> None:
 
 def _check_sidecar(path: str, vocab_file: str) -> None:
     """Raises an InputError if a file differs from its sidecar; a file without one is accepted."""
-    sidecar = Sidecar.read(path)
+    sidecar = Sidecar.read(path, _FILE)
     if sidecar is None:
         return
     if files.size(path) != sidecar.file_size:

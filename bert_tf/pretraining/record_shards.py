@@ -79,7 +79,7 @@ def find_shards(
 
     def check(path: str) -> Shard | None:
         files.require_file(path, flag_name, may_be_empty=True)
-        sidecar = Sidecar.read(path)
+        sidecar = Sidecar.read(path, flag_name)
         size = tf.io.gfile.stat(path).length
         if sidecar is None:
             records = len(record_offsets(path, flag_name)) - 1

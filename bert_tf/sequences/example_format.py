@@ -238,8 +238,12 @@ class Sidecar:
         files.write_json(self.path_of(shard), dataclasses.asdict(self))
 
     @classmethod
-    def read(cls, shard: str) -> "Sidecar | None":
+    def read(cls, shard: str, where: str = "--input_file") -> "Sidecar | None":
         """Reads the sidecar of a shard; returns None if there is none, as with the release's own shards.
+
+        Args:
+          shard: the file of records.
+          where: the flag that gave it, for messages.
 
         Raises:
           InputError: if it can't be read or has another format version.
@@ -247,18 +251,18 @@ class Sidecar:
         path = cls.path_of(shard)
         if not files.exists(path):
             return None
-        values = json_files.read(path, "--input_file", dict[str, Any])
+        values = json_files.read(path, where, dict[str, Any])
         if values.get("format_version") != FORMAT_VERSION or values.keys() != _SidecarFile.__required_keys__:
             raise InputError(
-                f"--input_file: {path} is not a sidecar of format {FORMAT_VERSION}. "
+                f"{where}: {path} is not a sidecar of format {FORMAT_VERSION}. "
                 "It was written by another version of create_pretraining_data; make the data again."
             )
-        json_files.checked(values, _SidecarFile, f"--input_file: {path}")
+        json_files.checked(values, _SidecarFile, f"{where}: {path}")
         sidecar = cls(**values | {"features": tuple(values["features"])})
-        sidecar._check(path)
+        sidecar._check(f"{where}: {path}")
         return sidecar
 
-    def _check(self, path: str) -> None:
+    def _check(self, where: str) -> None:
         known = [names(unmasked_features(1, word_starts)) for word_starts in (False, True)]
         for name, is_possible, expected in (
             ("records", self.records >= 0, "a number of at least 0"),
@@ -268,6 +272,6 @@ class Sidecar:
         ):
             if not is_possible:
                 raise InputError(
-                    f"--input_file: {path}: at {name}, {getattr(self, name)!r} was found, but {expected} is expected. "
+                    f"{where}: at {name}, {getattr(self, name)!r} was found, but {expected} is expected. "
                     "The file was changed; make the data again."
                 )

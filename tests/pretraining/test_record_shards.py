@@ -58,6 +58,8 @@ def test_sidecars_that_do_not_fit_are_refused(tmp_path, changes, message):
     sidecar(path, **changes)
     with pytest.raises(InputError, match=message):
         find(path, vocab_sha256="abc")
+    with pytest.raises(InputError, match=r"^--eval_input_file: .*a\.tfrecord"):
+        record_shards.find_shards(str(path), LENGTH, PREDICTIONS, VOCAB, "abc", flag_name="--eval_input_file")
 
 
 def test_files_without_a_sidecar_are_checked_by_their_first_record(tmp_path):
