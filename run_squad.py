@@ -107,16 +107,17 @@ _EXPORT = program_flags.ExportFlags()
 _NEEDED = {
     "export_": "do_export",
     "tune_null_threshold": "version_2_with_negative",
-    "null_score_diff_threshold": "version_2_with_negative",
     "bilstm_units": "bilstm_layers",
 }
+_NEEDED_BY_ANSWERS = {"null_score_diff_threshold": "version_2_with_negative"}
 
 
 def main() -> None:
     """Carries out the steps that the flags ask for."""
     if _VERBOSE_LOGGING.value:
         logging.set_verbosity(logging.INFO)
-    program.require_together(_NEEDED)
+    # An export takes the version of the finished run.
+    program.require_together(_NEEDED | ({} if _DO_EXPORT.value else _NEEDED_BY_ANSWERS))
     if not (_DO_TRAIN.value or _DO_PREDICT.value or _INTERACTIVE.value or _DO_EXPORT.value or _EVALUATE_FILE.value):
         raise InputError(
             "At least one of --do_train, --do_predict, --interactive, --do_export and --evaluate_file must be given."

@@ -157,9 +157,10 @@ class Assembly:
         flags: Flags = {flag: [self._source(name, task.fetch) for name in names] for flag, names in task.files.items()}
         flags = {flag: sources if len(sources) > 1 else sources[0] for flag, sources in flags.items()}
         flags |= {"do_train": True, **task.flags, **changes, "random_seed": seed, **self._first_weights(row)}
+        if not {"feature_layers", "bilstm_layers"} & flags.keys():
+            flags.pop("bilstm_units", None)  # a task's flag, which only rows with a BiLSTM have a use for
         epochs = 1 / 3 if "feature_layers" in flags else flags.get("num_train_epochs", 3)
-        used_for = f"{row.name}, {heading}, seed {seed}"
-        return self._training(task.program, flags, epochs * task.examples, row, used_for)
+        return self._training(task.program, flags, epochs * task.examples, row, f"{row.name}, {heading}, seed {seed}")
 
     def _training(self, program: str, flags: Flags, sequences: float, row: Row, used_for: str) -> Piece:
         """The piece of a program that trains a row's model, with what it is expected to cost."""
@@ -176,8 +177,7 @@ class Assembly:
 
     def _first_weights(self, row: Row) -> Flags:
         """The flags that say with which weights fine-tuning begins."""
-        weights: Piece | Source | Output | None = self._pretraining(row)
-        if isinstance(weights, Piece):
+        if isinstance(weights := self._pretraining(row), Piece):
             given = weights.flags
             step, every = round(row.checkpoint * given["num_train_steps"]), given["save_checkpoints_steps"]
             if row.checkpoint != 1 and (step % every or given.get("keep_checkpoint_max", 5)):
@@ -185,8 +185,8 @@ class Assembly:
                     f"{self.experiment.title}: row {row.name!r} needs the checkpoint of step {step}. In the scale's "
                     f"file, that must be a multiple of save_checkpoints_steps ({every}), and keep_checkpoint_max 0."
                 )
-            name = f"model.ckpt-{step}"
-            weights = Output("", weights, name) if row.checkpoint == 1 else Output(name, weights)
+            file = f"model.ckpt-{step}"
+            weights = Output("", weights, file) if row.checkpoint == 1 else Output(file, weights)
         if weights is not None:
             return {"init_checkpoint": weights}
         if not self._init_checkpoint:

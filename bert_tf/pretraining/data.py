@@ -129,10 +129,11 @@ class ExampleFinder:
         most = data.max_predictions_per_seq
         wanted = policy.prediction_counts(np.array(data.max_seq_length), data.max_seq_length)
         if wanted > most:
+            flag = data.flag_name.replace("input_file", "max_predictions_per_seq")
             say_once(
                 f"warning: {data.flag_name}: {wanted} of {data.max_seq_length} tokens are to be masked "
-                f"(--masked_lm_prob={policy.masked_lm_prob} when the data was made), but --max_predictions_per_seq is "
-                f"{most}, so no more are. Set --max_predictions_per_seq={wanted} to mask them all."
+                f"(--masked_lm_prob={policy.masked_lm_prob} when the data was made), but {flag} is {most}, so no "
+                f"more are. Set {flag}={wanted} to mask them all."
             )
         vocabulary = MaskingVocabulary.of(load_vocab(self._vocab_file), policy.ordinary_replacements)
         return BatchMasker(policy, vocabulary, most, self._seed)

@@ -95,7 +95,8 @@ class MultipleChoiceTask(SentenceTask):
 
         def convert(row: Row) -> ChoiceExample:
             example = self._example(row, split)
-            return dataclasses.replace(example, guid=ids.check(example.guid or str(row.line), row))
+            guid = ids.check(example.guid, row) if example.guid else str(row.line)
+            return dataclasses.replace(example, guid=guid)
 
         path = tables.split_file(self.paths, split)
         examples = tables.convert_rows(self._rows(split), convert, path, self.on_bad_row)

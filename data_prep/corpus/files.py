@@ -18,7 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from bert_tf.runtime import files
+from bert_tf.runtime import files, outputs
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import REJECTED_SUFFIX, SIDECAR_SUFFIX, Sidecar
@@ -36,7 +36,7 @@ _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
 # How much of a file is looked at to find out its format.
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
 # What tells the folders of unfinished work, of the programs that make vocabularies and pre-training data, from others.
-_WORK = re.compile(r"(work|vocabulary)\.lock|(tokens|examples)-[0-9a-f]{16}(\.finished\.json)?")
+_WORK = re.compile(r"(work|vocabulary|output)\.lock|(tokens|examples)-[0-9a-f]{16}(\.finished\.json)?")
 # Files are opened side by side, because each call to a remote file system takes long. A thread takes some of them at a
 # time: where there are many small ones, handing each to a thread would take longer than reading it.
 _OPENED_TOGETHER, _MOST_FOR_A_THREAD = 16, 64
@@ -183,7 +183,7 @@ def _walk(folder: str, names: Sequence[str], own: Collection[str], left_out: lis
         path = os.path.join(folder, name)
         if name.startswith("."):
             continue
-        is_record = name in sidecars or name + SIDECAR_SUFFIX in sidecars
+        is_record = name in sidecars or name + SIDECAR_SUFFIX in sidecars or outputs.is_unfinished(name)
         if is_record or name.endswith(REJECTED_SUFFIX) or _WORK.fullmatch(name) or os.path.realpath(path) in own:
             left_out.append(path)
         elif not files.is_folder(path):

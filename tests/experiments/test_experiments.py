@@ -124,6 +124,15 @@ def test_a_run_has_the_settings_of_scale_and_row():
     assert {"--max_seq_length=512", "--objective=ltr", "--dupe_factor=1"} <= held_out
 
 
+def test_runs_have_only_flags_that_their_programs_use():
+    for scale in schema.SCALES:
+        tagging = [piece for piece in assembly("table7", scale).pieces if piece.flags.get("task_name") == "ner"]
+        features = [piece for piece in tagging if "feature_layers" in piece.flags]
+        assert 0 < len(features) < len(tagging)
+        assert all("bilstm_units" not in piece.flags for piece in tagging if piece not in features)
+        assert all(("bilstm_units" in piece.flags) == (scale != "paper") for piece in features)
+
+
 def test_all_rows_are_compared_on_the_same_held_out_text():
     pretraining = {cell.row.name: cell.piece for cell in assembly("recipes", "tiny").cells}
     assert len({piece.name for piece in pretraining.values()}) == len(pretraining)

@@ -3,6 +3,7 @@
 `run_squad.py` lists the files in a finished run's folder.
 """
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.finetuning.workflow import WorkflowConfig
-from bert_tf.runtime import differences, files, reporting
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say, typed_lines
 from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer, choose_null_threshold
@@ -249,7 +250,10 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
 def _describe_member(folder: str) -> str:
     """A finished run's folder, and a few digits that change with its weights, for which a threshold is tuned."""
     checkpoint = saver.latest_checkpoint(run_directory.evaluated_folder(folder))
-    return f"{folder} ({differences.fingerprint(f'{checkpoint}.index')})" if checkpoint else folder
+    if not checkpoint:
+        return folder
+    with files.open_file(f"{checkpoint}.index", "rb") as reader:  # has the checksums of the weights
+        return f"{folder} ({hashlib.sha256(reader.read()).hexdigest()[:12]})"
 
 
 def _read_lists(folder: str, asked: set[str]) -> dict[str, list[dict[str, Any]]]:

@@ -71,9 +71,11 @@ def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
     Raises:
       InputError: if the file is missing, empty or not UTF-8.
     """
+    lines = _lines(path)
     document, width, tabs = None, 0, False
     rows: list[tuple[int, list[str]]] = []  # line number and cells of each word of the current sentence
-    for number, line in enumerate([*_lines(path), ""], start=1):
+    certain = next((line for line in lines if line.strip(" \t") and not line.startswith(("#", DOCUMENT_START))), "")
+    for number, line in enumerate([*lines, ""], start=1):
         line = line.strip(" ") if tabs else line.strip(" \t")
         if line.startswith(DOCUMENT_START) or not line.strip(" \t"):
             if rows:
@@ -83,12 +85,17 @@ def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
                 document = 0 if document is None else document + 1
             continue
         tabs = tabs if width else "\t" in line
-        cells = line.rstrip("\t").split("\t") if tabs else _WHITE_SPACE.split(line)
-        may_be_word = len(cells) == width if width else not has_tags
+        cells = _cells(line, tabs)
+        # Without tags, only the number of columns tells a comment from a word that begins with "#".
+        may_be_word = not has_tags and len(cells) == (width or len(_cells(certain, tabs)))
         if not rows and _is_comment(line, may_be_word):
             continue
         width = width or len(cells)
         rows.append((number, cells))
+
+
+def _cells(line: str, tabs: bool) -> list[str]:
+    return line.rstrip("\t").split("\t") if tabs else _WHITE_SPACE.split(line.strip(" \t"))
 
 
 def _is_comment(line: str, may_be_word: bool) -> bool:

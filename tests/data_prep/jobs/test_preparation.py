@@ -298,9 +298,10 @@ def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
     flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={folder}", f"--vocab_file={vocab}"]
     flags += ["--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1", "--dupe_factor=1"]
     made = []
+    (folder / "z-00000-of-00020.tmp-1-0123abcd").write_text("half of a shard")
     for name in ("x", "y"):
         (folder / f"{name}-00000-of-00020.work").mkdir()
-        (folder / f"{name}-00000-of-00020.work" / "work.lock").touch()
+        (folder / f"{name}-00000-of-00020.work" / "output.lock").touch()
         printed = programs.run(*flags, f"--output_file={folder}/{name}", "--num_shards=20")
         paths = sorted(map(str, folder.glob(f"{name}-*-of-00020")))
         made.append(contents(paths))

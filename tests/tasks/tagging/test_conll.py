@@ -39,10 +39,9 @@ def test_comments_are_skipped_but_a_hash_can_be_a_word(write):
 def test_a_hashtag_at_the_beginning_of_a_sentence_is_a_word(write):
     sentences = read(write, "#fun RB x\nyes UH y\n\n# id 7\n#no RB z\n", has_tags=False)
     assert [s.words for s in sentences] == [("#fun", "yes"), ("#no",)]
-    first, second = read(write, "a RB O\n\n#fun RB PER\n")
-    assert (first.problem, second.line) == ("", 3)
-    assert second.problem.startswith("the tag is 'PER'")
-    assert [s.words for s in read(write, "#begin document x\na RB O\n")] == [("a",)]
+    assert [s.words for s in read(write, "#begin document (x)\n#text = Hi\na\n", has_tags=False)] == [("a",)]
+    tagged = read(write, "#begin document (x)\na RB B-X O\n\n#sent_id = 3 x\n#b RB B-X O\n")
+    assert [s.words for s in tagged] == [("a",), ("#b",)]
 
 
 def test_words_alone_are_enough_to_predict(write):
