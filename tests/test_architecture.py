@@ -36,7 +36,7 @@ USED_BY_DATA_PREPARATION = [
     *("config", "tokenization"),
     *(
         f"runtime.{name}"
-        for name in ("errors", "claims", "files", "json_files", "extras", "program", "parallel", "reporting")
+        for name in ("errors", "claims", "files", "outputs", "json_files", "extras", "program", "parallel", "reporting")
     ),
     *(
         f"tokenization.{name}"
