@@ -131,8 +131,7 @@ def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "ta
 
     Args:
       folder: the folder of a run; another folder records nothing that could be compared.
-      settings: the settings to compare; those that the run does not record are left out, and of a mapping its keys
-        only are compared.
+      settings: the settings to compare; those that the run does not record are left out.
       kind: the setting that only runs of the expected kind record: "task" for fine-tuning, "objective" for
         pre-training.
 
@@ -144,10 +143,7 @@ def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "ta
         compared = {name: value for name, value in settings.items() if name in trained}
         _refuse_differences(
             f"{folder} holds a run that was trained with other settings",
-            {
-                name: {key: trained[name].get(key) for key in value} if isinstance(value, Mapping) else trained[name]
-                for name, value in compared.items()
-            },
+            {name: trained[name] for name in compared},
             compared,
             f"Use those settings (the vocabulary is the {VOCAB_FILE} in that folder).",
         )

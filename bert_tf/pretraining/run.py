@@ -262,9 +262,10 @@ class PretrainingRun:
           InputError: if the run was trained with another model, objective or vocabulary; names the differences.
         """
         settings = run_directory.all_settings(self.config, self.vocab_file, {"objective": self.objective})
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"):
-            del settings["bert_config"][name]  # these matter while a model is trained
-        settings["bert_config"].setdefault("layer_norm_eps", None)  # left out where it is the release's
+        trained = run_directory.recorded(self.training_config.output_dir).get("bert_config", {})
+        # These matter only while a model is trained.
+        ignored = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+        settings["bert_config"] |= {name: trained[name] for name in ignored if name in trained}
         run_directory.check_trained_with(self.training_config.output_dir, settings, "objective")
         folder = run_directory.evaluated_folder(self.training_config.output_dir)
         step = resume.restore_for_evaluation(self.model, folder, self.init_checkpoint)

@@ -170,6 +170,8 @@ def test_a_run_is_evaluated_only_as_the_model_that_it_trained(files, tmp_path):
     assert config.num_attention_heads != 1
     with pytest.raises(InputError, match=r"trained with other settings:\n  bert_config: num_attention_heads was"):
         make_run(files, tmp_path / "out", heads).evaluate(8, 1)
+    with pytest.raises(InputError, match="bert_config: layer_norm_eps was None, and is 1e-05 now"):
+        make_run(files, tmp_path / "out", dataclasses.replace(config, layer_norm_eps=1e-5)).evaluate(8, 1)
     with pytest.raises(InputError, match="objective was 'mlm_nsp', and is 'mlm' now"):
         make_run(files, tmp_path / "out", objective="mlm").evaluate(8, 1)
 
