@@ -143,12 +143,12 @@ def _gather(cluster: Cluster, name: str, others: set[str], listener: socket.sock
                     f"TF_CONFIG: the cluster is {json.dumps(cluster)} on {name}, but {json.dumps(its_cluster)} on "
                     f"{other}. Give all workers the same cluster."
                 )
-            elif other in (name, *(before for before, _ in greeted)):
+            elif other == name or any(other == before and not _has_ended(waits) for before, waits in greeted):
                 found = f"TF_CONFIG: two processes are {other}. Each worker needs an index of its own."
             greeted.append((other, connection))
             if found and not reason:  # those that are not yet there shall hear of it too
                 reason, deadline = found, time.monotonic() + _SECONDS_TO_GREET
-        # One that has ended may be started again.
+        # One that has ended may be started again. It counts no more, even if it ended after it was counted.
         greeted = [(other, connection) for other, connection in greeted if not _has_ended(connection)]
     missing = others - {other for other, _ in greeted}
     if missing and not reason:

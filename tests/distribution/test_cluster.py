@@ -53,13 +53,28 @@ def test_all_go_on_when_all_are_there_whoever_else_looks(three):
     host, port = three["worker"][0].split(":")
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(outcomes, (three, "worker 0"), (three, "worker 1"))
-        killed = json.dumps(["worker 2", three]).encode() + b"\n"  # and then started again
-        for text in (b"", b"GET / HTTP/1.1\r\n", b"[]\n", killed):
+        for text in (b"", b"GET / HTTP/1.1\r\n", b"[]\n"):
             say((host, int(port)), text).close()
         assert not waiting.done()
         assert outcomes((three, "worker 2")) == [""]
         assert waiting.result() == ["", ""]
     assert outcomes(({"worker": three["worker"][:1]}, "worker 0")) == [""]
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_a_worker_may_be_killed_while_it_waits_and_started_again(three, counted):
+    host, port = three["worker"][0].split(":")
+    address, greeting = (host, int(port)), json.dumps(["worker 2", three]).encode() + b"\n"
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(outcomes, (three, "worker 0"))
+        if counted:  # the leader waits for others
+            with say(address, greeting):
+                time.sleep(0.5)
+        else:  # the leader listens to one who says nothing
+            with say(address, b""), say(address, greeting):
+                pass
+        assert outcomes((three, "worker 2"), (three, "worker 1")) == ["", ""]
+        assert waiting.result() == [""]
 
 
 @pytest.mark.parametrize("doubled", [0, 1])
