@@ -6,8 +6,8 @@ SIGINT and SIGTERM are passed on, SIGTSTP stops the program as SIGSTOP does, whi
 is killed, the program is killed too. So whole shell scripts can be run as they are written.
 
 With SMALLER_FLAGS=1 in the environment, the flags of `small_data.SMALLER` are added behind those that were written, and
-neither are the kernels for CPUs compiled, nor graphs optimised, nor pictures drawn, which takes longer than the rest of
-a small run. With RUN_EAGERLY=1, no graphs are built at all if there is only one worker; more can't do without. With
+no pictures are drawn, which takes longer than the rest of a small run. With PLAIN_KERNELS=1, the kernels for CPUs are
+not compiled. With RUN_EAGERLY=1, no graphs are built at all if there is only one worker; more can't do without. With
 PARSE_ONLY=1, a program parses its flags and ends.
 """
 
@@ -176,15 +176,14 @@ def _run_program(program: str, *arguments: str) -> None:
     is_module = arguments[0] == "-m"
     target, *rest = arguments[1:] if is_module else arguments
     if os.environ.get("SMALLER_FLAGS"):
-        import tensorflow as tf
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+        FigureCanvasAgg.print_png = lambda *_, **__: None
+        rest += small_data.smaller_flags(target.removesuffix(".py"), rest)
+    if os.environ.get("PLAIN_KERNELS"):
         from bert_tf.model import cpu_kernels
 
-        FigureCanvasAgg.print_png = lambda *_, **__: None
         cpu_kernels.apply_to = lambda x: False
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-        rest += small_data.smaller_flags(target.removesuffix(".py"), rest)
     if os.environ.get("RUN_EAGERLY") and "TF_CONFIG" not in os.environ:
         import tensorflow as tf
 

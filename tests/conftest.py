@@ -19,6 +19,7 @@ import bert_tf  # noqa: F401
 import pytest
 import tensorflow as tf
 
+from bert_tf.model import cpu_kernels
 from tests import command_server
 
 command_server.shuffle_few_records()
@@ -98,8 +99,11 @@ def eagerly():
 
 
 @pytest.fixture(autouse=True)
-def _mode(request):
-    """Obeys the markers `eager` and `graph`; the latter is for exceptions in a module that has the former."""
+def _mode(request, monkeypatch):
+    """Obeys the markers; `graph` and `kernels` are for exceptions in a module that has `eager` and `plain`."""
+    if request.node.get_closest_marker("plain") and not request.node.get_closest_marker("kernels"):
+        monkeypatch.setenv("PLAIN_KERNELS", "1")  # for programs
+        monkeypatch.setattr(cpu_kernels, "apply_to", lambda x: False)
     is_eager = request.node.get_closest_marker("eager") and not request.node.get_closest_marker("graph")
     with eagerly() if is_eager else contextlib.nullcontext():
         yield

@@ -18,6 +18,8 @@ from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, with_large_head
 from tests.estimators.tiny import LABELS, LEARN, TEXTS, weights_of
 
+pytestmark = pytest.mark.plain
+
 
 def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_path, caplog):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, labels=["pos", "neg"], max_seq_length=16)

@@ -21,6 +21,8 @@ from tests import programs
 from tests.conftest import assert_close
 from tests.estimators.tiny import BAD, FIT, GOOD, LABELS, LEARN, TEXTS, weights_of
 
+pytestmark = pytest.mark.plain
+
 
 def test_runs_of_glue_are_loaded_as_what_they_are(pretrained, tmp_path):
     pairs = [(first, second) for first in GOOD for second in BAD]

@@ -12,6 +12,8 @@ from tests import programs
 from tests.estimators.tiny import weights_of
 from tests.programs import LENGTH, PREDICTIONS
 
+pytestmark = pytest.mark.plain
+
 LENGTHS = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
 FIT = {**LENGTHS, "max_steps": 3, "batch_size": 8, "learning_rate": 1e-3, "warmup_proportion": 0.4}
 

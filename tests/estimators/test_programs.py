@@ -9,6 +9,8 @@ import bert_tf
 from tests import programs
 from tests.estimators.tiny import BAD, FIT, GOOD, LABELS, TEXTS, weights_of
 
+pytestmark = pytest.mark.plain
+
 
 def test_weights_are_those_of_the_program(pretrained, tmp_path):
     settings = {"reinit_layers": 1, "bilstm_layers": 1, "bilstm_units": 4}

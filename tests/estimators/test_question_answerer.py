@@ -10,6 +10,8 @@ import bert_tf
 from bert_tf.runtime.files import InputError
 from tests.estimators.tiny import LEARN
 
+pytestmark = pytest.mark.plain
+
 
 def test_questions(pretrained, tmp_path):
     contexts = ["a fine day here", "poor words a day", "here fine words", "a poor day words"] * 6

@@ -7,6 +7,8 @@ import bert_tf
 from bert_tf.runtime.files import InputError
 from tests.conftest import assert_close
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
 def test_vectors_are_those_of_each_text_alone(pretrained, pooling):

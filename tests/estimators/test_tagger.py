@@ -7,6 +7,8 @@ import bert_tf
 from bert_tf.runtime.files import InputError
 from tests.estimators.tiny import LEARN, TEXTS
 
+pytestmark = pytest.mark.plain
+
 
 def test_tags(pretrained, tmp_path):
     sentences = [text.split() for text in TEXTS]

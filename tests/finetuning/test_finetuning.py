@@ -30,7 +30,7 @@ from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
 
-pytestmark = pytest.mark.eager
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
 LONGEST = 14
 
 
@@ -310,6 +310,7 @@ def test_a_training_set_that_is_tokenized_during_training_gives_the_same_weights
 
 
 @pytest.mark.graph
+@pytest.mark.kernels
 def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, write, monkeypatch):
     monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # the forms of dropout draw other elements
     losses = {}

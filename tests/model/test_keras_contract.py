@@ -16,6 +16,8 @@ from bert_tf.runtime.errors import InputError
 from tests import programs
 from tests.conftest import assert_close, tiny_config
 
+pytestmark = pytest.mark.plain
+
 CONFIG = tiny_config()
 SHALLOW = tiny_config(num_hidden_layers=1)  # for tests whose time is that of tracing training steps
 RNG = np.random.default_rng(0)

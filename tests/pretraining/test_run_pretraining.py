@@ -25,7 +25,7 @@ from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.programs import LENGTH, PREDICTIONS
 
-pytestmark = pytest.mark.eager
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
 
 
 @pytest.fixture
@@ -53,6 +53,7 @@ def flags(files, output_dir, **values):
 
 
 @pytest.mark.graph
+@pytest.mark.kernels
 def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     out = tmp_path / "out"
     longer = programs.write_pretraining_data(tmp_path / "longer.tfrecord", length=LENGTH + 2)

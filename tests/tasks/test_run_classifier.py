@@ -14,6 +14,8 @@ from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.tagging.task import TaggingTask
 from tests import programs
 
+pytestmark = pytest.mark.plain
+
 
 @pytest.fixture
 def glue(write, tmp_path):

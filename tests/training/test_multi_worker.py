@@ -22,6 +22,8 @@ from tests import programs
 from tests.conftest import assert_close
 from tests.pretraining.test_run_pretraining import flags
 
+pytestmark = pytest.mark.plain
+
 
 def start_workers(*commands):
     """Starts a worker with each command; together they are a cluster."""

@@ -14,6 +14,8 @@ from bert_tf.training.settings import DTYPES
 from tests.conftest import ROOT, tiny_config, without_dropout
 from tests.training.test_training import config_for, dataset_from_step
 
+pytestmark = pytest.mark.plain
+
 STEPS = 200
 
 

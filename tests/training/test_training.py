@@ -31,7 +31,7 @@ from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.settings import DTYPES, TrainingConfig
 from tests.conftest import assert_close, tiny_config, train_steps, without_dropout
 
-pytestmark = pytest.mark.eager
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
 BATCH, LENGTH, PREDICTIONS = 8, 10, 3
 
 
@@ -90,6 +90,7 @@ def loss_and_gradients(options):
 
 
 @pytest.mark.graph
+@pytest.mark.kernels
 def test_recomputed_gradients_are_the_same():
     (loss, gradients), graph = loss_and_gradients({})
     (again, recomputed), longer_graph = loss_and_gradients({"recompute_gradients": True})
@@ -117,6 +118,7 @@ def assert_same(ours, expected, atol=0.0):
 
 
 @pytest.mark.graph
+@pytest.mark.kernels
 def test_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, capsys):
     uninterrupted, _ = run(config_for(tmp_path / "a"))
 

@@ -30,7 +30,7 @@ from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import tiny_config, without_dropout
 
-pytestmark = pytest.mark.eager
+pytestmark = [pytest.mark.eager, pytest.mark.plain]
 LENGTH = 24
 
 

@@ -21,6 +21,8 @@ from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
 from tests.programs import PIECES
 
+pytestmark = pytest.mark.plain
+
 SENTENCES = "a O\nbcd B-PER\ne I-PER\n\nf O\nbcd B-PER\na O\n\n"
 
 
