@@ -60,6 +60,11 @@ def golden_path(name: str) -> pathlib.Path:
     return path
 
 
+def golden_names(pattern: str) -> list:
+    """The folders that `*` stands for in the paths of golden files."""
+    return sorted(path.relative_to(GOLDEN).parts[pattern.split("/").index("*")] for path in GOLDEN.glob(pattern))
+
+
 def _open_golden(name: str):
     """The text of a file of the golden set. The small cut holds some of the larger files gzipped."""
     packed = golden_path(name if name.endswith(".gz") or (GOLDEN / name).exists() else name + ".gz")
@@ -76,6 +81,13 @@ def golden_lines(name: str) -> list:
     """The content of a JSON-lines file of the golden data, gzipped or not."""
     with _open_golden(name) as reader:
         return [json.loads(line) for line in reader]
+
+
+def int32(arrays) -> dict:
+    """Arrays as models take them: int32 for int64."""
+    import numpy as np
+
+    return {name: x.astype(np.int32) if x.dtype == np.int64 else x for name, x in arrays.items()}
 
 
 def data_path(name: str) -> pathlib.Path:

@@ -21,6 +21,7 @@ RELEASED = {
 }
 
 
+@pytest.mark.golden
 def test_golden_config_is_written_unchanged():
     path = golden_path("model/smallvar/bert_config.json")
     assert BertConfig.from_json_file(str(path)).to_json_string() == path.read_text()

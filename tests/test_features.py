@@ -13,6 +13,7 @@ from bert_tf.tokenization import FullTokenizer
 from tests.conftest import assert_close, golden_json, golden_lines, golden_path, restored
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize(("strategy", "batch_size"), [("one_device", 32), ("mirrored", 3)])
 def test_activations_equal_the_releases(tmp_path, strategy, batch_size):
     settings = golden_json("extract_features/settings.json")

@@ -51,6 +51,7 @@ def test_round_trips_are_exact(tmp_path, model_class, act):
     assert (back / "vocab.txt").read_text() == "[PAD]\n"
 
 
+@pytest.mark.golden
 def test_released_checkpoint_is_unchanged_after_conversion_to_hf_and_back(tmp_path):
     original = golden_path("model/smallvar")
     convert_checkpoint.convert(str(original), str(tmp_path / "hf"), "hf")
@@ -66,6 +67,7 @@ def test_released_checkpoint_is_unchanged_after_conversion_to_hf_and_back(tmp_pa
             assert np.array_equal(value, before.read(name)), name
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("name", ["model/gelu/with_adam/bert_model.ckpt", "optimizer/squad_warmup/final.ckpt"])
 def test_optimizer_slots_are_ignored(name):
     golden_path(f"{name}.index")

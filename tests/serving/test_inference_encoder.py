@@ -126,6 +126,7 @@ def test_bfloat16_is_stored_and_computed(batch):
     assert_close(fast.pooled_output(TokenBatch.from_padded(*batch)), encoder(*batch).pooled_output, 0.1)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("name", ["gelu", "smallvar"])
 def test_the_released_model(name):
     """In `smallvar` the variances are so small that an epsilon other than 1e-12 would change the result."""

@@ -7,6 +7,7 @@ from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from tests.conftest import GOLDEN, data_path, golden_json
 
 
+@pytest.mark.golden
 def test_rows_are_those_of_the_released_processors():
     for case in golden_json("classifier/processors/expected.json"):
         if isinstance(case["examples"], str):  # the release has no test set of XNLI

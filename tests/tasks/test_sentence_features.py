@@ -27,6 +27,7 @@ def canonical_digest(records):
     return digest.hexdigest()
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("name", sorted(golden_json("classifier/index.json")["cases"]))
 def test_features_are_the_same_as_in_the_release(name):
     case = golden_json("classifier/index.json")["cases"][name]

@@ -15,6 +15,7 @@ def inputs():
     return golden_lines("tokenization/inputs.jsonl")
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("casing", ["lower", "cased"])
 @pytest.mark.parametrize(("name", "vocab"), [("real", "vocab.txt"), ("tiny", "vocab_tiny.txt")])
 def test_tokens_are_the_releases(inputs, name, vocab, casing):
@@ -64,6 +65,7 @@ def test_offsets_follow_the_canonical_order_of_marks(write):
     assert tokenizer.tokenize_with_offsets(text) == (["a", "##\u302e", "##b"], [(0, 3), (1, 2), (3, 4)])
 
 
+@pytest.mark.golden
 def test_quirks_of_vocabulary_files():
     expected = golden_json("tokenization/expected_quirk.json")
     path = str(golden_path("tokenization/vocab_quirk.txt"))
@@ -72,6 +74,7 @@ def test_quirks_of_vocabulary_files():
     assert {str(k): v for k, v in tokenizer.inv_vocab.items()} == {str(k): v for k, v in expected["inv_vocab"]}
 
 
+@pytest.mark.golden
 def test_convert_to_unicode():
     for row in golden_json("tokenization/convert_to_unicode.json"):
         assert tokenization.convert_to_unicode(bytes.fromhex(row["hex"])) == row["text"]
@@ -79,6 +82,7 @@ def test_convert_to_unicode():
         tokenization.convert_to_unicode(3)
 
 
+@pytest.mark.golden
 def test_casing_check_against_names():
     for row in golden_json("tokenization/casing_check.json"):
         if row["result"] == "ok":

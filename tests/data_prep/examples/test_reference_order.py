@@ -47,6 +47,7 @@ def canonical(serialized):
     return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode() + b"\n"
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("name", CASES)
 def test_examples_are_the_releases(name, tmp_path):
     paths, counts = make(tmp_path, CASES[name])

@@ -21,6 +21,7 @@ def one_question(*answers, qas_id="q"):
 RESULTS = golden_json("squad_eval/results.json")
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("case", RESULTS["subset"], ids=lambda case: case["predictions"])
 def test_scores_of_leaderboard_systems(case):
     version = case["version"].removeprefix("v")
@@ -34,6 +35,7 @@ def test_scores_of_leaderboard_systems(case):
         assert squad.evaluate_v2(articles, answers, odds) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("case", RESULTS["pipeline"], ids=lambda case: case["predictions"])
 def test_scores_of_predictions(case):
     articles = articles_of(case["dataset"])
@@ -47,6 +49,7 @@ def test_scores_of_predictions(case):
     assert found == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.golden
 def test_scores_of_single_answers():
     for pair in golden_json("squad_eval/string_pairs.json"):
         articles = one_question(pair["gold"])

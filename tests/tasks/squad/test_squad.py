@@ -13,6 +13,7 @@ from bert_tf.tokenization import FullTokenizer
 from tests.conftest import golden_json, golden_lines, golden_path
 from tests.tasks.test_sentence_features import canonical_digest
 
+pytestmark = pytest.mark.golden
 CASES = sorted(golden_json("squad/index.json")["cases"])
 PREDICTIONS = sorted(golden_json("squad/index.json")["predictions"])
 
