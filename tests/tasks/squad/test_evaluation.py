@@ -8,10 +8,6 @@ from bert_tf.tasks.squad.predictions import SquadPredictions
 from tests.conftest import golden_json, golden_path
 
 
-def articles_of(name):
-    return golden_json(name)["data"]
-
-
 def one_question(*answers, qas_id="q"):
     """The "data" of a file with one question."""
     question = {"id": qas_id, "question": "?", "answers": [{"text": text, "answer_start": 0} for text in answers]}
@@ -22,31 +18,18 @@ RESULTS = golden_json("squad_eval/results.json")
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("case", RESULTS["subset"], ids=lambda case: case["predictions"])
-def test_scores_of_leaderboard_systems(case):
-    version = case["version"].removeprefix("v")
-    articles = articles_of(f"squad_eval/dev_subset_v{version}.json")
-    answers = squad.read_answers(str(golden_path(f"squad_eval/{case['predictions']}")))
-    evaluate = squad.evaluate_v1 if version == "1.1" else squad.evaluate_v2
+@pytest.mark.parametrize("case", RESULTS["subset"] + RESULTS["pipeline"], ids=lambda case: case["predictions"])
+def test_scores_equal_the_official_scripts(case):
+    is_subset = case in RESULTS["subset"]  # whose files are beside the results
+    folder, version = "squad_eval/" if is_subset else "", case["version"].removeprefix("v") if is_subset else ""
+    articles = golden_json(f"squad_eval/dev_subset_v{version}.json" if is_subset else case["dataset"])["data"]
+    answers = squad.read_answers(str(golden_path(folder + case["predictions"])))
+    evaluate = squad.evaluate_v2 if "na_probs" in case or version == "2.0" else squad.evaluate_v1
     assert evaluate(articles, answers) == pytest.approx(case["result"], abs=1e-9)
     if "na_probs" in case:
-        odds = golden_json(f"squad_eval/{case['na_probs']}")
+        found = squad.evaluate_v2(articles, answers, golden_json(folder + case["na_probs"]))
         expected = {name.replace("final_", "best_"): value for name, value in case["result_with_na_probs"].items()}
-        assert squad.evaluate_v2(articles, answers, odds) == pytest.approx(expected, abs=1e-9)
-
-
-@pytest.mark.golden
-@pytest.mark.parametrize("case", RESULTS["pipeline"], ids=lambda case: case["predictions"])
-def test_scores_of_predictions(case):
-    articles = articles_of(case["dataset"])
-    answers = golden_json(case["predictions"])
-    if "na_probs" not in case:
-        assert squad.evaluate_v1(articles, answers) == pytest.approx(case["result"], abs=1e-9)
-        return
-    assert squad.evaluate_v2(articles, answers) == pytest.approx(case["result"], abs=1e-9)
-    expected = {name.replace("final_", "best_"): value for name, value in case["result_with_na_probs"].items()}
-    found = squad.evaluate_v2(articles, answers, golden_json(case["na_probs"]))
-    assert found == pytest.approx(expected, abs=1e-9)
+        assert found == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.golden

@@ -169,27 +169,20 @@ def test_training_questions_need_one_answer(squad_file, entry, message):
 
 
 @pytest.mark.parametrize("is_training", [True, False])
-def test_the_other_version_is_refused(squad_file, is_training):
+def test_the_other_version_is_refused_but_not_by_the_function_of_the_original(squad_file, is_training):
     impossible = squad_file({**question("x", answer=None), "answers": [], "is_impossible": True})
-    with pytest.raises(InputError, match=r"question 'x' is marked as impossible.*Set --version_2_with_negative=True"):
+    with pytest.raises(InputError, match=r"question 'x' is marked as impossible.*--version_2_with_negative=True"):
         squad.read_squad(impossible, is_training)
+    if is_training:
+        with pytest.raises(ValueError, match="question 'x' is marked as impossible"):
+            squad.read_squad_examples(impossible, is_training)
+    else:
+        assert len(squad.read_squad_examples(impossible, is_training)) == 1
+        assert len(squad.read_squad_examples(squad_file(question()), is_training, version_2_with_negative=True)) == 1
     with pytest.raises(InputError, match=r"question 'q1' has no 'is_impossible'.*--version_2_with_negative=False"):
         squad.read_squad(squad_file(question()), is_training, squad.SquadConfig(version_2_with_negative=True))
 
 
-def test_the_release_predicts_either_version(squad_file):
-    assert len(squad.read_squad_examples(squad_file(question()), is_training=False, version_2_with_negative=True)) == 1
-    impossible = squad_file({**question("x"), "answers": [], "is_impossible": True})
-    assert len(squad.read_squad_examples(impossible, is_training=False)) == 1
-    with pytest.raises(ValueError, match="question 'x' is marked as impossible"):
-        squad.read_squad_examples(impossible, is_training=True)
-
-
-def test_ids_may_stand_once(squad_file):
+def test_ids_must_differ(squad_file):
     with pytest.raises(InputError, match=r"question 'q1' is in .* twice"):
         squad.read_squad(squad_file(question(), question()), is_training=False)
-
-
-def test_unknown_answer_texts_are_refused():
-    with pytest.raises(InputError, match="--answer_text is 'exact', but release or offsets"):
-        squad.SquadConfig(answer_text="exact")

@@ -286,7 +286,7 @@ def test_what_can_not_be_done_is_refused(folder, tmp_path):
         run_on(folder, tmp_path, folder / "dev2.json").prepare([PREDICT_SPLIT])
     with pytest.raises(InputError, match="only 32"):
         run_on(folder, tmp_path, folder / "dev1.json", max_seq_length=40)
-    for changes in ({"max_query_length": 30}, {"n_best_size": 0}, {"answer_text": "exact"}):
+    for changes in ({"max_query_length": 30}, {"n_best_size": 0}, {"max_answer_length": 0}, {"answer_text": "exact"}):
         with pytest.raises(InputError, match=f"--{next(iter(changes))}(=| is)"):
             SquadTask(SquadConfig(**({"max_seq_length": LENGTH, "max_query_length": 4} | changes)))
 

@@ -1,10 +1,8 @@
-import numpy as np
 import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
 from bert_tf.tasks.squad import windows
-from bert_tf.tasks.squad.rules import cut_texts
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import data_path, golden_path
 
@@ -38,27 +36,6 @@ def features_of(examples, tokenizer, *lengths, is_training=False):
 def windows_of(examples, tokenizer, *lengths, is_training=False, num_workers=1, **options):
     config = squad.SquadConfig(*lengths, **options)
     return squad.featurize(examples, tokenizer, config, is_training, num_workers)
-
-
-def test_windows_cover_every_piece():
-    cases = [(pieces, room, stride) for pieces in range(30) for room in range(1, 12) for stride in range(1, 15)]
-    for stride in range(1, 15):
-        lengths, rooms = np.array([(pieces, room) for pieces, room, step in cases if step == stride]).T
-        counts, begins, text_lengths = cut_texts(lengths, rooms, stride, np)
-        splits = np.cumsum(counts)[:-1]
-        spans_of_each = zip(np.split(begins, splits), np.split(text_lengths, splits), strict=True)
-        for pieces, room, spans in zip(lengths, rooms, spans_of_each, strict=True):
-            shown = {i for start, length in zip(*spans, strict=True) for i in range(start, start + length)}
-            assert shown == set(range(pieces))
-            assert all(spans[1] <= room)
-            assert spans[0].tolist() == [i * min(room, stride) for i in range(len(spans[0]))]
-
-
-def test_only_the_last_window_may_end_the_text(letters):
-    windows = windows_of([squad.make_example("q", "a?", "b" * 17)], letters, 12, 3, 4, is_training=False)
-    assert windows.lengths.tolist() == [12, 12, 12, 12, 10]
-    assert windows.first_lengths.tolist() == [4] * 5
-    assert windows.text_start.tolist() == [0, 3, 6, 9, 12]
 
 
 @pytest.mark.parametrize("stride", [0, -3])
@@ -128,13 +105,6 @@ def test_chunks_and_processes_change_nothing(monkeypatch):
     monkeypatch.setattr(windows, "_CHUNK_PARAGRAPHS", 3)
     parts = windows_of(examples, tokenizer, 64, 16, 12, is_training=True, num_workers=3)
     assert_same_windows(whole, parts)
-
-
-def test_long_contexts(letters):
-    context = " ".join("abcde" for _ in range(25_000 // 6))
-    windows = windows_of([squad.make_example("q", "a?", context)], letters, 384, 128, 64, is_training=False)
-    shown = windows.padded(slice(0, len(windows)), 384)[1]
-    assert shown.sum() == len(windows.documents[0].ids)  # every piece is shown best in exactly one window
 
 
 @pytest.mark.parametrize(
