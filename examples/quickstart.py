@@ -112,8 +112,8 @@ def most_frequent_label(records: pathlib.Path, vocab_file: pathlib.Path) -> tupl
     """Returns the piece that is masked most often in TFRecords, and its share of the masked pieces."""
     pieces = list(load_vocab(str(vocab_file)))
     counts = collections.Counter[int]()
-    for batch in inspect.read_batches(str(records), len(pieces)):
-        counts.update(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0].tolist())
+    for example in inspect.read_examples(str(records), len(pieces)):
+        counts.update(example["masked_lm_ids"][: int(sum(example["masked_lm_weights"]))])
     [(label, count)] = counts.most_common(1)
     return pieces[label], count / counts.total()
 

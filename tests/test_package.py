@@ -208,7 +208,7 @@ def test_commands_work_in_any_folder(target):
     files = ("--input_file=text.txt", "--vocab_file=vocab.txt", "--output_file=out.tfrecord")
     outside(target, str(target / "bin" / "bert-data"), *files, *sizes)
     shown = outside(target, str(target / "bin" / "bert-inspect"), "out.tfrecord", "--num_examples=1")
-    assert re.search(r"^out\.tfrecord, example 1: \d+ tokens, \d+ of them to be predicted; B ", shown)
+    assert re.search(r"^out\.tfrecord, example 1: \d+ tokens, \d+ to predict; B ", shown)
 
 
 def test_all_imports_are_declared():

@@ -4,8 +4,6 @@
     records           planned examples become TFRecords
     reference_order   both in the release's order, with its random draws
     shards            paths, sidecars and assembly of the output
-    set_statistics    statistics of a finished set
-    set_page          a finished set as an HTML page
 
 May import `bert_tf.sequences` and the folder `corpus`.
 """

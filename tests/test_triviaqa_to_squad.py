@@ -6,8 +6,8 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
-from data_prep import triviaqa_to_squad
-from data_prep.triviaqa_to_squad import Paragraph, find_answer, read_paragraph
+from examples import triviaqa_to_squad
+from examples.triviaqa_to_squad import Paragraph, find_answer, read_paragraph
 from tests.conftest import ROOT
 
 ENGLAND = "England is a country.\n\nIt isn't an island: Saint\xa0Helena (“St. Helena”) is one, in the South Atlantic."
@@ -68,10 +68,7 @@ def test_documents_that_contain_an_answer_become_paragraphs(triviaqa):
         assert context.startswith(answer["text"], answer["answer_start"])
         texts.append(answer["text"])
     assert texts == ["Saint\xa0Helena", "FRANCE", "Anne Hidalgo"]
-    assert report == [
-        "3 questions about 2 paragraphs, from 4 questions about 2 documents",
-        "no paragraph answers 1 of them: tc_4",
-    ]
+    assert report.startswith("3 questions about 2 paragraphs, from 4 questions about 2 documents. 1 questions")
     data = squad.read_squad(output, is_training=True, config=squad.SquadConfig(answer_text="offsets"))
     assert (len(data.examples), data.dropped) == (3, {})
 
@@ -104,46 +101,36 @@ def test_the_first_and_then_the_longest_answer_is_taken():
     assert find_answer(paragraph, []) is None
 
 
+NO_FILE = entry("tc_9", "?", "x", [], "Missing.txt")
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("entries", "documents", "place", "found"),
     [
-        ({"EntityPages": None}, "question 'tc_1' has no 'EntityPages'"),
-        ({"Answer": None}, "question 'tc_1' has no 'Answer'"),
-        ({"QuestionId": 3}, r"Data\[0\] has no 'QuestionId'"),
-        ({"EntityPages": [{"Title": "x"}]}, "question 'tc_1' has no 'Filename'"),
+        ([ENTRIES[0] | {"EntityPages": None}], {}, "'tc_1'", "EntityPages"),
+        ([ENTRIES[0] | {"Answer": None}], {}, "'tc_1'", "Answer"),
+        ([ENTRIES[0] | {"QuestionId": 3}], {}, "Data[0]", "QuestionId"),
+        ([ENTRIES[0] | {"EntityPages": [{"Title": "x"}]}], {}, "'tc_1'", "Filename"),
+        ([ENTRIES[0], ENTRIES[0]], {}, "'tc_1'", "twice"),
+        ([NO_FILE], {}, "--evidence_dir", "Missing.txt"),
+        (ENTRIES, {"Paris": b"caf\xe9"}, "Paris.txt", "byte 3"),
+        (None, {}, "--triviaqa_file", "'Data'"),
     ],
 )
-def test_other_layouts_are_refused(triviaqa, change, message):
-    *inputs, output = triviaqa([ENTRIES[0] | change])
-    with pytest.raises(InputError, match=message):
+def test_bad_input_is_named(triviaqa, entries, documents, place, found):
+    *inputs, output = triviaqa(entries, **documents)
+    with pytest.raises(InputError) as raised:
         triviaqa_to_squad.convert(*inputs, output)
-
-
-def test_bad_input_is_named(triviaqa, write):
-    *inputs, output = triviaqa([ENTRIES[0], ENTRIES[0]])
-    with pytest.raises(InputError, match="question 'tc_1' occurs twice"):
-        triviaqa_to_squad.convert(*inputs, output)
-    *inputs, output = triviaqa([entry("tc_9", "?", "x", [], "Missing.txt")])
-    with pytest.raises(InputError, match=r"no document .*Missing.txt, which question 'tc_9'"):
-        triviaqa_to_squad.convert(*inputs, output)
-    *inputs, output = triviaqa(ENTRIES, Paris=b"caf\xe9")
-    with pytest.raises(InputError, match=r"Paris.txt is not UTF-8 \(byte 3\)"):
-        triviaqa_to_squad.convert(*inputs, output)
-    with pytest.raises(InputError, match="--max_num_tokens is 0"):
-        triviaqa_to_squad.convert(*inputs, output, max_num_tokens=0)
-    with pytest.raises(InputError, match=r"--output_file: .*evidence.* is a folder"):
-        triviaqa_to_squad.convert(*inputs, inputs[1])
-    with pytest.raises(InputError, match="has no 'Data'"):
-        triviaqa_to_squad.convert(write("squad.json", '{"data": []}'), inputs[1], output)
+    assert place in str(raised.value) and found in str(raised.value)
 
 
 def test_the_program(triviaqa):
     triviaqa_file, evidence_dir, output = triviaqa(ENTRIES)
-    command = [sys.executable, "-m", "data_prep.triviaqa_to_squad"]
+    command = [sys.executable, "-m", "examples.triviaqa_to_squad"]
     flags = [f"--triviaqa_file={triviaqa_file}", f"--evidence_dir={evidence_dir}", f"--output_file={output}"]
     done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "3 questions about 2 paragraphs" in done.stderr
     assert len(questions_in(output)) == 3
     failed = subprocess.run([*command, *flags, "--max_num_tokens=0"], cwd=ROOT, capture_output=True, text=True)
     assert failed.returncode == 1
-    assert "error: --max_num_tokens is 0" in failed.stderr
+    assert "--max_num_tokens" in failed.stderr
