@@ -3,7 +3,7 @@
 import os
 import platform
 
-from bert_tf.runtime import importing
+from bert_tf.runtime import extras
 
 # TensorFlow's chatter would hide our own messages. Its errors stay where there is a GPU to have errors with; elsewhere
 # the first of them is that there is none.
@@ -40,7 +40,7 @@ def load_tokenizer(  # noqa: ANN201 (imported when called)
 
 
 # TensorFlow takes seconds, and data preparation does without it.
-__getattr__, _names_when_used, _ = importing.when_used(
+__getattr__, _names_when_used, _ = extras.when_used(
     __name__,
     {
         "bert_tf.estimators": (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.runtime import files, importing, program
+from bert_tf.runtime import extras, files, program
 from bert_tf.runtime.errors import require_choice
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.outputs import is_unfinished
@@ -25,7 +25,7 @@ from bert_tf.serving.settings import ENGINES, LITE_FILE, LITE_INT8_FILE, SERVING
 if TYPE_CHECKING:
     from bert_tf.serving.finished_run import Exportable
 
-__getattr__, *_ = importing.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel",)})
+__getattr__, *_ = extras.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel",)})
 
 
 def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engine: str = ENGINES[0]) -> AnsweringModel:

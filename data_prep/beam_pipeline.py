@@ -6,7 +6,7 @@
 The arguments after "--" are Beam's. The flags are those of create_pretraining_data, and the files are the same, byte
 for byte. All machines must have this package, and access to the input and output (a shared folder, or gs://...). One
 machine sorts a shard in its memory, so choose a sufficient --num_shards. Needs
-`pip install 'bert-tf[beam]'`.
+`pip install '.[beam]'`.
 """
 
 from absl import flags

@@ -22,7 +22,7 @@ from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
-from bert_tf.runtime import files, json_files
+from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions, portable_models, saved_model
 from bert_tf.serving.finished_run import Exportable, plain_logits
@@ -570,7 +570,7 @@ def test_a_damaged_model_is_named(exported, tmp_path, name, damage):
 
 
 def test_what_a_killed_export_has_left_is_not_loaded(exported, tmp_path):
-    left = files.temporary_name(str(tmp_path / "model"))
+    left = str(tmp_path / "model.tmp-0")
     shutil.copytree(exported, left)
     with pytest.raises(InputError, match="is what an interrupted export has left"):
         export.load(left)

@@ -23,7 +23,7 @@ _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)")
 _CHECKPOINT_FILE = re.compile(rf"{_CHECKPOINT.pattern}\.(index|data-\d{{5}}-of-\d{{5}}|checksums\.json)")
 # What a killed process leaves: files that were not yet renamed by TensorFlow or by `files.replacing`, and folders in
 # which TensorFlow 1 was writing.
-_UNFINISHED_FILE = re.compile(rf"{_CHECKPOINT.pattern}\..*\.tempstate\d+|.*\.tmp-\d+-[0-9a-f]{{8}}")
+_UNFINISHED_FILE = re.compile(rf"{_CHECKPOINT.pattern}\..*\.tempstate\d+|.*\.tmp-[0-9a-f]+")
 _UNFINISHED_FOLDER = re.compile(rf"{_CHECKPOINT.pattern}_temp.*")
 
 

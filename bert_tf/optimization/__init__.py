@@ -8,9 +8,9 @@
 May import `runtime` only. `training` applies what is here; users import the names below from here.
 """
 
-from bert_tf.runtime import importing
+from bert_tf.runtime import extras
 
-__getattr__, __dir__, __all__ = importing.when_used(
+__getattr__, __dir__, __all__ = extras.when_used(
     __name__,
     {
         "bert_tf.optimization.settings": ("CLIPPINGS", "OPTIMIZERS", "OptimizerConfig", "SecondSchedule"),

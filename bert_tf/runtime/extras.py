@@ -1,38 +1,36 @@
-"""Optional packages: each belongs to an extra in pyproject.toml, and is imported only where it is used."""
+"""Packages and names that are imported when they are first used: optional packages, and what needs TensorFlow."""
 
 import importlib
 import logging
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError
 
-# Top-level module -> the package that brings it, and the extra that brings the package.
+# Top-level module -> what to install. pyproject.toml has the extras with the tested versions.
 OPTIONAL = {
-    "ai_edge_litert": ("ai-edge-litert", "litert"),
-    "apache_beam": ("apache-beam", "beam"),
-    "datasketch": ("datasketch", "corpus"),
-    "py3langid": ("py3langid", "corpus"),
-    "pyarrow": ("pyarrow", "corpus"),
-    "official": ("tf-models-official", "models"),
-    "tf2onnx": ("tf2onnx", "onnx"),
+    "ai_edge_litert": "ai-edge-litert",
+    "apache_beam": "apache-beam",
+    "datasketch": "datasketch",
+    "py3langid": "py3langid",
+    "pyarrow": "pyarrow",
+    "official": "tf-models-official",
+    "tf2onnx": "tf2onnx",
 }
 
 
 def require(module: str, purpose: str) -> ModuleType:
-    """Imports a module of an optional package.
-
-    Warnings that the import logs are not printed: Beam's are about parts of its own that are not installed, and using
-    these is an error of its own.
+    """Imports a module of an optional package, without the warnings that its import logs.
 
     Args:
       module: its full name.
-      purpose: a flag or a task that needs it; the error message begins with it.
+      purpose: the flag or task that needs it; the error message begins with it.
 
     Raises:
       InputError: if the package is not installed.
     """
     top_level = module.partition(".")[0]
-    package, extra = OPTIONAL[top_level]
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -41,9 +39,26 @@ def require(module: str, purpose: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != top_level:
             raise
-        raise InputError(
-            f"{purpose} needs {package}, which is not installed. Install it with `pip install 'bert-tf[{extra}]'` "
-            f"(in a checkout of the code: `pip install '.[{extra}]'`)."
-        ) from None
+        package = OPTIONAL[top_level]
+        raise InputError(f"{package} is not installed. Install it with `pip install {package}`.", purpose) from None
     finally:
         logging.disable(disabled)
+
+
+def when_used(
+    package: str, modules: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Returns `__getattr__`, `__dir__` and `__all__` of a package that offers names of modules.
+
+    Args:
+      package: the package's name.
+      modules: module -> the names that the package offers from it.
+    """
+    homes = {name: module for module, names in modules.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(homes[name]), name)
+
+    return get, lambda: sorted(homes), sorted(homes)

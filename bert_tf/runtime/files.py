@@ -1,7 +1,13 @@
-"""Reads and writes files. Errors name the bad file, and an output is either complete or not there.
+"""Reads and writes files. Errors name the bad file, and an output appears complete or not at all.
 
 Every path may be local or a URL such as `gs://bucket/name`. URLs are opened with `tf.io.gfile`, which is imported only
 when it is needed: the modules that handle text must run without TensorFlow.
+
+All outputs follow symbolic links: the file that a link points to is replaced, in that file's folder.
+
+An unfinished output has the name of the output with `.tmp-` and a number, and its writer keeps it locked. If a program
+is killed, the next program that writes the same output uses the temporary name again. (Temporary names of URLs are
+random. After a kill, remove them yourself.)
 """
 
 import codecs
@@ -9,9 +15,11 @@ import contextlib
 import errno
 import functools
 import glob
+import itertools
 import json
 import os
 import re
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -24,12 +32,12 @@ from bert_tf.runtime.outputs import check_output_files as check_output_files
 from bert_tf.runtime.outputs import check_room as check_room
 from bert_tf.runtime.outputs import is_remote as is_remote
 from bert_tf.runtime.outputs import kind_of as kind_of
+from bert_tf.runtime.outputs import lock
 from bert_tf.runtime.outputs import target_of as target_of
-from bert_tf.runtime.outputs import temporary_name as temporary_name
 
 
 def _remote(function: str, path: str, *arguments: str, **options: Any) -> Any:
-    """What a function of `tf.io.gfile` gives for a URL.
+    """What a function of `tf.io.gfile` returns for a URL.
 
     Raises:
       InputError: if TensorFlow has no file system for the URL, or the server can't be reached.
@@ -38,15 +46,9 @@ def _remote(function: str, path: str, *arguments: str, **options: Any) -> Any:
 
     try:
         return getattr(tf.io.gfile, function)(path, *arguments, **options)
-    except tf.errors.UnimplementedError:
-        known = ", ".join(f"{scheme}://" for scheme in sorted(filter(None, tf.io.gfile.get_registered_schemes())))
-        raise InputError(
-            f"{path} can't be opened here: TensorFlow knows {known} only. Copy it to this machine, and give its path."
-        ) from None
-    except tf.errors.FailedPreconditionError as error:
-        raise InputError(
-            f"{path} can't be reached ({error.message.splitlines()[0]}). Check the URL, the network and the login."
-        ) from None
+    except (tf.errors.UnimplementedError, tf.errors.FailedPreconditionError) as error:
+        reason = error.message.splitlines()[0]
+        raise InputError(f"{reason}. Check the URL, the network and the login.", path) from None
 
 
 def real_path(path: str) -> str:
@@ -278,28 +280,57 @@ def _encoding(first: bytes) -> str:
 
 
 @contextlib.contextmanager
+def _temporary(path: str, is_folder: bool) -> Iterator[str]:
+    """Gives the name of a temporary file, or of an empty temporary folder, which no other running program uses."""
+    if is_remote(path):
+        yield f"{path}.tmp-{secrets.token_hex(4)}"
+        return
+    for number in itertools.count():
+        name = f"{path}.tmp-{number}"
+        if is_folder:
+            make_folder(name)
+        descriptor = os.open(name, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            # Another program may have renamed it after it was opened.
+            if lock(descriptor) and os.path.exists(name) and os.path.samestat(os.fstat(descriptor), os.stat(name)):
+                for left in os.scandir(name) if is_folder else ():
+                    (remove_folder if left.is_dir(follow_symlinks=False) else remove)(left.path)
+                yield name
+                return
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _completing(path: str, is_folder: bool) -> Iterator[str]:
+    """Gives a temporary name, which is renamed to `path` when the `with` block ends without an error."""
+    make_folder(os.path.dirname(path))
+    with _temporary(path, is_folder) as name:
+        try:
+            yield name
+            rename(name, path)
+            sync(os.path.dirname(path))
+        except BaseException as error:
+            if isinstance(error, OSError):
+                error.add_note(f"while writing {path}")
+            (remove_folder if is_folder else remove)(name)
+            raise
+
+
+@contextlib.contextmanager
 def replacing(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a temporary file and renames it to `path` when the `with` block ends without an error.
 
     Until then, and after an error or a kill, `path` keeps its old content. Afterwards the new content is on the disk.
 
     Raises:
-      InputError: if there is something else than a regular file, see `outputs`.
+      InputError: if `path` exists and is not a regular file.
     """
-    path = target_of(path)
-    make_folder(os.path.dirname(path))
-    temporary = temporary_name(path)
-    try:
-        with open_file(temporary, mode) as writer:
-            yield writer
-            if not is_remote(path):
-                writer.flush()
-                os.fsync(writer.fileno())
-        rename(temporary, path)
-        sync(os.path.dirname(path))
-    except BaseException:
-        remove(temporary)
-        raise
+    with _completing(target_of(path), is_folder=False) as name, open_file(name, mode) as writer:
+        yield writer
+        if not is_remote(path):
+            writer.flush()
+            os.fsync(writer.fileno())
 
 
 @contextlib.contextmanager
@@ -309,15 +340,8 @@ def replacing_folder(path: str) -> Iterator[str]:
     Until then, and after an error or a kill, `path` does not exist (or is still the empty folder that it was before).
     """
     path = path.rstrip("/")
-    path = os.path.realpath(path) if os.path.islink(path) else path
-    make_folder(os.path.dirname(path))
-    temporary = temporary_name(path)
-    try:
-        yield temporary
-        rename(temporary, path)
-    except BaseException:
-        remove_folder(temporary)
-        raise
+    with _completing(os.path.realpath(path) if os.path.islink(path) else path, is_folder=True) as name:
+        yield name
 
 
 def remove_folder(path: str) -> None:

@@ -212,15 +212,28 @@ def call(command: Sequence[str], log: str, name: str, inherited: Collection[int]
     Raises:
       InputError: if its exit status is not 0; shows the end of the log.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with open(log, "ab") as output:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-        with subprocess.Popen(command, pass_fds=inherited, **streams) as process:
-            try:
-                status = process.wait()
-            except KeyboardInterrupt:
-                process.terminate()  # leaving `with` waits for its end
-                raise
+    received: list[int] = []
+    process: subprocess.Popen | None = None
+
+    def stop(number: int, frame: object) -> None:
+        received.append(number)
+        if process is not None:
+            process.terminate()
+
+    # An exception from a handler would lose the child while Popen starts it.
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with open(log, "ab") as output:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen(command, pass_fds=inherited, **streams)
+            if received:
+                process.terminate()
+            status = process.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if received:
+        raise KeyboardInterrupt
     if status:
         with open(log, encoding="utf-8", errors="replace") as reader:
             end = reader.read().replace("\r", "\n").splitlines()[-6:]

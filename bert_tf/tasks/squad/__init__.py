@@ -17,9 +17,9 @@ answers -> `evaluate`.
     run            the steps of run_squad.py
 """
 
-from bert_tf.runtime import importing
+from bert_tf.runtime import extras
 
-__getattr__, __dir__, __all__ = importing.when_used(
+__getattr__, __dir__, __all__ = extras.when_used(
     __name__,
     {
         "bert_tf.tasks.squad.decoding": (

@@ -5,7 +5,6 @@ from `decoding.answer_questions`.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -215,12 +214,11 @@ class FeatureWriter:
     def __init__(self, filename: str, is_training: bool) -> None:
         import tensorflow as tf
 
-        self.filename = files.target_of(filename)
+        self.filename = filename
         self.is_training = is_training
         self.num_features = 0
-        files.make_folder(os.path.dirname(self.filename))
-        self._temporary = files.temporary_name(self.filename)
-        self._writer = tf.io.TFRecordWriter(self._temporary)
+        self._file = files.replacing(filename, "wb")
+        self._writer = tf.io.TFRecordWriter(self._file.__enter__().name)
 
     def process_feature(self, feature: InputFeatures) -> None:
         """Writes one window."""
@@ -239,4 +237,4 @@ class FeatureWriter:
     def close(self) -> None:
         """Finishes the file."""
         self._writer.close()
-        files.rename(self._temporary, self.filename)
+        self._file.__exit__(None, None, None)

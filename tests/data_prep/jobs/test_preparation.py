@@ -298,7 +298,7 @@ def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
     flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={folder}", f"--vocab_file={vocab}"]
     flags += ["--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1", "--dupe_factor=1"]
     made = []
-    (folder / "z-00000-of-00020.tmp-1-0123abcd").write_text("half of a shard")
+    (folder / "z-00000-of-00020.tmp-1").write_text("half of a shard")
     for name in ("x", "y"):
         (folder / f"{name}-00000-of-00020.work").mkdir()
         (folder / f"{name}-00000-of-00020.work" / "output.lock").touch()
