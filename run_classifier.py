@@ -9,7 +9,7 @@ from bert_tf import program_flags
 from bert_tf.config import BertConfig
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving.settings import ExportConfig, check_no_bilstm
 from bert_tf.tasks.names import COMBINATIONS, PROBLEMS, TAGGING, TASK_NAMES, parse
 from bert_tf.tasks.tables import AUTO, ON_BAD_ROW
 
@@ -155,7 +155,7 @@ def main() -> None:
     names = parse(_TASK_NAME.value)
     if _RELEASE_FORMAT.value and TAGGING in names:
         raise InputError(f"--release_format: not used by --task_name={TAGGING}, which writes no table. Omit it.")
-    export_config = make_export_config() if _DO_EXPORT.value else None
+    export_config = _EXPORT.config() if _DO_EXPORT.value else None
     if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:
         fine_tune(names)
     if export_config is not None:
@@ -187,6 +187,8 @@ def fine_tune(names: Sequence[str]) -> None:
     )
     # The numbers of steps are set by each candidate.
     run = estimator.make_run(tasks[0], _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0))
+    if _DO_EXPORT.value:
+        check_no_bilstm(bool(feature_based or run.bilstm), "--do_export")
     if len(tasks) == 1:
         estimator.carry_out(run, workflow_config)
     else:
@@ -204,14 +206,6 @@ def export(names: Sequence[str], config: ExportConfig) -> None:
     for name in names:
         folders = (task_folder(root, name) for root in (_OUTPUT_DIR.value, _EXPORT.export_dir))
         export_run(*folders, config)
-
-
-def make_export_config() -> ExportConfig:
-    """Returns the settings of the export, and refuses impossible ones before training."""
-    config = _EXPORT.config()
-    if _FEATURE_LAYERS.value or _BILSTM.is_given:
-        config.check_bilstm()
-    return config
 
 
 def make_workflow_config() -> "WorkflowConfig":

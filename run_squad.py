@@ -27,7 +27,7 @@ from absl import flags, logging
 from bert_tf import program_flags
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving.settings import ExportConfig, check_no_bilstm
 from bert_tf.tasks.squad.rules import ANSWER_TEXTS, ENSEMBLE_METHODS, SquadConfig
 
 if TYPE_CHECKING:
@@ -150,6 +150,8 @@ def main() -> None:
     )
     # The numbers of steps are set by each training file.
     run = answerer.make_run(task, _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0))
+    if _DO_EXPORT.value:
+        check_no_bilstm(run.bilstm is not None, "--do_export")
     if _INTERACTIVE.value:
         run.distribution_config.check_one_worker("--interactive")
     answer_config = AnswerConfig(
@@ -186,12 +188,9 @@ def make_config() -> SquadConfig:
 def make_export_config() -> ExportConfig:
     """Returns the settings of the export; the model answers as --do_predict with these flags and offsets does."""
     answers = {flag.name: flag.value for flag in (_DOC_STRIDE, _MAX_QUERY_LENGTH, _N_BEST_SIZE, _MAX_ANSWER_LENGTH)}
-    config = _EXPORT.config(
+    return _EXPORT.config(
         max_seq_length=_MAX_SEQ_LENGTH.value, null_score_diff_threshold=_NULL_THRESHOLD.value, answers=answers
     )
-    if _BILSTM.is_given:
-        config.check_bilstm()
-    return config
 
 
 def make_workflow_config() -> "WorkflowConfig":

@@ -20,7 +20,6 @@ from benchmarks import serving_load
 from bert_tf import checkpoints, export
 from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
-from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
@@ -33,9 +32,7 @@ from bert_tf.tasks.served import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.answerer import describe_model
 from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE
 from bert_tf.tasks.squad.served import ServedAnswerer
-from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.served import ServedTagger
-from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
 from bert_tf.tokenization import load_tokenizer
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from tests import programs
@@ -434,67 +431,17 @@ def test_the_served_model_is_chosen_by_the_run_s_task(run_folder, tmp_path):
     assert isinstance(built("ner", TokenModel(config(), 5), task="ner", labels=["L", "P"]), ServedTagger)
 
 
-BILSTM = BiLstmConfig(layers=1, units=3)
-TAGGING = {"task": "ner", "labels": ["L", "P"]}
-IDS_OF_TEXTS = {
-    "input_ids": np.array([[2, 5, 6, 31, 7, 3], [2, 9, 3, 0, 0, 0]], np.int32),
-    "input_mask": np.array([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]], np.int32),
-    "segment_ids": np.zeros([2, 6], np.int32),
-}
-
-
-def test_a_bilstm_is_exported_with_the_encoder_below_it(tmp_path):
-    model = with_large_head(SpanModel(config(), bilstm=BILSTM, causal=True))
-    settings = {"task": "squad", "version_2_with_negative": False, "max_query_length": 4, "causal": True}
-    folder = write_run(tmp_path / "run", model, **settings, **BILSTM.resume_settings())
-    ids = export.build(folder, ExportConfig()).served.signatures()["ids"]
-    found = ids(**{name: tf.constant(values) for name, values in IDS_OF_TEXTS.items()})
-    expected = dict(zip(("start_logits", "end_logits"), model.logits(IDS_OF_TEXTS), strict=True))
-    for name, logits in expected.items():
-        assert_close(found[name][0], logits[0], 1e-5)
-        assert_close(found[name][1, :3], logits[1, :3], 1e-5)
-
-
-@pytest.fixture(scope="module")
-def feature_run(tmp_path_factory):
-    """An encoder, the tagger that was trained on its features, and the tagger's folder."""
-    root = tmp_path_factory.mktemp("features")
-    encoder, model = BertEncoder(config()), with_large_head(FeatureTagger(config(), 2, 5, BiLstmConfig(units=3)))
-    checkpoint = str(root / "bert_model.ckpt")
-    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.weights))
-    settings = {"encoder": checkpoint, "feature_layers": [-1, "embeddings"], "feature_combination": "concat"}
-    return encoder, model, write_run(root / "run", model, **TAGGING, **settings, bilstm_units=3)
-
-
-def test_a_tagger_by_features_is_exported_with_the_encoder_that_it_reads(feature_run, tmp_path):
-    encoder, model, folder = feature_run
-    first_pieces = np.array([[0, 1, 1, 0, 1, 0], [0, 1, 0, 0, 0, 0]], np.int32)
-    export.export_run(folder, str(tmp_path / "ids"), ExportConfig(text=False))
-    ids = export.load(str(tmp_path / "ids"), "ids")
-    found = ids(**{name: tf.constant(v) for name, v in (IDS_OF_TEXTS | {"first_pieces": first_pieces}).items()})
-    output = encoder(*IDS_OF_TEXTS.values())
-    states = np.stack([output.sequence_output, output.embedding_output], axis=2)
-    for row in range(2):
-        words = np.flatnonzero(first_pieces[row])
-        batch = {"activations": states[row : row + 1, words], "input_mask": np.ones([1, len(words)], np.int32)}
-        assert_close(found["logits"][row, words], model.logits(batch)[0], 1e-5)
-        assert not np.any(np.delete(found["logits"][row], words, axis=0))
-
-
-def test_unsupported_exports_of_a_bilstm_are_refused(feature_run, tmp_path):
-    _, model, folder = feature_run
-    for export_config, flag in (
-        (ExportConfig(quantize="int8"), "export_quantize=int8"),
-        (ExportConfig(litert=True), "export_litert"),
-        (ExportConfig(onnx=True), "export_onnx"),
-    ):
-        with pytest.raises(InputError, match=f"--{flag}: a model with a BiLSTM is exported as a SavedModel only"):
-            export.build(folder, export_config)
-    assert isinstance(export.build(folder, ExportConfig(dtype="bfloat16")).served, ServedFeatureTagger)
-    lost = {"encoder": "gone.ckpt", "feature_layers": [-1], "feature_combination": "weighted_sum", "bilstm_units": 3}
-    model = FeatureTagger(config(), 1, 5, BiLstmConfig(units=3), "weighted_sum")
-    with pytest.raises(InputError, match=r"lost needs the features .*: there is no checkpoint 'gone\.ckpt'"):
-        export.build(write_run(tmp_path / "lost", model, **TAGGING, **lost), ExportConfig())
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        (SpanModel(config(), bilstm=BiLstmConfig(1, 3)), {"task": "squad", "bilstm_layers": 1, "bilstm_units": 3}),
+        (TokenModel(config(), 5), {"task": "ner", "feature_layers": [-1], "bilstm_units": 3}),
+    ],
+)
+def test_models_with_a_bilstm_are_refused(tmp_path, model, settings):
+    folder = write_run(tmp_path / "run", model, **settings)
+    with pytest.raises(InputError, match=f"--model_dir: {folder}: .* BiLSTM"):
+        export.export_run(folder, tmp_path / "exported")
 
 
 def test_pre_trained_models_are_exported_from_any_folder(tmp_path):

@@ -1,7 +1,6 @@
 """Exported models that take raw text: the encoder in its fastest form, tokenization inside the graph, and files.
 
     encoder              the encoder for serving, without padding and with fused operations
-    bilstm               the BiLSTM for serving, alone and on top of the encoder
     output_layer         the output layer of a fine-tuned model for serving
     reader               texts and ids as inputs of a signature, and the computation of many sequences in parts
     pretrained_encoder   a pre-trained model for serving: hidden states, and guesses for [MASK]

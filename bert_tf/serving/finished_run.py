@@ -12,19 +12,18 @@ import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory
-from bert_tf.config import BertConfig, BiLstmConfig
+from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.packing import check_max_seq_length
-from bert_tf.serving.bilstm import RecurrentEncoder, TextEncoder
 from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.lite_model import TextTask
 from bert_tf.serving.portable_models import PlainFunction
 from bert_tf.serving.reader import ServedModel, TextReader
-from bert_tf.serving.settings import LITE_TASK_FILE, ExportConfig
+from bert_tf.serving.settings import LITE_TASK_FILE, ExportConfig, check_no_bilstm
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
 from bert_tf.training.contract import TrainableModel
 
@@ -35,7 +34,7 @@ class Exportable(NamedTuple):
     Attributes:
       served: the model with its signatures.
       plain: a function that computes the same as the signature `ids` on padded input, for runtimes that have only
-        TensorFlow's common operations; None for a model with a BiLSTM, which they can't run.
+        TensorFlow's common operations.
       tokenizer: the model's tokenizer.
       max_seq_length: the length at which texts are cut, or split into windows.
       classes: the names of the logits' columns; None if they have no names.
@@ -43,7 +42,7 @@ class Exportable(NamedTuple):
     """
 
     served: ServedModel
-    plain: PlainFunction | None
+    plain: PlainFunction
     tokenizer: FullTokenizer
     max_seq_length: int
     classes: Sequence[str] | None = None
@@ -87,7 +86,6 @@ class FinishedRun:
       folder: the folder of its checkpoints.
       settings: the settings of training; see `run_directory.recorded`.
       flags: the flags of the program that trained it.
-      bilstm: the sizes of the BiLSTM that was fine-tuned with the encoder; None for a model without one.
       labels: the classes; None for regression.
       config: the encoder's config.
       tokenizer: the model's tokenizer.
@@ -98,7 +96,6 @@ class FinishedRun:
     folder: str
     settings: Mapping[str, Any]
     flags: Mapping[str, Any]
-    bilstm: BiLstmConfig | None
     labels: list[str] | None
     config: BertConfig
     tokenizer: FullTokenizer
@@ -115,6 +112,7 @@ class FinishedRun:
         folder = run_directory.folder_of_model(model_dir)
         recorded = run_directory.read(folder)
         settings = _Recorded(recorded["resume_settings"], os.path.join(folder, run_directory.RUN_FILE))
+        check_no_bilstm("bilstm_units" in settings, f"--model_dir: {folder}")
         bert_config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--model_dir")
         max_seq_length = config.max_seq_length or settings["max_seq_length"]
         vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
@@ -125,7 +123,6 @@ class FinishedRun:
             folder=folder,
             settings=settings,
             flags=recorded.get("flags", {}),
-            bilstm=run_directory.recorded_bilstm(folder),
             labels=settings.get("labels") or run_directory.recorded_labels(model_dir),
             config=bert_config,
             tokenizer=load_tokenizer(vocab_file, settings["do_lower_case"]),
@@ -141,16 +138,13 @@ class FinishedRun:
         return int(source.read("global_step"))
 
     @property
-    def encoder_options(self) -> dict[str, Any]:
-        """The options of `EncoderModel` that the run's model was built with."""
-        if self.bilstm is not None:
-            self.export_config.check_bilstm()
-        return {"causal": bool(self.settings.get("causal")), "bilstm": self.bilstm}
+    def causal(self) -> bool:
+        """Whether the run's model is left-to-right."""
+        return bool(self.settings.get("causal"))
 
-    def encoder(self, model: EncoderModel) -> TextEncoder:
+    def encoder(self, model: EncoderModel) -> InferenceEncoder:
         """Returns the encoder of the exported model."""
-        encoder = InferenceEncoder(model.encoder, self.export_config.dtype)
-        return encoder if model.bilstm is None else RecurrentEncoder(encoder, model.bilstm)
+        return InferenceEncoder(model.encoder, self.export_config.dtype)
 
     def texts(self) -> TextReader:
         """Returns the text reader of the exported model."""
@@ -159,7 +153,7 @@ class FinishedRun:
     def exportable(
         self,
         served: ServedModel,
-        plain: PlainFunction | None,
+        plain: PlainFunction,
         classes: Sequence[str] | None = None,
         task: TextTask | None = None,
     ) -> Exportable:
@@ -167,10 +161,8 @@ class FinishedRun:
         return Exportable(served, plain, self.tokenizer, self.max_seq_length, classes, task)
 
 
-def plain_logits(model: EncoderModel) -> PlainFunction | None:
+def plain_logits(model: EncoderModel) -> PlainFunction:
     """Returns a function from padded ids [B, T] to a fine-tuned model's logits by name; see `Exportable`."""
-    if model.bilstm is not None:
-        return None
 
     def logits(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         values = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})

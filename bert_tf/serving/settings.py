@@ -28,6 +28,15 @@ def keep_packed_weights() -> None:
     os.environ.setdefault("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", "1")
 
 
+def check_no_bilstm(has_bilstm: bool, where: str) -> None:
+    """Raises an InputError if a model has a BiLSTM, on the encoder or on its features: it can't be exported."""
+    if has_bilstm:
+        raise InputError(
+            f"{where}: a model with a BiLSTM can't be exported. Export a model that was fine-tuned without "
+            "--bilstm_layers and --feature_layers."
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class ExportConfig:
     """The settings of an export.
@@ -61,10 +70,3 @@ class ExportConfig:
     def __post_init__(self) -> None:
         require_choice("--export_dtype", self.dtype, DTYPES)
         require_choice("--export_quantize", self.quantize, QUANTIZATIONS)
-
-    def check_bilstm(self) -> None:
-        """Raises an InputError if a model with a BiLSTM would be converted; LiteRT has no operations for its loop."""
-        given = {"quantize=int8": self.quantize == "int8", "litert": self.litert, "onnx": self.onnx}
-        if name := next(filter(given.get, given), ""):
-            message = "a model with a BiLSTM is exported as a SavedModel only. Leave the flag out."
-            raise InputError(f"--export_{name}: {message}")

@@ -16,7 +16,7 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.names import CUSTOM, TAGGING
 from bert_tf.tasks.squad import served as squad_served
 from bert_tf.tasks.squad.task import SquadTask
-from bert_tf.tasks.tagging import export as tagging_export
+from bert_tf.tasks.tagging import served as tagging_served
 from bert_tf.tasks.tagging import task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.task import TaggingTask
@@ -168,7 +168,7 @@ _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
     **dict.fromkeys(DEFINITIONS, served.exportable_glue),
     **dict.fromkeys(multiple_choice.FILE_NAMES, served.exportable_chooser),
     CUSTOM: served.exportable_custom,
-    TAGGING: tagging_export.exportable,
+    TAGGING: tagging_served.exportable,
     SquadTask.name: squad_served.exportable,
 }
 

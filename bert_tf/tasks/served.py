@@ -12,7 +12,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
-from bert_tf.serving.bilstm import TextEncoder
+from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
 from bert_tf.serving.lite_model import TextTask
 from bert_tf.serving.output_layer import OutputLayer
@@ -34,7 +34,7 @@ from bert_tf.tasks.glue import DEFINITIONS
 class _Scores(tf.Module):
     """The encoder with a classifier's output layer."""
 
-    def __init__(self, encoder: TextEncoder, head: ClassificationHead) -> None:
+    def __init__(self, encoder: InferenceEncoder, head: ClassificationHead) -> None:
         super().__init__(name="scores")
         self.encoder = encoder
         self._output = OutputLayer(head)
@@ -58,7 +58,7 @@ class ServedClassifier(tf.Module):
 
     def __init__(
         self,
-        encoder: TextEncoder,
+        encoder: InferenceEncoder,
         head: ClassificationHead,
         texts: TextReader,
         *,
@@ -118,7 +118,7 @@ class ServedChooser(tf.Module):
       texts: the reader of its input texts.
     """
 
-    def __init__(self, encoder: TextEncoder, head: ClassificationHead, texts: TextReader) -> None:
+    def __init__(self, encoder: InferenceEncoder, head: ClassificationHead, texts: TextReader) -> None:
         super().__init__(name="chooser")
         self._scores = _Scores(encoder, head)
         self._texts = texts
@@ -187,7 +187,7 @@ def _may_name_input(column: str) -> bool:
 
 def exportable_chooser(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a multiple-choice run."""
-    model = ClassifierModel(run.config, 1, **run.encoder_options)
+    model = ClassifierModel(run.config, 1, causal=run.causal)
     run.restore(model)
     served = ServedChooser(run.encoder(model), model.head, run.texts())
     task = TextTask(inputs=CHOICE_INPUTS, problem="choice", labels=None, max_seq_length=run.max_seq_length)
@@ -197,7 +197,7 @@ def exportable_chooser(run: FinishedRun) -> Exportable:
 def _exportable_classifier(
     run: FinishedRun, problem: str, labels: Sequence[str] | None, inputs: Sequence[str]
 ) -> Exportable:
-    model = ClassifierModel(run.config, len(labels) if labels else 1, problem, **run.encoder_options)
+    model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
     run.restore(model)
     is_multi_label = problem == "multi_label"
     served = ServedClassifier(

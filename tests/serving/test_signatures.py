@@ -12,9 +12,6 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
-from bert_tf.config import BiLstmConfig
-from bert_tf.encoder import BertEncoder
-from bert_tf.features import FrozenEncoder
 from bert_tf.fill_mask import FillMask
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
@@ -23,20 +20,15 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.serving import reader
-from bert_tf.serving.bilstm import RecurrentEncoder
 from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.reader import TextReader
 from bert_tf.tasks import squad
-from bert_tf.tasks.names import COMBINATIONS
 from bert_tf.tasks.served import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.served import ServedAnswerer
 from bert_tf.tasks.tagging import served as tagging_served
-from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.conll import Sentence
-from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tasks.tagging.served import ServedTagger
-from bert_tf.tasks.tagging.served_by_features import ServedFeatureTagger
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head
@@ -44,7 +36,6 @@ from tests.programs import write_model_files
 
 LENGTH = 14
 INVALID = b"a \xffb\xc3"
-BILSTM = BiLstmConfig(layers=1, units=3)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -65,15 +56,7 @@ def tiny_model(build, tokenizer, *arguments, **options):
     config = tiny_config(vocab_size=len(tokenizer.vocab), num_hidden_layers=1, initializer_range=0.7)
     tf.keras.utils.set_random_seed(5)
     model = build(config, *arguments, **options)
-    if getattr(model, "bilstm", None) is not None:
-        for variable in model.bilstm.variables:
-            variable.assign(3.0 * variable)
     return with_large_head(model) if hasattr(model, "head") else model
-
-
-def served_encoder(model):
-    encoder = InferenceEncoder(model.encoder)
-    return RecurrentEncoder(encoder, model.bilstm) if model.bilstm else encoder
 
 
 def random_text(rng, words):
@@ -95,17 +78,17 @@ def pairs():
 
 
 @pytest.mark.parametrize(
-    ("problem", "bilstm"),
-    [("classification", None), ("multi_label", None), ("regression", None), ("classification", BILSTM)],
+    ("problem", "causal"),
+    [("classification", False), ("multi_label", False), ("regression", False), ("classification", True)],
 )
-def test_classifiers(tokenizer, pairs, problem, bilstm):
+def test_classifiers(tokenizer, pairs, problem, causal):
     labels = None if problem == "regression" else ["x", "y", "ž"]
-    model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem, bilstm=bilstm, causal=bool(bilstm))
+    model = tiny_model(ClassifierModel, tokenizer, len(labels or "1"), problem, causal=causal)
     is_pair = problem != "multi_label"
     reader = TextReader(tokenizer, LENGTH)
     names = ("q", "body") if is_pair else ("q",)
     options = {"labels": labels, "multi_label": not is_pair, "inputs": names}
-    served = ServedClassifier(served_encoder(model), model.head, reader, **options)
+    served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, **options)
     sequences = [pack_texts(tokenizer, a, b if is_pair else None, LENGTH) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
     expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
@@ -178,14 +161,14 @@ def test_choices(tokenizer, pairs):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "threshold", "bilstm"),
-    [((LENGTH, 3, 4, 6, 5), None, None), ((12, 99, 5, 1, 2), 0.3, None), ((LENGTH, 3, 4, 6, 5), None, BILSTM)],
+    ("sizes", "threshold"),
+    [((LENGTH, 3, 4, 6, 5), None), ((12, 99, 5, 1, 2), 0.3)],
 )
-def test_answers(tokenizer, sizes, threshold, bilstm):
+def test_answers(tokenizer, sizes, threshold):
     is_version_2 = threshold is not None
     config = squad.SquadConfig(*sizes, version_2_with_negative=is_version_2, answer_text="offsets")
-    model = tiny_model(SpanModel, tokenizer, bilstm=bilstm)
-    served = ServedAnswerer(served_encoder(model), model.head, tokenizer, config, threshold or 0.0)
+    model = tiny_model(SpanModel, tokenizer)
+    served = ServedAnswerer(InferenceEncoder(model.encoder), model.head, tokenizer, config, threshold or 0.0)
     rng = random.Random(3)
     texts = [(random_text(rng, rng.randint(0, 5)), random_text(rng, rng.randint(1, 30))) for _ in range(40)]
     texts += [("a", ""), ("", "a"), ("a", " \n\u200b")]
@@ -254,31 +237,10 @@ def test_answers_of_empty_and_invalid_inputs(tokenizer):
 TYPES = ["LOC", "PER"]
 
 
-def fine_tuned_tagger(tokenizer, bilstm):
-    """A task, its model, and the served model."""
-    model = tiny_model(TokenModel, tokenizer, 5, bilstm=bilstm)
-    return TaggingTask({}, TYPES), model, ServedTagger(served_encoder(model), model.head, tokenizer, TYPES, LENGTH)
-
-
-def feature_tagger(tokenizer, folder, combination):
-    encoder = tiny_model(BertEncoder, tokenizer)
-    checkpoint = str(folder / "bert_model.ckpt")
-    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.weights))
-    frozen = FrozenEncoder(encoder.config, checkpoint, "-1,embeddings", "--feature_layers")
-    model = tiny_model(FeatureTagger, tokenizer, 2, 5, BILSTM, combination=combination)
-    if combination == "weighted_sum":
-        model.layer_scores.assign([0.9, -0.4])
-    inference_encoder = InferenceEncoder(encoder)
-    served = ServedFeatureTagger(inference_encoder, frozen.layers, model, tokenizer, types=TYPES, max_seq_length=LENGTH)
-    return FeatureTaggingTask({}, FeatureBased(frozen, combination), TYPES), model, served
-
-
-@pytest.mark.parametrize("kind", ["encoder", "bilstm", "weighted_sum"])
-def test_tags(tokenizer, kind, tmp_path):
-    if kind in COMBINATIONS:
-        task, model, served = feature_tagger(tokenizer, tmp_path, kind)
-    else:
-        task, model, served = fine_tuned_tagger(tokenizer, BILSTM if kind == "bilstm" else None)
+def test_tags(tokenizer):
+    model = tiny_model(TokenModel, tokenizer, 5)
+    task = TaggingTask({}, TYPES)
+    served = ServedTagger(InferenceEncoder(model.encoder), model.head, tokenizer, TYPES, LENGTH)
     rng = random.Random(2)
     texts = ["", " ", "“Ab” (b,a)... c!d d.", "\u200b a"] + [random_text(rng, rng.randint(1, 40)) for _ in range(20)]
     found = {k: v.numpy() for k, v in served.signatures()["serving_default"](text_a=tf.constant(texts)).items()}

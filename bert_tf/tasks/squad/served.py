@@ -15,7 +15,7 @@ from bert_tf.encoder import MASKED_SCORE
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.model.heads import SpanHead
 from bert_tf.sequences.graph_packing import TokenBatch
-from bert_tf.serving.bilstm import TextEncoder
+from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import TEXTS, Signature, check_equally_many, ids_signature, in_parts, read_ids, signature
@@ -89,7 +89,7 @@ class ServedAnswerer(tf.Module):
 
     def __init__(
         self,
-        encoder: TextEncoder,
+        encoder: InferenceEncoder,
         head: SpanHead,
         tokenizer: FullTokenizer,
         config: SquadConfig,
@@ -291,7 +291,7 @@ def _by_question(values: tf.Tensor, counts: tf.Tensor, padding: float) -> tf.Ten
 
 def exportable(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a SQuAD run; it answers like run_squad.py with --answer_text=offsets."""
-    model = SpanModel(run.config, **run.encoder_options)
+    model = SpanModel(run.config, causal=run.causal)
     step = run.restore(model)
     given = {"max_seq_length": run.max_seq_length, **run.export_config.answers}
     for name in ("version_2_with_negative", "doc_stride", "max_query_length", "n_best_size", "max_answer_length"):

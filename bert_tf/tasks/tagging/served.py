@@ -14,9 +14,11 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from bert_tf.checkpoints.output_layers import tags_of_types
+from bert_tf.finetuning.models import TokenModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
-from bert_tf.serving.bilstm import TextEncoder
+from bert_tf.serving.encoder import InferenceEncoder
+from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import TEXT_LISTS, TEXTS, Signature, ids_signature, in_parts, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
@@ -54,7 +56,7 @@ class ServedTagger(tf.Module):
 
     def __init__(
         self,
-        encoder: TextEncoder,
+        encoder: InferenceEncoder,
         head: ClassificationHead,
         tokenizer: FullTokenizer,
         types: Sequence[str],
@@ -67,7 +69,6 @@ class ServedTagger(tf.Module):
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
         self._types = tf.constant(list(types))
         self._tags = tf.constant(tags_of_types(types))
-        self._value_width = self._tags.shape[0]
         self._room = max_seq_length - 2
 
     def signatures(self) -> dict[str, Signature]:
@@ -86,15 +87,12 @@ class ServedTagger(tf.Module):
         return {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "words": signature(self._from_words, words=TEXT_LISTS),
-            "ids": self._ids_signature(),
+            "ids": ids_signature(self._from_ids),
         }
-
-    def _ids_signature(self) -> Signature:
-        return ids_signature(self._from_ids)
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = read_ids(self._encoder.config, input_ids, input_mask, segment_ids)
-        return {"logits": batch.padded(self._token_values(batch), 0, tf.shape(input_ids)[1])}
+        return {"logits": batch.padded(self._logits(batch), 0, tf.shape(input_ids)[1])}
 
     def _from_words(self, words: tf.Tensor) -> dict[str, tf.Tensor]:
         lengths = tf.reduce_sum(tf.cast(tf.strings.length(words) > 0, tf.int64), axis=1)
@@ -141,13 +139,9 @@ class ServedTagger(tf.Module):
     def _names(self, tag_ids: tf.RaggedTensor) -> tf.RaggedTensor:
         return tag_ids.with_flat_values(tf.gather(self._tags, tag_ids.flat_values))
 
-    def _token_values(self, batch: TokenBatch) -> tf.Tensor:
-        """Sequences -> the values of all tokens, [n, `_value_width`]; here the logits [n, C]."""
+    def _logits(self, batch: TokenBatch) -> tf.Tensor:
+        """Sequences -> logits [n, C], float32."""
         return self._output(self._encoder.token_states(batch))
-
-    def _word_logits(self, values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-        """The words' values [W, `_value_width`], and the number of words in each text [B] -> the logits [W, C]."""
-        return values
 
     def _tag_ids(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Words [B, (words)] -> their classes [B, (words)], int32, and the probabilities of these.
@@ -185,8 +179,7 @@ class ServedTagger(tf.Module):
         window += tf.gather(tf.cumsum(windows, exclusive=True), words.value_rowids())
         token = tf.gather(ids.row_starts(), window) + 1 + position - tf.gather(begin, window)  # in ascending order
         is_word = tf.scatter_nd(token[:, tf.newaxis], tf.ones_like(token, tf.bool), tf.shape(zeros, token.dtype))
-        values = in_parts(self._token_values, batch, self._value_width, is_word)
-        logits = self._word_logits(values, words.row_lengths())
+        logits = in_parts(self._logits, batch, self._output.width, is_word)
         tag_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
         scores = tf.reduce_max(tf.nn.softmax(logits), axis=-1)
         return words.with_flat_values(tag_ids), words.with_flat_values(scores)
@@ -279,3 +272,12 @@ def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.Ragge
     """Values of all words [B, (words)], numbers of some words [B, (numbers)] -> their values [B, (numbers)]."""
     row_starts = tf.gather(values.row_starts(), numbers.value_rowids())
     return numbers.with_flat_values(tf.gather(values.flat_values, row_starts + numbers.flat_values))
+
+
+def exportable(run: FinishedRun) -> Exportable:
+    """Returns the exportable model of a tagging run."""
+    tags = tags_of_types(run.labels)
+    model = TokenModel(run.config, len(tags), causal=run.causal)
+    run.restore(model)
+    served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
+    return run.exportable(served, plain_logits(model), tags)
