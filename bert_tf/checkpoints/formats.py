@@ -14,10 +14,9 @@ import ml_dtypes
 import numpy as np
 import safetensors
 
-from bert_tf.checkpoints import download, foreign_names, integrity, run_directory
+from bert_tf.checkpoints import download, foreign_names, run_directory
 from bert_tf.checkpoints.download import SAFETENSORS_FILE, SHARDS_FILE
-from bert_tf.checkpoints.integrity import READ_ERRORS
-from bert_tf.checkpoints.saver import latest_checkpoint
+from bert_tf.checkpoints.saver import READ_ERRORS, latest_checkpoint, open_reader
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 
@@ -58,11 +57,8 @@ def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_check
     prefix = find_checkpoint(os.fspath(path), flag_name)
     if prefix.endswith(_HF_SUFFIXES):
         return _open_hf(prefix, flag_name)
-    kind = integrity.kind_of_files(prefix)
-    if kind:
-        raise InputError(f"{flag_name}: {prefix} can't be read: {kind}.")
     try:
-        reader = integrity.open_reader(prefix)
+        reader = open_reader(prefix)
     except READ_ERRORS as error:
         raise InputError(f"{flag_name}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
     stored = reader.get_variable_to_shape_map()

@@ -1,30 +1,34 @@
 """Writes the checkpoints of a training run completely or not at all, lists them in order, and removes the oldest.
 
-They have the release's format: a TensorFlow bundle with the released variable names, `global_step` and the optimizer's
-slots. Beside each there are its checksums (see `integrity`).
+They have the original's format: a TensorFlow bundle with the released variable names, `global_step` and the optimizer's
+slots. TensorFlow stores a checksum of each tensor, which shows damage when the tensor is read.
 """
 
 import contextlib
+import functools
 import json
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from concurrent import futures
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import integrity
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
 
-_CHECKPOINT = re.compile(r"model\.ckpt-(\d+)")
-_CHECKPOINT_FILE = re.compile(rf"{_CHECKPOINT.pattern}\.(index|data-\d{{5}}-of-\d{{5}}|checksums\.json)")
-# What a killed process leaves: files that were not yet renamed by TensorFlow or by `files.replacing`, and folders in
-# which TensorFlow 1 was writing.
-_UNFINISHED_FILE = re.compile(rf"{_CHECKPOINT.pattern}\..*\.tempstate\d+|.*\.tmp-[0-9a-f]+")
-_UNFINISHED_FOLDER = re.compile(rf"{_CHECKPOINT.pattern}_temp.*")
+# TensorFlow's reader has no error class of its own.
+READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
+
+# The files of a checkpoint that a run of this project writes.
+_SUFFIXES = (".index", ".data-00000-of-00001")
+_CHECKPOINT = re.compile(r"model\.ckpt-(\d+)(\.index|\.data-\d{5}-of-\d{5})?")
+# What a killed process leaves: files that were not yet renamed by TensorFlow or by `files.replacing`.
+_UNFINISHED = re.compile(r"model\.ckpt-\d+\..*\.tempstate\d+|.*\.tmp-[0-9a-f]+")
 
 
 def write_checkpoint(
@@ -41,36 +45,56 @@ def write_checkpoint(
             shape_and_slices=[""] * len(names),
             tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
         )
-    for path in (*(prefix + suffix for suffix in integrity.SUFFIXES), os.path.dirname(prefix)):
+    for path in (*(prefix + suffix for suffix in _SUFFIXES), os.path.dirname(prefix)):
         files.sync(path)
 
 
+def open_reader(prefix: str) -> Any:
+    """Opens a checkpoint with TensorFlow's reader, which raises `READ_ERRORS`."""
+    folder, name = os.path.split(prefix)
+    return tf.train.load_checkpoint(os.path.join(files.plain_name(folder), name))
+
+
+def damage(prefix: str) -> str:
+    """What is wrong with a checkpoint; "" if all tensors can be read. Files that haven't changed are read only once."""
+    return _damage(prefix, tuple(files.stamp(prefix + suffix) for suffix in _SUFFIXES))
+
+
+@functools.lru_cache(maxsize=64)
+def _damage(prefix: str, stamps: tuple[tuple[int, int] | None, ...]) -> str:
+    try:
+        reader = open_reader(prefix)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except READ_ERRORS as error:
+        return str(error)
+    return ""
+
+
 def latest_checkpoint(folder: str) -> str | None:
-    """The prefix of the newest whole checkpoint that a run's folder lists; None if the folder lists none.
+    """The prefix of the newest complete checkpoint that a run directory lists; None if it lists none.
 
     If newer ones are damaged, a warning says so, once in a process.
 
     Raises:
-      InputError: if checkpoints are listed, but none of them is whole.
+      InputError: if checkpoints are listed, but all of them are damaged.
     """
-    recorded = _recorded_checkpoints(folder)
-    problems: dict[str, str] = {}
+    recorded, problems = _recorded_checkpoints(folder), []
     for prefix in reversed(recorded):
-        problem = integrity.damage(prefix)
+        problem = damage(prefix)
         if not problem:
             break
-        problems[os.path.basename(prefix)] = problem
+        problems.append(f"{os.path.basename(prefix)} is damaged ({problem})")
     if not problems:
         return recorded[-1] if recorded else None
     if recorded != _recorded_checkpoints(folder):  # a running program has replaced checkpoints in the meantime
         return latest_checkpoint(folder)
-    described = "; ".join(f"{name} is damaged ({problem})" for name, problem in problems.items())
     if len(problems) == len(recorded):
         raise InputError(
-            f"{folder} holds no whole checkpoint: {described}. Put back the files from a copy; or remove "
-            f"{os.path.join(folder, 'checkpoint')}, which lists them, to go on without these checkpoints."
+            f"{folder}: no complete checkpoint: {'; '.join(problems)}. Restore the files from a copy. To start without "
+            f"these checkpoints, remove {os.path.join(folder, 'checkpoint')}."
         )
-    say_once(f"Warning: in {folder}, {described}. {os.path.basename(prefix)} is used instead.")
+    say_once(f"Warning: in {folder}, {'; '.join(problems)}. {os.path.basename(prefix)} is used instead.")
     return prefix
 
 
@@ -83,18 +107,16 @@ def _recorded_checkpoints(folder: str) -> list[str]:
     path = os.path.join(folder, "checkpoint")
     if not files.exists(path):
         return []
-    if not files.is_remote(path) and files.kind_of(path):
-        raise InputError(f"{path} is {files.kind_of(path)}, but the file that lists a run's checkpoints is expected.")
     try:
         state = tf.train.get_checkpoint_state(folder)
     except (ValueError, tf.errors.OpError):  # an empty file, or one that is not text
         state = None
     if state is None:
         raise InputError(
-            f"{path} names no checkpoint: it is empty or damaged. If there is a checkpoint model.ckpt-N in the folder, "
-            'write the line `model_checkpoint_path: "model.ckpt-N"` into this file; remove the file to begin anew.'
+            f"{path}: no checkpoint is listed; the file is empty or damaged. Write the line "
+            '`model_checkpoint_path: "model.ckpt-N"` into it. To start without the checkpoints, remove the file.'
         )
-    # The original program writes whole paths, which are wrong if the folder was moved or copied.
+    # The original program writes absolute paths, which are wrong if the folder was moved or copied.
     names = [os.path.basename(name) for name in (*state.all_model_checkpoint_paths, state.model_checkpoint_path)]
     newest = names.pop()
     return [os.path.join(folder, name) for name in [*(name for name in names if name != newest), newest]]
@@ -110,26 +132,21 @@ def remove_checkpoints(folder: str) -> None:
 
 def _remove_leftovers(folder: str) -> None:
     """Removes what a killed process has left: unfinished files, and checkpoints that are newer than the listed ones."""
-    recorded = _recorded_checkpoints(folder)
-    newest = max(map(_step_of, recorded), default=None)
+    newest = max(map(_step_of, _recorded_checkpoints(folder)), default=math.inf)
     for name in files.list_folder(folder):
         path = os.path.join(folder, name)
-        found = _CHECKPOINT_FILE.fullmatch(name)
-        is_unlisted = found is not None and newest is not None and int(found.group(1)) > newest
-        if files.is_folder(path):
-            if _UNFINISHED_FOLDER.fullmatch(name):
-                files.remove_folder(path)
-        elif is_unlisted or _UNFINISHED_FILE.fullmatch(name):
+        if (_step_of(path) > newest or _UNFINISHED.fullmatch(name)) and not files.is_folder(path):
             files.remove(path)
 
 
-def _step_of(prefix: str) -> int:
-    found = _CHECKPOINT.fullmatch(os.path.basename(prefix))
+def _step_of(path: str) -> int:
+    """The step of a checkpoint, by its prefix or one of its files; -1 for other names."""
+    found = _CHECKPOINT.fullmatch(os.path.basename(path))
     return int(found.group(1)) if found else -1
 
 
 def _remove_checkpoint(prefix: str) -> None:
-    for suffix in (*integrity.SUFFIXES, integrity.CHECKSUMS_SUFFIX):
+    for suffix in _SUFFIXES:
         files.remove(prefix + suffix)
 
 
@@ -205,7 +222,6 @@ class CheckpointSaver:
             if self._saved_step is None:
                 _remove_leftovers(self.folder)
             write_checkpoint(prefix, tensors)
-            integrity.record(prefix)
             recorded = _recorded_checkpoints(self.folder)
             # Those of later steps were damaged, or the run began again before them.
             listed = [p for p in recorded if _step_of(p) < step and files.exists(f"{p}.index")] + [prefix]
@@ -219,9 +235,8 @@ class CheckpointSaver:
                 self._list(kept)
         except (tf.errors.ResourceExhaustedError, OSError) as error:
             raise InputError(
-                f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} ({error}). "
-                "The earlier checkpoints are intact. Free some disk space and start again; the run then resumes from "
-                "the last one."
+                f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} ({error}). Free some "
+                "disk space and start again; the run resumes from the last checkpoint."
             ) from None
         self._saved_step = step
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bert_tf import checkpoints, convert_checkpoint
-from bert_tf.checkpoints import integrity, saver
+from bert_tf.checkpoints import saver
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime import files
@@ -103,7 +103,7 @@ JOBS: dict[str, tuple[Job, Job]] = {
     "conversion": (make_original, convert),
 }
 # Files of which a part may differ, as the time in metrics.jsonl, or that say what a kill has left.
-_NOT_COMPARED = ("metrics.jsonl", "answers.jsonl.incomplete", integrity.CHECKSUMS_SUFFIX)
+_NOT_COMPARED = ("metrics.jsonl", "answers.jsonl.incomplete")
 
 
 def content(folder: pathlib.Path) -> dict[str, str]:
