@@ -15,7 +15,7 @@ import numpy as np
 import safetensors
 
 from bert_tf.checkpoints import download, foreign_names, run_directory
-from bert_tf.checkpoints.download import SAFETENSORS_FILE, SHARDS_FILE
+from bert_tf.checkpoints.download import NO_PICKLES, SAFETENSORS_FILE, SHARDS_FILE
 from bert_tf.checkpoints.saver import READ_ERRORS, latest_checkpoint, open_reader
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
@@ -81,12 +81,8 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
     Raises:
       InputError: if there is no checkpoint, more than one, or only a pickled one.
     """
-    pickled = (
-        "is a pickled PyTorch file. It is never read, because loading it would run whatever code it holds. "
-        "Save the model as safetensors (in Hugging Face: model.save_pretrained(..., safe_serialization=True))."
-    )
     if path.endswith(_PICKLE_SUFFIXES):
-        raise InputError(f"{flag_name}: {path} {pickled}")
+        raise InputError(f"{flag_name}: {path}: {NO_PICKLES}")
     path = download.local_path(path, flag_name)
     if files.is_folder(path):
         evaluated = latest_checkpoint(run_directory.evaluated_folder(run_directory.folder_of_model(path)))
@@ -105,7 +101,7 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
             )
         for name in names:
             if name.endswith(_PICKLE_SUFFIXES):
-                raise InputError(f"{flag_name}: {os.path.join(path, name)} {pickled}")
+                raise InputError(f"{flag_name}: {os.path.join(path, name)}: {NO_PICKLES}")
         raise InputError(
             f"{flag_name}: the folder {path} holds no checkpoint (a TensorFlow *.index file or {SAFETENSORS_FILE})."
         )

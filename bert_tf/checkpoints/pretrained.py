@@ -148,7 +148,9 @@ def required_tokenizer(tokenizer: Tokenizer | None, checkpoint: str, flag_name: 
       InputError: if there is none.
     """
     if tokenizer is None:
-        raise InputError(f"{flag_name}: there is no vocab.txt beside {checkpoint}. Put the model's vocabulary there.")
+        raise InputError(
+            f"{flag_name}: no vocab.txt or tokenizer.json next to {checkpoint}. Copy the vocabulary there."
+        )
     return tokenizer
 
 
