@@ -359,7 +359,8 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
         workflow.carry_out(later, workflow_config)
     assert run_directory.recorded_labels(out) == ["no", "yes"]
-    assert export.build(out, ExportConfig()).plain is None  # everything is found in the folder
+    with pytest.raises(InputError, match="BiLSTM can't be exported"):
+        export.build(out, ExportConfig())
     with pytest.raises(InputError, match="bilstm/layer_0/forward_lstm/lstm_cell/kernel"):
         convert_checkpoint.convert(out, str(tmp_path / "hf"), "hf")
 
