@@ -15,9 +15,8 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
-from bert_tf.sequences.example_format import REJECTED_SUFFIX
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
-from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE
+from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE, bad_line_messages
 from data_prep.corpus.files import (
     HELP_INPUT_FORMAT,
     INPUT_FORMATS,
@@ -97,7 +96,7 @@ def _count_words() -> BoundedCounter:
         ):
             results = dict(workers.run(stage, bar.update))
         ordered = [results[job] for job in sorted(results)]
-        for message in stage.write_rejected(f"{_OUTPUT_FILE.value}{REJECTED_SUFFIX}", ordered):
+        for message in bad_line_messages(part["bad_lines"] for part in ordered):
             say(message)
         counter = stage.add_up(ordered)
         shutil.rmtree(work_dir)

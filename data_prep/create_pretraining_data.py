@@ -20,7 +20,7 @@ from data_prep.jobs.preparation import Resources, prepare
 flags.adopt_module_key_flags(preparation_flags)
 program.section("Content of the records")
 _REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "Make the original program's examples in its order.")
-program.section("Processes and machines, which change no output")
+program.section("Processes, which change no output")
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.", lower_bound=0)
 _MEMORY_BUDGET_MB = flags.DEFINE_integer(
     "memory_budget_mb", 0, "Memory of all processes; 0 for 400 MB each.", lower_bound=0
@@ -30,24 +30,12 @@ _WORK_DIR = flags.DEFINE_string(
     None,
     "Folder that keeps unfinished work and tokenized text; by default a temporary one beside the output.",
 )
-_NUM_TASKS = flags.DEFINE_integer(
-    "num_tasks", 1, "About how many tasks share the work through --work_dir; they may come and go.", lower_bound=1
-)
-_TASK_INDEX = flags.DEFINE_integer(
-    "task_index", 0, "With --num_tasks: at which part of the work this task begins.", lower_bound=0
-)
-_TASK_TIMEOUT = flags.DEFINE_float(
-    "task_timeout", 60, "Seconds without a sign of life after which others do a task's work.", lower_bound=0.1
-)
-
 _DEFAULT_WORKER_MB = 400
 
 # The flags that the original program doesn't have.
 _NOT_IN_REFERENCE_ORDER = (
     *("objective", "masking", "draw_per_word", "word_segmenter", "input_format", "documents", "split_sentences"),
-    *("remove_duplicates", "keep_languages", "min_document_chars"),
     *("on_bad_line", "text_column", "num_workers", "memory_budget_mb", "work_dir"),
-    *("num_tasks", "task_index", "task_timeout"),
 )
 
 
@@ -77,18 +65,9 @@ def _resources(default_work_dir: str) -> Resources:
     work_dir = _WORK_DIR.value or default_work_dir
     if files.is_remote(work_dir):
         raise InputError(f"--work_dir is {work_dir}, but a local folder (or a mounted one) is needed. Set --work_dir.")
-    if _NUM_TASKS.value > 1 and not _WORK_DIR.value:
-        raise InputError("--num_tasks needs --work_dir, a folder that all tasks share.")
     num_workers = _NUM_WORKERS.value or available_cores()
     memory_mb = _MEMORY_BUDGET_MB.value or _DEFAULT_WORKER_MB * num_workers
-    return Resources(
-        work_dir,
-        num_workers,
-        memory_mb,
-        task_index=_TASK_INDEX.value,
-        num_tasks=_NUM_TASKS.value,
-        task_timeout=_TASK_TIMEOUT.value,
-    )
+    return Resources(work_dir, num_workers, memory_mb)
 
 
 def _refuse_in_reference_order() -> None:

@@ -19,7 +19,6 @@ from bert_tf.tokenization.tokenizer_config import (
 )
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
 from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE
-from data_prep.corpus.cleaning import REMOVE_DUPLICATES, CleaningOptions
 from data_prep.corpus.files import (
     DOCUMENTS,
     HELP_INPUT_FORMAT,
@@ -81,20 +80,6 @@ _DOCUMENTS = flags.DEFINE_enum(
 _SPLIT_SENTENCES = flags.DEFINE_bool("split_sentences", False, "Lines are paragraphs: split them into sentences.")
 _LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) of the rules that split sentences.")
 _ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "clean", ON_BAD_LINE, HELP_ON_BAD_LINE)
-program.section("Documents that are removed")
-_REMOVE_DUPLICATES = flags.DEFINE_enum(
-    "remove_duplicates",
-    "none",
-    REMOVE_DUPLICATES,
-    "Remove documents that repeat an earlier one: exact those of the same pieces, near also those that are similar.",
-)
-_KEEP_LANGUAGES = flags.DEFINE_list(
-    "keep_languages", [], "Codes of the languages of documents to keep; all by default."
-)
-_MIN_DOCUMENT_CHARS = flags.DEFINE_integer(
-    "min_document_chars", 0, "Remove documents of fewer characters.", lower_bound=0
-)
-
 # A greater share of random next sentences is told. A corpus of paragraphs had 80%, and 56% when they were split.
 _MOST_RANDOM_NEXT = 0.65
 _REMEDY = "If the lines are paragraphs, pass --split_sentences (and --language)."
@@ -112,9 +97,6 @@ _SUMMARY = {
     "predictions": "masked tokens",
     "random_next": "examples with a random next sentence",
     "documents_of_one_sentence": "documents of one sentence (their next sentence is always random)",
-    "removed_short": "documents with fewer than --min_document_chars (removed)",
-    "removed_other_language": "documents in other languages (removed)",
-    "removed_duplicates": "documents that repeat an earlier one (removed)",
     "empty_documents": "documents without tokens (left out)",
     "long_sentences": "sentences longer than a sequence (cut)",
     "lines_without_tokens": "lines without tokens (left out)",
@@ -136,9 +118,6 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
         language=_LANGUAGE.value,
         on_bad_line=_ON_BAD_LINE.value,
         text_column=_TEXT_COLUMN.value,
-    )
-    cleaning = CleaningOptions(
-        _REMOVE_DUPLICATES.value, tuple(sorted(_KEEP_LANGUAGES.value)), _MIN_DOCUMENT_CHARS.value
     )
     rules, examples = _rules(), _examples()
     inputs = find_input_files(
@@ -166,8 +145,6 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
         "input_bytes": corpus_bytes(inputs),
         "input_sha256": fingerprint([file.content for file in inputs]),
     }
-    if cleaning.is_needed:
-        settings["cleaning"] = {**dataclasses.asdict(cleaning), "keep_languages": list(cleaning.keep_languages)}
     read = {"--input_file": [file.path for file in inputs], "--vocab_file": [_VOCAB_FILE.value]}
     paths = output_paths(_OUTPUT_FILE.value, _NUM_SHARDS.value, read)
     shards = ShardSet(paths, examples.features, vocabulary_hash(_VOCAB_FILE.value), settings)
@@ -178,7 +155,6 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
         rules=rules,
         examples=examples,
         shards=shards,
-        cleaning=cleaning,
     )
 
 

@@ -45,7 +45,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import lite_model, portable_models
 from bert_tf.tasks.squad import evaluation
-from data_prep.corpus import cleaning, lines, parquet
+from data_prep.corpus import lines, parquet
 
 commands = importlib.metadata.distribution("bert-tf").entry_points
 elsewhere = {command.module for command in commands} | {"data_prep.preparation_flags"}
@@ -99,8 +99,6 @@ print(json.dumps({
         error(lambda: list(lines.read_lines(written("a.zst")))),
         error(lambda: list(parquet.read_rows(written("a.parquet"), "text", 0, 1))),
     ],
-    "datasketch": [error(lambda: cleaning.CleaningOptions(remove_duplicates="near"))],
-    "py3langid": [error(lambda: cleaning.CleaningOptions(keep_languages=("en",)))],
 }))
 """
 

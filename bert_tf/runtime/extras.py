@@ -12,8 +12,6 @@ from bert_tf.runtime.errors import InputError
 OPTIONAL = {
     "ai_edge_litert": "ai-edge-litert",
     "apache_beam": "apache-beam",
-    "datasketch": "datasketch",
-    "py3langid": "py3langid",
     "pyarrow": "pyarrow",
     "official": "tf-models-official",
     "tf2onnx": "tf2onnx",

@@ -25,9 +25,7 @@ FRAME_HEADER, FRAME_FOOTER = 12, 4
 _CRC_MASK = 0xA282EAD8
 
 SIDECAR_SUFFIX = ".meta.json"
-# Beside the output of data preparation: the lines of text that were not used as they are.
-REJECTED_SUFFIX = ".rejected.jsonl"
-NOT_RECORDS = (SIDECAR_SUFFIX, REJECTED_SUFFIX)
+NOT_RECORDS = (SIDECAR_SUFFIX,)
 FORMAT_VERSION = 1
 
 

@@ -1,18 +1,12 @@
-"""Lines that are not plain text, and documents that are removed.
-
-They are counted, and named in a file beside the output; documents by the line in which they begin.
-"""
+"""Lines that are not plain text: cleaned, left out, or an error; counted by reason, with the first ones named."""
 
 import collections
-import contextlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from data_prep.corpus.files import FileRange
-from data_prep.corpus.lines import INPUT_FLAG, line_number
+from data_prep.corpus.lines import INPUT_FLAG, line_numbers
 
 STOPPING = ("fail", "error")  # two names of the same
 ON_BAD_LINE = ("clean", "skip", *STOPPING)
@@ -20,45 +14,27 @@ HELP_ON_BAD_LINE = (
     "What to do if a line is not plain text. clean deletes control characters, and leaves out lines that are not "
     "UTF-8, not valid JSON or too long; skip leaves out all of these; fail (or error) stops at the first one."
 )
-CLEANED, LEFT_OUT, REMOVED = "cleaned", "left out", "removed"
-# The number of lines of each kind that are named in messages.
+CLEANED, LEFT_OUT = "cleaned", "left out"
+# The number of lines that are named for each reason.
 _NAMED_LINES = 5
 
 
 class LinePlace(NamedTuple):
-    """The place of a line or a row.
+    """The position of a line, of a row, or of a file as a whole.
 
     Attributes:
-      piece: the piece of a file in which it was found.
-      number: the number of the piece among those that are read.
-      line: its number, counted from 1, among the lines that begin in the piece or behind it; 0 for the whole file.
-      offset: the offset of its first byte in the uncompressed file.
+      path: the file.
+      offset: the offset of the line's first byte in the uncompressed file; None if it is not a line.
+      row: the row of a Parquet file, counted from 1; None if it is not a row.
     """
 
-    piece: FileRange
-    number: int
-    line: int
-    offset: int
+    path: str
+    offset: int | None = None
+    row: int | None = None
 
 
-class BadLine(NamedTuple):
-    """A line that is not plain text, or a document that is removed.
-
-    Attributes:
-      action: `CLEANED` or `LEFT_OUT`; `REMOVED` for a document.
-      reason: the kind of error.
-      found: the details of this line.
-      piece: the number of its piece, see `LinePlace`.
-      line: its number, see `LinePlace`.
-      repeats: of a document that repeats another one: the number of the other one's job, its piece and its line.
-    """
-
-    action: str
-    reason: str
-    found: str
-    piece: int
-    line: int
-    repeats: tuple[int, int, int] | None = None
+# For each action and reason, the number of lines and the positions of the first ones. It is stored as JSON.
+BadLineCounts = list[tuple[str, str, int, list[LinePlace]]]
 
 
 class BadLines:
@@ -67,20 +43,19 @@ class BadLines:
     Args:
       on_bad_line: "clean" to delete unwanted characters and to leave out lines that can't be cleaned, "skip" to leave
         out all such lines, "fail" to raise an InputError at the first one.
-      take: is given each line, but nothing of what it is given is kept here.
     """
 
-    def __init__(self, on_bad_line: str, take: Callable[[BadLine], None] | None = None) -> None:
+    def __init__(self, on_bad_line: str) -> None:
         self._on_bad_line = on_bad_line
-        self._take = take
-        self.counts: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._counts: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._first: dict[tuple[str, str], list[LinePlace]] = collections.defaultdict(list)
 
     def add(self, place: LinePlace, reason: str, found: str = "", can_clean: bool = False) -> bool:
         """Counts a line.
 
         Args:
-          place: its place.
-          reason: the kind of error.
+          place: its position.
+          reason: the type of error.
           found: the details of this line.
           can_clean: whether the line can be used without its unwanted characters.
 
@@ -94,118 +69,50 @@ class BadLines:
             advice = "--on_bad_line=clean to delete such characters"
             if not can_clean:
                 advice = "--on_bad_line=skip to leave such lines out"
+            (name,) = _names([place])
             raise InputError(
-                f"{INPUT_FLAG}: {_described(place)}: {reason}{found and f' ({found})'}. Correct the file (`iconv -t "
-                f"UTF-8` converts text), or pass {advice} (they are counted, and named in a file beside the output)."
+                f"{INPUT_FLAG}: {name}: {reason}{found and f' ({found})'}. Correct the file (`iconv -t UTF-8` converts "
+                f"text), or pass {advice}."
             )
-        action = CLEANED if can_clean and self._on_bad_line == "clean" else LEFT_OUT
-        self.counts[action, reason] += 1
-        if self._take:
-            self._take(BadLine(action, reason, found, place.number, place.line))
-        return action == CLEANED
-
-
-def _described(place: LinePlace) -> str:
-    path = place.piece.file.path
-    if not place.line:
-        return path
-    if place.piece.file.format == "parquet":
-        return f"{path}, row {place.line} of those that begin at byte {place.piece.start} or behind it"
-    return f"{path}, line {line_number(path, place.offset)}"
-
-
-class BadLineFile(contextlib.ExitStack):
-    """Collects the bad lines of a job in a file, which is there only if there are any.
-
-    Args:
-      path: the file.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self._path = path
-        self._writer: Any = None
-
-    def add(self, line: BadLine | Mapping[str, Any]) -> None:
-        """Adds a line."""
-        if self._writer is None:
-            self._writer = self.enter_context(files.replacing(self._path))
-        self._writer.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-
-class RejectedLines:
-    """Names the bad lines of all jobs, by file and line number, in a file.
-
-    Args:
-      path: the file, of which nothing is there if there are no bad lines.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._lines_before = 0
-        # For each job, the name of the file of each piece, and the number of its lines before the piece.
-        self._pieces: list[list[tuple[str, int]]] = []
-        self._counts: collections.Counter[tuple[str, str]] = collections.Counter()
-        self._named: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
-
-    def write(self, jobs: Iterable[tuple[Sequence[FileRange], Sequence[int], Iterable[BadLine]]]) -> list[str]:
-        """Writes the file.
-
-        Args:
-          jobs: for each job, in the order of the corpus: its pieces, the number of lines that begin in each piece, and
-            its bad lines.
-
-        Returns:
-          A message for each kind of bad lines.
-        """
-        with BadLineFile(self._path) as writer:
-            for pieces, lines, found in jobs:
-                self._pieces.append(self._with_first_lines(pieces, lines))
-                for bad in found:
-                    path, number = self._place(len(self._pieces) - 1, bad.piece, bad.line)
-                    details = bad.found
-                    if bad.repeats:
-                        details = "of " + _named(*self._place(*bad.repeats))
-                    self._name(bad, _named(path, number))
-                    writer.add(
-                        {"file": path, "line": number, "action": bad.action, "reason": bad.reason, "found": details}
-                    )
-        return [self._message(kind) for kind in self._counts]
-
-    def _with_first_lines(self, pieces: Sequence[FileRange], lines: Sequence[int]) -> list[tuple[str, int]]:
-        found = []
-        for piece, count in zip(pieces, lines, strict=True):
-            if piece.start == 0:
-                self._lines_before = 0
-            found.append((piece.file.path, self._lines_before))
-            self._lines_before += count
-        return found
-
-    def _place(self, job: int, piece: int, line: int) -> tuple[str, int | None]:
-        path, first = self._pieces[job][piece]
-        return path, first + line if line else None
-
-    def _name(self, bad: BadLine, name: str) -> None:
-        kind = bad.action, bad.reason
+        kind = CLEANED if can_clean and self._on_bad_line == "clean" else LEFT_OUT, reason
         self._counts[kind] += 1
-        if len(self._named[kind]) < _NAMED_LINES:
-            self._named[kind].append(name)
+        if len(self._first[kind]) < _NAMED_LINES:
+            self._first[kind].append(place)
+        return kind[0] == CLEANED
 
-    def _message(self, kind: tuple[str, str]) -> str:
-        action, reason = kind
-        count, named = self._counts[kind], ", ".join(self._named[kind])
-        more = ", ..." if count > _NAMED_LINES else ""
-        kind_of_thing = "document" if action == REMOVED else "line"
-        return f"{action} {count} {kind_of_thing}{'s' * (count > 1)} ({reason}): {named}{more}"
-
-
-def _named(path: str, line: int | None) -> str:
-    return path if line is None else f"{path} line {line}"
+    @property
+    def found(self) -> BadLineCounts:
+        """The counts of all lines so far."""
+        return [(*kind, count, self._first[kind]) for kind, count in self._counts.items()]
 
 
-def read_bad_lines(path: str) -> Iterable[BadLine]:
-    """Yields the lines of a `BadLineFile`; none if there is no such file."""
-    if files.exists(path):
-        with files.open_file(path) as reader:
-            for line in reader:
-                yield BadLine(*json.loads(line))
+def bad_line_messages(parts: Iterable[Any]) -> list[str]:
+    """Returns a message for each action and reason, such as "left out 2 lines (not UTF-8): a.txt line 3, ...".
+
+    Args:
+      parts: the `BadLines.found` of the parts of a corpus, in order.
+    """
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    first: dict[tuple[str, str], list[LinePlace]] = collections.defaultdict(list)
+    for action, reason, count, places in itertools.chain.from_iterable(parts):
+        counts[action, reason] += count
+        first[action, reason] += [LinePlace(*place) for place in places]
+    messages = []
+    for kind, count in counts.items():
+        named = ", ".join(_names(first[kind][:_NAMED_LINES])) + ", ..." * (count > _NAMED_LINES)
+        messages.append(f"{kind[0]} {count} line{'s' * (count > 1)} ({kind[1]}): {named}")
+    return messages
+
+
+def _names(places: list[LinePlace]) -> list[str]:
+    numbers = {
+        path: line_numbers(path, {place.offset for place in of_file if place.offset is not None})
+        for path, of_file in itertools.groupby(places, key=lambda place: place.path)
+    }
+    names = []
+    for path, offset, row in places:
+        if offset is not None:
+            names.append(f"{path} line {numbers[path][offset]}")
+        else:
+            names.append(path if row is None else f"{path} row {row}")
+    return names

@@ -3,8 +3,8 @@
 A document belongs to the piece in which it begins, so the pieces of a file give each document once, wherever the file
 is divided. Compressed files are not divided.
 
-A file is known by its size and by samples of its content, not by its path or the time of its last change: tasks on
-several machines may see the same file under other names, or copies of it.
+A file is known by its size and by samples of its content, not by its path or the time of its last change, so a copy of
+it is the same text.
 """
 
 import concurrent.futures
@@ -21,7 +21,7 @@ from typing import Any
 from bert_tf.runtime import files, outputs
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.example_format import REJECTED_SUFFIX, SIDECAR_SUFFIX, Sidecar
+from bert_tf.sequences.example_format import SIDECAR_SUFFIX, Sidecar
 from data_prep.corpus import parquet
 from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
 
@@ -36,7 +36,7 @@ _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
 # How much of a file is looked at to find out its format.
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
 # What tells the folders of unfinished work, of the programs that make vocabularies and pre-training data, from others.
-_WORK = re.compile(r"(work|vocabulary|output)\.lock|(tokens|examples)-[0-9a-f]{16}(\.finished\.json)?")
+_WORK = re.compile(r"(work|vocabulary|output)\.lock|(tokens|examples)-[0-9a-f]{16}")
 # Files are opened side by side, because each call to a remote file system takes long. A thread takes some of them at a
 # time: where there are many small ones, handing each to a thread would take longer than reading it.
 _OPENED_TOGETHER, _MOST_FOR_A_THREAD = 16, 64
@@ -184,7 +184,7 @@ def _walk(folder: str, names: Sequence[str], own: Collection[str], left_out: lis
         if name.startswith("."):
             continue
         is_record = name in sidecars or name + SIDECAR_SUFFIX in sidecars or outputs.is_unfinished(name)
-        if is_record or name.endswith(REJECTED_SUFFIX) or _WORK.fullmatch(name) or os.path.realpath(path) in own:
+        if is_record or _WORK.fullmatch(name) or os.path.realpath(path) in own:
             left_out.append(path)
         elif not files.is_folder(path):
             yield path

@@ -11,7 +11,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO
 
 from bert_tf.runtime import extras, files
@@ -132,6 +132,7 @@ def _split_lines(
         yield offset, rest.rstrip(b"\r")
 
 
-def line_number(path: str, offset: int) -> int:
-    """Returns the number, counted from 1, of the line at an offset; reads all lines before it."""
-    return 1 + sum(1 for _ in itertools.takewhile(lambda line: line[0] < offset, read_lines(path)))
+def line_numbers(path: str, offsets: Collection[int]) -> dict[int, int]:
+    """Returns the numbers, counted from 1, of the lines at some offsets; reads all lines before the last of them."""
+    numbered = ((offset, number) for number, (offset, _) in enumerate(read_lines(path), 1) if offset in offsets)
+    return dict(itertools.islice(numbered, len(offsets)))

@@ -15,7 +15,7 @@ _TEXTS = ("string", "large_string", "string_view", "binary", "large_binary", "bi
 
 def read_rows(
     path: str, column: str, start: int, end: int, advance: Callable[[int], None] | None = None
-) -> Iterator[bytes | None]:
+) -> Iterator[tuple[int, bytes | None]]:
     """Reads the texts of the row groups that begin in the bytes [start, end) of a file.
 
     Args:
@@ -26,7 +26,7 @@ def read_rows(
       advance: is told the number of bytes of which the rows have been read.
 
     Yields:
-      The text of each row in UTF-8; None where there is none.
+      The number of each row, counted from 1, and its text in UTF-8; None if it has no text.
 
     Raises:
       InputError: if the file is damaged, or has no such column of texts.
@@ -36,13 +36,15 @@ def read_rows(
     try:
         with files.open_file(path, "rb") as raw, parquet.ParquetFile(raw) as table:
             number = _column_of_texts(path, column, table, arrow.types)
-            done = start
+            done, row = start, 0
             for group in range(table.metadata.num_row_groups):
                 first = _offset(table.metadata.row_group(group).column(number))
                 if not start <= first < end:
+                    row += table.metadata.row_group(group).num_rows
                     continue
                 for batch in table.iter_batches(_ROWS_AT_A_TIME, row_groups=[group], columns=[column]):
-                    yield from batch.column(0).cast(arrow.large_binary()).to_pylist()
+                    yield from enumerate(batch.column(0).cast(arrow.large_binary()).to_pylist(), row + 1)
+                    row += batch.num_rows
                 if advance is not None:
                     behind = first + table.metadata.row_group(group).total_byte_size
                     now = max(done, min(behind, end))

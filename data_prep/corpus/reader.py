@@ -52,17 +52,13 @@ class CorpusReader:
 
     Args:
       options: how files become sentences.
-      bad_lines: is told the lines that are not plain text.
-
-    Attributes:
-      lines: for each piece that was read, the number of lines or rows that begin in it.
+      bad_lines: counts the lines that are not plain text.
     """
 
     def __init__(self, options: CorpusOptions, bad_lines: BadLines) -> None:
         self._options = options
         self._bad_lines = bad_lines
         self._split_sentences = _sentence_splitter(options.language) if options.split_sentences else None
-        self.lines: list[int] = []
 
     def sentences(self, piece: FileRange, advance: Callable[[int], None] | None = None) -> Iterator[str | None]:
         """Yields the sentences of the documents that begin in a piece of a file; None ends a document.
@@ -80,35 +76,30 @@ class CorpusReader:
         is_text = piece.file.format == "text"
         if documents == "auto":
             documents = "blank_line" if is_text else "record"
-        self.lines.append(0)
+        self._place = None
         if not is_text:
             yield from self._documents_of_records(piece, documents, advance)
         elif documents == "blank_line":
             yield from self._documents_between_blank_lines(piece, advance)
         else:
             yield from self._documents_by_line(piece, documents, advance)
-        if piece.end - piece.start == piece.file.size and not self.lines[-1]:
-            self._line = self._offset = 0
+        if piece.end - piece.start == piece.file.size and self._place is None:
+            self._place = LinePlace(piece.file.path)
             self._bad("an empty file")
         piece.file.check_unchanged()
 
-    @property
-    def place(self) -> tuple[int, int]:
-        """The number of the current piece, and that of its line which was read last, see `LinePlace`."""
-        return len(self.lines) - 1, self._line
-
     def _lines(self, piece: FileRange, advance: Callable[[int], None] | None) -> Iterator[tuple[int, bytes | None]]:
-        """Yields the offsets of the lines of a piece and the lines, or its texts if it has rows; goes on behind it."""
-        if piece.file.format == "parquet":
-            texts = read_rows(piece.file.path, self._options.text_column, piece.start, piece.end, advance)
-            found = ((piece.start, text) for text in texts)
+        """Yields the offsets of the lines of a piece and the lines, or its texts if it has rows; goes on after it."""
+        path = piece.file.path
+        self._is_parquet = piece.file.format == "parquet"
+        if self._is_parquet:
+            for row, text in read_rows(path, self._options.text_column, piece.start, piece.end, advance):
+                self._place = LinePlace(path, row=row)
+                yield piece.start, text
         else:
-            found = read_lines(piece.file.path, piece.start, piece.end, advance)
-        self._piece, number, stop = piece, len(self.lines) - 1, piece.stop
-        for self._line, (self._offset, content) in enumerate(found, 1):
-            if self._offset < stop:
-                self.lines[number] = self._line
-            yield self._offset, content
+            for offset, line in read_lines(path, piece.start, piece.end, advance):
+                self._place = LinePlace(path, offset)
+                yield offset, line
 
     def _own_lines(self, piece: FileRange, advance: Callable[[int], None] | None) -> Iterator[bytes | None]:
         for offset, line in self._lines(piece, advance):
@@ -187,7 +178,7 @@ class CorpusReader:
 
     def _lines_of_record(self, line: bytes | None) -> list[str]:
         """Returns the lines of a JSON object's or a row's text; none if it is bad."""
-        if self._piece.file.format == "parquet":
+        if self._is_parquet:
             if line is None:
                 self._bad("a row without text")
                 return []
@@ -227,8 +218,7 @@ class CorpusReader:
         return _UNWANTED.sub("", text) if self._bad(reason, name, can_clean=True) else None
 
     def _bad(self, reason: str, found: str = "", can_clean: bool = False) -> bool:
-        place = LinePlace(self._piece, len(self.lines) - 1, self._line, self._offset)
-        return self._bad_lines.add(place, reason, found, can_clean)
+        return self._bad_lines.add(self._place, reason, found, can_clean)
 
     def _sentences_of(self, line: str) -> list[str]:
         return [line] if self._split_sentences is None else self._split_sentences(line)

@@ -32,8 +32,6 @@ CONTINUES_WORD = np.uint32(1 << 31)
 
 _OFFSET_BYTES = 8
 _FLUSH_BYTES = 1 << 20
-# The number of sentences that are copied together.
-_COPIED_SENTENCES = 1024
 # The number of spans that are announced to the system before they are read.
 _ANNOUNCED_SPANS = 1024
 
@@ -286,35 +284,6 @@ class TokenStore:
     @staticmethod
     def _part_of(firsts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         return np.searchsorted(firsts, numbers, side="right") - 1
-
-
-def copy_documents(store: TokenStore, part: int, is_kept: np.ndarray, writer: PartWriter) -> int:
-    """Copies documents of a part.
-
-    Args:
-      store: the store with the part.
-      part: its number.
-      is_kept: [documents of the part] whether to copy a document.
-      writer: takes them.
-
-    Returns:
-      The number of copied documents that have only one sentence.
-    """
-    ends = store.document_offsets(part)
-    size = store.id_dtype.itemsize
-    of_one_sentence = 0
-    for first in range(0, store.parts[part].sentences, _COPIED_SENTENCES):
-        numbers = np.arange(first, min(first + _COPIED_SENTENCES, store.parts[part].sentences))
-        offsets = store.sentence_offsets(part, first, len(numbers))
-        tokens = store.read_tokens(offsets[:1], offsets[-1:] - offsets[:1]).tobytes()
-        places = ((offsets - offsets[0]) * size).tolist()
-        documents = np.searchsorted(ends, numbers, side="right") - 1
-        is_last = (ends[documents + 1] == numbers + 1).tolist()
-        for i in np.flatnonzero(is_kept[documents]).tolist():
-            writer.add_sentence(tokens[places[i] : places[i + 1]])
-            if is_last[i]:
-                of_one_sentence += writer.end_document() == 1
-    return of_one_sentence
 
 
 def _cumulated(counts: Iterable[int]) -> np.ndarray:

@@ -5,14 +5,13 @@ import dataclasses
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import REJECTED_SUFFIX, Feature, Sidecar, names
+from bert_tf.sequences.example_format import Feature, Sidecar, names
 
 _COPY_BYTES = 1 << 20
 # With more examples per shard, none is empty: examples are spread by hashes, or in turn. So they need not be looked at.
@@ -65,16 +64,6 @@ class ShardSet:
     vocab_sha256: str
     settings: Mapping[str, Any]
 
-    @property
-    def base_path(self) -> str:
-        """The path of the set without the number of a shard."""
-        return re.sub(r"-\d{5}-of-\d{5}$", "", self.paths[0])
-
-    @property
-    def rejected_path(self) -> str:
-        """The file that names the lines of text that were not used as they are."""
-        return self.base_path + REJECTED_SUFFIX
-
     def sidecar(self, shard: int, file_size: int, counts: Mapping[str, int]) -> Sidecar:
         """Returns the description of a shard.
 
@@ -123,10 +112,6 @@ class ShardSet:
         An older set at these paths stays whole until then: nothing from here on needs room on the disk. If this is
         interrupted, it can be done again. Sidecars are moved first; they match no older shard.
         """
-        if files.exists(self.staged(self.rejected_path)):
-            files.rename(self.staged(self.rejected_path), self.rejected_path)
-        elif not self.are_finished():
-            files.remove(self.rejected_path)
         for path in self.paths:
             staged = self.staged(path)
             for source, target in ((Sidecar.path_of(staged), Sidecar.path_of(path)), (staged, path)):
@@ -242,18 +227,16 @@ class ShardAssembler:
         if shard in self._partial:
             self._partial[shard].add(number, counts["file_size"])
 
-    def finish(self, written: Sequence[Mapping[str, Any]], more: Mapping[str, int]) -> None:
-        """Stages the shards.
+    def finish(self, shard: int, written: Sequence[Mapping[str, Any]]) -> None:
+        """Stages a shard, unless an earlier run has moved it already.
 
         Args:
-          written: the counts of all buckets, of which some may have been taken before.
-          more: what the sidecars of the shards count beside the sums over their buckets.
+          shard: its number.
+          written: the counts of all buckets, which have been taken before.
         """
-        for shard, partial in self._partial.items():
-            for bucket in self._buckets_of(shard):
-                self.add(bucket, written[bucket])
+        if shard in self._partial:
             counts = add_up(written[bucket] for bucket in self._buckets_of(shard))
-            self._shards.stage(shard, partial.path, {**counts, **more})
+            self._shards.stage(shard, self._partial[shard].path, counts)
 
 
 def add_up(written: Iterable[Mapping[str, Any]]) -> collections.Counter[str]:

@@ -8,7 +8,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.metrics import Metrics
 
-from data_prep.corpus.bad_lines import BadLine, BadLines, RejectedLines
+from data_prep.corpus.bad_lines import BadLines
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.reader import CorpusOptions, CorpusReader
 from data_prep.jobs.preparation import check_documents
@@ -62,10 +62,9 @@ class Tokenize(beam.DoFn):
         self._encode = self._tokenizer.encoder()
 
     def process(self, numbered: tuple[int, Sequence[FileRange]]) -> Iterator[Any]:
-        """Tokenizes a split. Its lines that are not plain text go to "bad_lines"."""
+        """Tokenizes a split."""
         split, pieces = numbered
-        found: list[BadLine] = []
-        bad_lines = BadLines(self._corpus.on_bad_line, found.append)
+        bad_lines = BadLines(self._corpus.on_bad_line)
         reader = CorpusReader(self._corpus, bad_lines)
         place = 0
         sentences: list[bytes] = []
@@ -81,9 +80,8 @@ class Tokenize(beam.DoFn):
                 sentences.append(ids)
             else:
                 count("lines_without_tokens")
-        for (action, reason), number in bad_lines.counts.items():
+        for action, reason, number, _ in bad_lines.found:
             count(f"{_BAD_LINES}{action} {{}} ({reason})", number)
-        yield beam.pvalue.TaggedOutput("bad_lines", (split, (pieces, reader.lines, found)))
 
     def _document(self, sentences: list[bytes]) -> Document:
         lengths = np.array([len(ids) for ids in sentences]) // self._tokenizer.id_dtype.itemsize
@@ -92,11 +90,6 @@ class Tokenize(beam.DoFn):
         count("corpus_tokens", int(lengths.sum()))
         count("documents_of_one_sentence", int(len(sentences) == 1))
         return Document(b"".join(sentences), np.concatenate([[0], np.cumsum(lengths)]))
-
-
-def write_rejected(found: Sequence[tuple[int, Any]], path: str) -> None:
-    """Writes the file of `RejectedLines`; `found` has the number of each split and what `RejectedLines.write` takes."""
-    RejectedLines(path).write(job for _, job in sorted(found, key=lambda numbered: numbered[0]))
 
 
 def count(name: str, number: int = 1) -> None:

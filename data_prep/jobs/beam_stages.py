@@ -18,7 +18,6 @@ import apache_beam as beam
 import numpy as np
 
 from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import load_vocab
 from data_prep.corpus.files import cut_into_splits
 from data_prep.examples.instances import (
@@ -33,7 +32,7 @@ from data_prep.examples.instances import (
 )
 from data_prep.examples.records import ExampleMaker, ExampleOptions, count_examples
 from data_prep.examples.shards import ShardSet
-from data_prep.jobs.beam_documents import Document, Tokenize, count, number_documents, write_rejected
+from data_prep.jobs.beam_documents import Document, Tokenize, count, number_documents
 from data_prep.jobs.preparation import PreparationConfig
 from data_prep.jobs.stages import TokenizerOptions, shard_of
 
@@ -75,18 +74,10 @@ class PreparePretrainingData(beam.PTransform):
 
     Args:
       config: everything that decides the examples.
-
-    Raises:
-      InputError: if documents are to be removed.
     """
 
     def __init__(self, config: PreparationConfig) -> None:
         super().__init__()
-        if config.cleaning.is_needed:
-            raise InputError(
-                "--remove_duplicates, --keep_languages and --min_document_chars can't be used with Beam. Use "
-                "create_pretraining_data instead, with --num_tasks on several machines."
-            )
         self._config = config
 
     def expand(self, begin: beam.Pipeline) -> beam.PCollection:
@@ -94,19 +85,12 @@ class PreparePretrainingData(beam.PTransform):
         config = self._config
         dtype = config.tokenizer.id_dtype.str
         splits = list(enumerate(cut_into_splits(config.inputs, config.corpus.documents)))
-        tokenized = (
+        documents = (
             begin
             | "Splits" >> beam.Create(splits)
             | "OneByOne" >> beam.Reshuffle()
-            | "Tokenize"
-            >> beam.ParDo(Tokenize(config.corpus, config.tokenizer)).with_outputs("bad_lines", main="documents")
+            | "Tokenize" >> beam.ParDo(Tokenize(config.corpus, config.tokenizer))
         )
-        rejected = (
-            tokenized.bad_lines
-            | "AllBadLines" >> beam.combiners.ToList()
-            | "WriteRejected" >> beam.Map(write_rejected, config.shards.staged(config.shards.rejected_path))
-        )
-        documents = tokenized.documents
         numbering = (
             documents
             | "SplitOf" >> beam.Map(lambda numbered: numbered[0][0])
@@ -139,12 +123,7 @@ class PreparePretrainingData(beam.PTransform):
             | "Gather" >> beam.CoGroupByKey()
             | "Write" >> beam.ParDo(WriteShard(config.examples, config.tokenizer, config.shards))
         )
-        return (
-            (written, rejected)
-            | "Everything" >> beam.Flatten()
-            | "Count" >> beam.combiners.Count.Globally()
-            | "Publish" >> beam.Map(publish, config.shards)
-        )
+        return written | "Count" >> beam.combiners.Count.Globally() | "Publish" >> beam.Map(publish, config.shards)
 
 
 def publish(_: int, shards: ShardSet) -> None:

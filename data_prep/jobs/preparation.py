@@ -4,8 +4,6 @@ The work folder holds the token store in a folder named after the fingerprint of
 vocabulary, casing), so a preparation with other settings can use it again. The results of the later stages are in a
 folder named after the fingerprint of all settings. After a crash, the next run continues with what is there. The shards
 are moved to their paths when all of them are complete.
-
-Several tasks run the same function; see `claims`. Any of them can finish any job, and the last step.
 """
 
 import collections
@@ -18,25 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.runtime import files, json_files
 from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.errors import InputError, require_whole
-from bert_tf.runtime.program import say
 from bert_tf.runtime.reporting import progress_bar
-from data_prep.corpus.cleaning import CleaningOptions
+from data_prep.corpus.bad_lines import bad_line_messages
 from data_prep.corpus.files import InputFile, corpus_bytes, cut_into_splits
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.token_store import Part, TokenStore
 from data_prep.examples.instances import EXAMPLE, SegmentRules
 from data_prep.examples.records import ExampleOptions
 from data_prep.examples.shards import ShardAssembler, ShardSet, add_up, fingerprint
-from data_prep.jobs.claims import ALONE, Claims, SharedClaims, SharedWork
-from data_prep.jobs.cleaning_stages import COUNTS_OF_REMOVED, clean
 from data_prep.jobs.merge_stage import merge_runs
 from data_prep.jobs.stages import (
-    AssembleStage,
     PlanStage,
-    PublishStage,
     TokenizerOptions,
     TokenizeStage,
     WriteStage,
@@ -50,9 +42,6 @@ _BUCKETS, _BUCKET_EXAMPLES = 256, (8192, 1 << 18)
 _PROCESS_MB = 200
 _SORTED_EXAMPLE_BYTES = 3 * (EXAMPLE.itemsize + 8)
 _RUN_EXAMPLES = (1 << 14, 1 << 22)
-# The same for tasks that share the work, whatever memory each of them has: a task that was slow, and lost its job to
-# another one, must write the same bytes as that one. They take 16 MB.
-_SHARED_RUN_EXAMPLES = 1 << 17
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +55,6 @@ class PreparationConfig:
       rules: how tokens become segments.
       examples: the content of a record.
       shards: the output.
-      cleaning: which documents are removed.
     """
 
     inputs: Sequence[InputFile]
@@ -75,20 +63,16 @@ class PreparationConfig:
     rules: SegmentRules
     examples: ExampleOptions
     shards: ShardSet
-    cleaning: CleaningOptions = dataclasses.field(default_factory=CleaningOptions)
 
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """The machines, processes and memory that do the work; the output doesn't depend on them.
+    """The processes and memory that do the work; the output doesn't depend on them.
 
     Attributes:
-      work_dir: a local folder, or one that all tasks share, for intermediate results.
-      num_workers: number of processes of this task.
+      work_dir: a local folder for intermediate results.
+      num_workers: number of processes.
       memory_budget_mb: memory of all these processes together.
-      task_index: the part of the work, of `num_tasks`, at which this task begins.
-      num_tasks: about how many tasks share the work; with 1, this one works alone.
-      task_timeout: seconds without a sign of life after which other tasks do the work of this one.
 
     Raises:
       InputError: if a number is out of range, or there is too little memory.
@@ -97,17 +81,9 @@ class Resources:
     work_dir: str
     num_workers: int
     memory_budget_mb: int
-    task_index: int = 0
-    num_tasks: int = 1
-    task_timeout: float = 60.0
 
     def __post_init__(self) -> None:
         require_whole("--num_workers", self.num_workers, 1)
-        if not 0 <= self.task_index < self.num_tasks:
-            raise InputError(
-                f"--task_index is {self.task_index}, but a number from 0 to {self.num_tasks - 1} is expected "
-                f"(--num_tasks is {self.num_tasks})."
-            )
         if self.memory_budget_mb < _PROCESS_MB * self.num_workers:
             raise InputError(
                 f"--memory_budget_mb is {self.memory_budget_mb}, but each of --num_workers={self.num_workers} "
@@ -117,8 +93,6 @@ class Resources:
     @property
     def run_examples(self) -> int:
         """The number of examples that a process sorts in memory."""
-        if self.num_tasks > 1:
-            return _SHARED_RUN_EXAMPLES
         to_spare = (self.memory_budget_mb / self.num_workers - _PROCESS_MB) * 1e6
         return int(np.clip(to_spare // _SORTED_EXAMPLE_BYTES, *_RUN_EXAMPLES))
 
@@ -135,82 +109,26 @@ def prepare(config: PreparationConfig, resources: Resources) -> dict[str, Any]:
     splits = cut_into_splits(config.inputs, config.corpus.documents)
     contents = [[piece.content for piece in split] for split in splits]
     decisive = [contents, config.corpus, config.tokenizer.rules, config.shards.vocab_sha256]
-    if config.cleaning.is_needed:
-        decisive.append(config.cleaning)
     tokens_name = fingerprint(*decisive)
     examples_name = fingerprint(tokens_name, config.rules, config.examples, len(config.shards.paths))
     folder = os.path.join(resources.work_dir, f"examples-{examples_name}")
     tokens_folder = os.path.join(resources.work_dir, f"tokens-{tokens_name}")
-    tokenize = TokenizeStage(
-        tokens_folder, splits, config.corpus, config.tokenizer, config.cleaning, run_records=resources.run_examples
-    )
-    is_shared = resources.num_tasks > 1
-    advice = "; and if several machines are to share the work, give each --num_tasks"
-    with claimed(folder, "--work_dir", "work", doing="does the same work", advice=advice, is_shared=is_shared):
-        if not is_shared:
-            counts = _make(config, resources, tokenize, folder, ALONE)
-        else:
-            counts = _make_with_others(config, resources, tokenize, folder)
-        shutil.rmtree(folder, ignore_errors=is_shared)
+    tokenize = TokenizeStage(tokens_folder, splits, config.corpus, config.tokenizer)
+    with claimed(folder, "--work_dir", "work", doing="does the same work", advice=""):
+        counts = _make(config, resources, tokenize, folder)
+        shutil.rmtree(folder)
     return counts
 
 
-def _make_with_others(
-    config: PreparationConfig, resources: Resources, tokenize: TokenizeStage, folder: str
-) -> dict[str, Any]:
-    finished_file = f"{folder}.finished.json"
-    if files.exists(finished_file) and not config.shards.are_finished():
-        files.remove(finished_file)  # that of an earlier set, which was removed
-    shared = SharedWork(
-        name=os.path.basename(config.shards.base_path),
-        settings=_settings(config),
-        inputs=[file.path for file in config.inputs],
-        work_folder=folder,
-        tasks_folder=os.path.join(resources.work_dir, "tasks"),
-        finished_file=finished_file,
-    )
-    begin = resources.task_index / resources.num_tasks
-    with SharedClaims(shared, resources.task_timeout, begin) as claims:
-        try:
-            counts = _make(config, resources, tokenize, folder, claims)
-            files.write_json(finished_file, counts)
-        except Exception:
-            # Whoever finishes first removes the folder.
-            if not files.exists(finished_file):
-                raise
-            counts = json_files.read(finished_file, "--work_dir")
-    return counts
-
-
-def _settings(config: PreparationConfig) -> dict[str, Any]:
-    """Returns everything that decides the output, for comparison with other tasks."""
-    return {
-        **config.shards.settings,
-        "vocab_sha256": config.shards.vocab_sha256,
-        "num_shards": len(config.shards.paths),
-        "features": [dataclasses.asdict(feature) for feature in config.shards.features],
-        "inputs": [file.content for file in config.inputs],
-    }
-
-
-def _make(
-    config: PreparationConfig, resources: Resources, tokenize: TokenizeStage, folder: str, claims: Claims
-) -> dict[str, Any]:
+def _make(config: PreparationConfig, resources: Resources, tokenize: TokenizeStage, folder: str) -> dict[str, Any]:
     """Runs the stages; returns the counts of `prepare`."""
     num_shards = len(config.shards.paths)
     with Workers(resources.num_workers) as workers:
-        run = functools.partial(_run, workers, claims, resources.num_tasks)
+        run = functools.partial(_run, workers)
         tokenized = run(tokenize, "tokens", corpus_bytes(config.inputs), "B")
         store = _token_store(tokenize, tokenized, tokenize.tokenizer.id_dtype)
-        removed: dict[str, int] = {}
-        removed_file = None
-        if config.cleaning.is_needed:
-            cleaning, tokenized = clean(run, store, tokenized, tokenize.folder, resources.run_examples)
-            store = _token_store(cleaning, tokenized, store.id_dtype)
-            removed, removed_file = _add_up(tokenized, COUNTS_OF_REMOVED.values()), cleaning.removed_file
-        if store.documents < 2:
-            rejected = tokenize.write_rejected(config.shards.rejected_path, tokenized)
-            check_documents(store.documents, sum(removed.values()), rejected)
+        bad_lines = bad_line_messages(part["bad_lines"] for part in tokenized)
+        check_documents(store.documents, bad_lines)
 
         plan = PlanStage(os.path.join(folder, "plan"), store, config.rules, resources.run_examples)
         planned = run(plan, "plan", store.sentences, "sentence")
@@ -223,44 +141,33 @@ def _make(
         buckets_folder = os.path.join(folder, "buckets")
         write = WriteStage(buckets_folder, store, runs, buckets, options=config.examples, vocab=config.tokenizer.vocab)
         paths = [write.path(job) for job in range(len(buckets))]
-        assembler = ShardAssembler(folder, config.shards, () if claims.is_shared else range(num_shards), paths)
+        assembler = ShardAssembler(folder, config.shards, range(num_shards), paths)
         written = run(write, "examples", examples, "example", assembler.add)
         store.close()
 
-        assemble = AssembleStage(
-            os.path.join(folder, "shards"), config.shards, folder, paths, written=written, removed=removed
-        )
-        run(assemble, "shards", num_shards, "shard")
-        counts = {**_summary(tokenized, planned, written), **removed}
-        publish = PublishStage(
-            os.path.join(folder, "publish"), config.shards, tokenize, counts, tokenized, removed_file
-        )
-        (published,) = run(publish, "publish", 1, "set")
-        return published
+        for shard in range(num_shards):
+            assembler.finish(shard, written)
+        config.shards.publish()
+        return {**_summary(tokenized, planned, written), "bad_lines": bad_lines}
 
 
 def _run(
     workers: Workers,
-    claims: Claims,
-    num_tasks: int,
     stage: Stage,
     label: str,
     total: int,
     unit: str,
     take: Callable[[int, dict[str, Any]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Runs a stage, together with the other tasks, and returns the counts of all jobs.
+    """Runs a stage, and returns the counts of all jobs.
 
-    `take` gets each job and its counts as soon as it is finished.
+    `take` is called with each job and its counts as soon as it is finished.
     """
     results: dict[int, dict[str, Any]] = {}
     seen: collections.Counter[str] = collections.Counter()
 
-    def report(count: int) -> None:
-        say(f"{label}: waiting for other tasks ({count} jobs).")
-
-    with progress_bar(round(total / num_tasks), label, unit=unit) as bar:
-        for job, counts in workers.run(stage, bar.update, claims, report):
+    with progress_bar(total, label, unit=unit) as bar:
+        for job, counts in workers.run(stage, bar.update):
             if take:
                 take(job, counts)
             results[job] = counts
@@ -275,22 +182,19 @@ def _token_store(stage: Stage, counts: Sequence[Mapping[str, Any]], id_dtype: np
     return TokenStore(parts, id_dtype)
 
 
-def check_documents(documents: int, removed: int = 0, rejected: Sequence[str] = ()) -> None:
+def check_documents(documents: int, bad_lines: Sequence[str] = ()) -> None:
     """Raises an InputError if there are no other documents from which to take random segments.
 
     Args:
       documents: the number of documents.
-      removed: the number of those that were removed.
-      rejected: messages about the lines that were left out.
+      bad_lines: messages about the lines that were left out.
     """
-    cleaned = f" when {removed} documents have been removed (--remove_duplicates, --keep_languages and " * bool(removed)
-    cleaned += "--min_document_chars say which)" * bool(removed)
-    left_out = "".join(f" {message[0].upper()}{message[1:]}." for message in rejected)
+    left_out = "".join(f" {message[0].upper()}{message[1:]}." for message in bad_lines)
     if documents == 0:
-        raise InputError(f"--input_file: there is no text in the files{cleaned}.{left_out}")
+        raise InputError(f"--input_file: there is no text in the files.{left_out}")
     if documents == 1:
         raise InputError(
-            f"--input_file: the text is one single document{cleaned}, so no next sentence could be taken from another "
+            "--input_file: the text is one single document, so no next sentence could be taken from another "
             'one, and every "random" label would be wrong. Separate documents by blank lines, or set --documents.'
             f"{left_out}"
         )

@@ -1,20 +1,16 @@
-"""The stages of streaming data preparation: tokenize, plan, write, assemble, publish.
+"""The stages of streaming data preparation: tokenize, plan, write.
 
-1. `TokenizeStage`: each split of the corpus becomes a part of the token store. The stages of `cleaning_stages` may then
-   remove documents.
+1. `TokenizeStage`: each split of the corpus becomes a part of the token store.
 2. `PlanStage`: the documents of each part become planned examples: a random key, and the places of the tokens in the
    store. The examples of a part are sorted by key and written as sorted runs, which are merged if they are many.
 3. `WriteStage`: the output consists of all examples, sorted by key. It is divided into shards, and these into buckets.
    For each bucket, the examples are collected from all runs, their tokens are read and masked, and the records are
-   written. Finished buckets are joined at the same time by a task that works alone (see `examples.shards`).
-4. `AssembleStage`: the other buckets are joined to shards.
-5. `PublishStage`: the shards move to their paths, all together.
+   written. Finished buckets are joined to shards at the same time (see `examples.shards`).
 
 Keys are hashes, so the order of the examples is random over the whole corpus and all shards.
 """
 
 import collections
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,15 +21,14 @@ import numpy as np
 from bert_tf.runtime import files
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import load_vocab
-from data_prep.corpus.cleaning import CleaningOptions, DocumentExaminer, document_keys
+from data_prep.corpus.bad_lines import BadLines
 from data_prep.corpus.files import FileRange
-from data_prep.corpus.reader import CorpusOptions
+from data_prep.corpus.reader import CorpusOptions, CorpusReader
 from data_prep.corpus.sorted_runs import RunWriter, SortedRun, cut_keys, gather, runs_of
 from data_prep.corpus.token_store import PartWriter, TokenStore
 from data_prep.corpus.word_segmentation import SegmentedTokenizer
 from data_prep.examples.instances import EXAMPLE, SegmentRules, plan_examples
 from data_prep.examples.records import ExampleMaker, ExampleOptions, count_examples
-from data_prep.examples.shards import ShardAssembler, ShardSet
 from data_prep.jobs.corpus_stage import CorpusStage
 from data_prep.jobs.workers import Advance, Stage
 
@@ -91,16 +86,12 @@ class TokenizeStage(CorpusStage):
       splits: for each part, the pieces of files that it consists of.
       corpus: how files become sentences.
       tokenizer: how sentences become tokens.
-      cleaning: which documents `cleaning_stages` removes afterwards; they are examined here.
-      run_records: number of signatures of documents that are sorted in memory.
     """
 
     folder: str
     splits: Sequence[Sequence[FileRange]]
     corpus: CorpusOptions
     tokenizer: TokenizerOptions
-    cleaning: CleaningOptions = dataclasses.field(default_factory=CleaningOptions)
-    run_records: int = 1 << 14
 
     @functools.cached_property
     def names(self) -> list[str]:
@@ -115,38 +106,20 @@ class TokenizeStage(CorpusStage):
         """Tokenizes a part."""
         encode = self._encode
         counts: collections.Counter[str] = collections.Counter()
-        with self.reader(job) as reader, self._writer(job) as writer, self._examiner(job) as examiner:
+        bad_lines = BadLines(self.corpus.on_bad_line)
+        reader = CorpusReader(self.corpus, bad_lines)
+        with PartWriter(self.path(job), self.tokenizer.id_dtype.itemsize) as writer:
             for piece in self.splits[job]:
                 for sentence in reader.sentences(piece, advance):
                     if sentence is None:
                         sentences = writer.end_document()
-                        if examiner and sentences:
-                            examiner.end_document()
                         counts["documents_of_one_sentence"] += sentences == 1
                         counts["empty_documents"] += sentences == 0
                     elif ids := encode(sentence):
                         writer.add_sentence(ids)
-                        if examiner:
-                            examiner.add(sentence, ids, reader.place)
                     else:
                         counts["lines_without_tokens"] += 1
-        found = {"runs": examiner.signatures.runs} if examiner else {}
-        return writer.sizes | counts | found | {"lines": reader.lines}
-
-    def _writer(self, job: int) -> PartWriter:
-        return PartWriter(self.path(job), self.tokenizer.id_dtype.itemsize)
-
-    def _examiner(self, job: int) -> contextlib.AbstractContextManager[DocumentExaminer | None]:
-        if not self.cleaning.is_needed:
-            return contextlib.nullcontext()
-        first_key, _ = document_keys(job, len(self.names))
-        return DocumentExaminer(
-            self.cleaning,
-            self.path(job),
-            id_dtype=self.tokenizer.id_dtype,
-            first_key=first_key,
-            run_records=self.run_records,
-        )
+        return writer.sizes | counts | {"bad_lines": bad_lines.found}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,69 +176,6 @@ def cut_into_buckets(examples: int, num_shards: int, bucket_examples: int) -> li
     """
     count = num_shards * max(1, round(examples / num_shards / bucket_examples))
     return list(cut_keys(count))
-
-
-@dataclasses.dataclass(frozen=True)
-class AssembleStage(Stage):
-    """Joins the buckets to shards, which are staged (see `ShardSet`); what was joined before is not joined again.
-
-    Attributes:
-      folder: the folder of the results.
-      shards: the output.
-      growing: the folder in which shards grow.
-      buckets: paths of the buckets.
-      written: the results of all jobs of `WriteStage`.
-      removed: the numbers of documents that were removed; they are told beside the first shard.
-    """
-
-    folder: str
-    shards: ShardSet
-    growing: str
-    buckets: Sequence[str]
-    written: Sequence[Mapping[str, Any]]
-    removed: Mapping[str, int]
-
-    @functools.cached_property
-    def names(self) -> list[str]:
-        """The names of the jobs, one per shard."""
-        return [f"shard-{i:05d}" for i in range(len(self.shards.paths))]
-
-    def run(self, job: int, advance: Advance) -> dict[str, Any]:
-        """Assembles a shard."""
-        ShardAssembler(self.growing, self.shards, [job], self.buckets).finish(self.written, {} if job else self.removed)
-        advance(1)
-        return {}
-
-
-@dataclasses.dataclass(frozen=True)
-class PublishStage(Stage):
-    """Names the bad lines, and moves the shards to their paths, in one job.
-
-    Attributes:
-      folder: the folder of the result.
-      shards: the output, which is staged.
-      tokenize: the stage that read the text.
-      counts: the counts of the whole preparation.
-      tokenized: the results of all jobs of `tokenize`.
-      removed: returns for a job of `tokenize` the file of the documents that were removed; None if none were.
-    """
-
-    folder: str
-    shards: ShardSet
-    tokenize: TokenizeStage
-    counts: Mapping[str, Any]
-    tokenized: Sequence[Mapping[str, Any]]
-    removed: Callable[[int], str] | None
-
-    names = ("publish",)
-
-    def run(self, job: int, advance: Advance) -> dict[str, Any]:
-        """Publishes the set; returns the counts, and messages about bad lines."""
-        rejected = self.shards.staged(self.shards.rejected_path)
-        bad_lines = self.tokenize.write_rejected(rejected, self.tokenized, self.removed)
-        self.shards.publish()
-        advance(1)
-        return {**self.counts, "bad_lines": bad_lines}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,9 @@ import numpy as np
 
 from bert_tf.runtime import files
 from bert_tf.tokenization import BasicTokenizer, split_words
+from data_prep.corpus.bad_lines import BadLines
 from data_prep.corpus.files import FileRange
-from data_prep.corpus.reader import CorpusOptions
+from data_prep.corpus.reader import CorpusOptions, CorpusReader
 from data_prep.jobs.corpus_stage import CorpusStage
 
 
@@ -82,17 +83,18 @@ class CountStage(CorpusStage):
         counter = BoundedCounter(self.capacity)
         # Text between white space is counted first, so equal texts are tokenized once.
         raw: collections.Counter[str] = collections.Counter()
-        with self.reader(job) as reader:
-            for line in itertools.chain.from_iterable(reader.sentences(p, advance) for p in self.splits[job]):
-                if line is not None:
-                    raw.update(split_words(line))
-                    if len(raw) > self.capacity:
-                        counter.add(self._split(raw))
-                        raw.clear()
+        bad_lines = BadLines(self.corpus.on_bad_line)
+        reader = CorpusReader(self.corpus, bad_lines)
+        for line in itertools.chain.from_iterable(reader.sentences(p, advance) for p in self.splits[job]):
+            if line is not None:
+                raw.update(split_words(line))
+                if len(raw) > self.capacity:
+                    counter.add(self._split(raw))
+                    raw.clear()
         counter.add(self._split(raw))
         with files.replacing(self.path(job, ".tsv")) as writer:
             writer.writelines(f"{word}\t{count}\n" for word, count in counter.counts.items())
-        return {"error": counter.error, "lines": reader.lines}
+        return {"error": counter.error, "bad_lines": bad_lines.found}
 
     def _split(self, raw: collections.Counter[str]) -> Iterable[tuple[str, int]]:
         return ((word, count) for text, count in raw.items() for word in self._tokenize(text))

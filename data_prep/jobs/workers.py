@@ -1,4 +1,4 @@
-"""Runs the jobs of a stage in worker processes, and keeps other processes from doing the same work.
+"""Runs the jobs of a stage in worker processes.
 
 Each job runs once: after a crash, finished jobs are not repeated. The results of a job are files named after it; the
 last one is a JSON file with its counts, so the results are complete if it exists. They don't depend on the process or
@@ -16,17 +16,14 @@ import pickle
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NoReturn
 
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
-from data_prep.jobs.claims import ALONE, Claims
 
 _POLL_SECONDS = 0.5
-_REPORT_SECONDS = 60
 _JOBS_AHEAD = 4
 # The modules that worker processes need are imported once, before the first one starts. None of them may define flags:
 # a worker also imports the main module of its program, and its flags could have the same names.
@@ -102,16 +99,12 @@ class Workers:
         shared = self._progress, self._cancelled
         return concurrent.futures.ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
 
-    def run(
-        self, stage: Stage, advance: Advance, claims: Claims = ALONE, report: Callable[[int], None] = lambda _: None
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Runs the unfinished jobs of a stage, except those that other tasks run, and waits for these.
+    def run(self, stage: Stage, advance: Advance) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Runs the unfinished jobs of a stage.
 
         Args:
           stage: the stage.
-          advance: is told the progress of this task, for the progress bar.
-          claims: this task's claims.
-          report: is told the number of jobs that other tasks run, about once per minute if there is nothing else to do.
+          advance: is called with the progress, for the progress bar.
 
         Yields:
           Numbers and counts of all jobs as they finish; jobs that were finished before come first.
@@ -121,59 +114,27 @@ class Workers:
         """
         files.make_folder(stage.folder)
         there = set(files.list_folder(stage.folder))
-        waiting = {}
+        waiting = []
         for job in range(len(stage.names)):
             if os.path.basename(result_file(stage, job)) in there:
                 yield job, json_files.read(result_file(stage, job), "--work_dir")
             else:
-                waiting[job] = 0.0  # the time before which another task's job is not looked at again
-        begin = int(claims.begin * len(waiting))
-        waiting = dict([*itertools.islice(waiting.items(), begin, None), *itertools.islice(waiting.items(), begin)])
+                waiting.append(job)
         runner = _Processes(self, stage, advance) if min(self._num_workers, len(waiting)) > 1 else _Here(stage, advance)
         with contextlib.closing(runner):
-            yield from _run_all(stage, waiting, runner, claims, report)
+            yield from _run_all(waiting, runner)
 
 
-def _run_all(
-    stage: Stage, waiting: dict[int, float], runner: "_Here | _Processes", claims: Claims, report: Callable[[int], None]
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _run_all(waiting: list[int], runner: "_Here | _Processes") -> Iterator[tuple[int, dict[str, Any]]]:
     running: dict[concurrent.futures.Future, int] = {}
-    last_report = time.monotonic()
-    while waiting or running:
-        claims.check()
-        for job in _to_look_at(waiting):
-            if len(running) >= runner.capacity(claims):
-                break
-            if claims.is_shared and files.exists(result_file(stage, job)):
-                del waiting[job]
-                yield job, json_files.read(result_file(stage, job), "--work_dir")
-            elif claims.take(_claim_file(stage, job)):
-                del waiting[job]
-                running[runner.submit(job)] = job
-            else:
-                waiting[job] = time.monotonic() + _POLL_SECONDS
+    next_jobs = iter(waiting)
+    while True:
+        for job in itertools.islice(next_jobs, runner.capacity - len(running)):
+            running[runner.submit(job)] = job
         if not running:
-            if waiting and time.monotonic() - last_report > _REPORT_SECONDS:
-                report(len(waiting))
-                last_report = time.monotonic()
-            time.sleep(_POLL_SECONDS if waiting else 0)
+            return
         for future in runner.wait(running):
-            job = running.pop(future)
-            if future.exception() and not claims.is_mine(_claim_file(stage, job)):
-                waiting[job] = 0.0  # this task seemed to be gone, and another one has taken the job
-                continue
-            counts = future.result()
-            claims.release(_claim_file(stage, job))
-            yield job, counts
-
-
-def _to_look_at(waiting: Mapping[int, float]) -> list[int]:
-    now = time.monotonic()
-    return [job for job, earliest in waiting.items() if earliest <= now]
-
-
-def _claim_file(stage: Stage, job: int) -> str:
-    return stage.path(job, ".claim")
+            yield running.pop(future), future.result()
 
 
 class _Here:
@@ -188,23 +149,17 @@ class _Here:
         self._stage = stage
         self._advance = advance
 
-    def capacity(self, claims: Claims) -> int:
-        """Returns the number of jobs to submit before one is finished."""
-        self._check = claims.check
-        return 1
+    # The number of jobs to submit before one is finished.
+    capacity = 1
 
     def submit(self, job: int) -> concurrent.futures.Future:
         """Runs a job."""
         future = concurrent.futures.Future()
         try:
-            future.set_result(_run_job(self._stage, job, self._tell))
+            future.set_result(_run_job(self._stage, job, self._advance))
         except Exception as error:
             future.set_exception(error)
         return future
-
-    def _tell(self, amount: int) -> None:
-        self._advance(amount)
-        self._check()
 
     def wait(self, running: Iterable[concurrent.futures.Future]) -> list[concurrent.futures.Future]:
         """Returns finished jobs."""
@@ -237,9 +192,10 @@ class _Processes:
         self._progress = workers._progress.get_obj()  # without the lock, which a killed worker may still hold
         self._shown = self._progress.value
 
-    def capacity(self, claims: Claims) -> int:
-        """Returns the number of jobs to submit before one is finished; a shared job waits where a worker is free."""
-        return self._workers._num_workers + 1 if claims.is_shared else self._workers._num_workers * _JOBS_AHEAD
+    @property
+    def capacity(self) -> int:
+        """The number of jobs to submit before one is finished."""
+        return self._workers._num_workers * _JOBS_AHEAD
 
     def submit(self, job: int) -> concurrent.futures.Future:
         """Runs a job."""

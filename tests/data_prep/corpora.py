@@ -6,7 +6,6 @@ import struct
 
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.masking import MaskingPolicy
-from data_prep.corpus.cleaning import CleaningOptions
 from data_prep.corpus.files import find_input_files
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.examples.instances import SegmentRules
@@ -91,7 +90,6 @@ def preparation_config(folder, text, output="out.tfrecord", num_shards=0, corpus
         rules=rules,
         examples=examples,
         shards=shards,
-        cleaning=options.get("cleaning", CleaningOptions()),
     )
 
 

@@ -11,24 +11,23 @@ from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Sidecar
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus import lines
-from data_prep.corpus.bad_lines import BadLines, RejectedLines
+from data_prep.corpus.bad_lines import BadLines, bad_line_messages
 from data_prep.corpus.files import FileRange, cut_into_splits, find_input_files
 from data_prep.corpus.lines import read_lines
 from data_prep.corpus.reader import CorpusOptions, CorpusReader
 
 
-def documents(patterns, input_format="auto", pieces=None, rejected=None, **options):
+def documents(patterns, input_format="auto", pieces=None, bad=None, **options):
     """Reads a corpus as lists of sentences; like the token store, it leaves out empty documents.
 
-    The lines that are not plain text are written to the path `rejected`.
+    The messages about the lines that are not plain text are added to the list `bad`.
     """
     options = CorpusOptions(**options)
-    bad_lines = []
-    reader = CorpusReader(options, BadLines(options.on_bad_line, bad_lines.append))
+    bad_lines = BadLines(options.on_bad_line)
+    reader = CorpusReader(options, bad_lines)
     inputs = find_input_files(str(patterns), input_format, may_be_empty=options.keeps_going)
     found, sentences = [], []
-    pieces = pieces or cut_into_splits(inputs, options.documents)
-    for split in pieces:
+    for split in pieces or cut_into_splits(inputs, options.documents):
         for piece in split:
             for sentence in reader.sentences(piece):
                 if sentence is not None:
@@ -37,15 +36,10 @@ def documents(patterns, input_format="auto", pieces=None, rejected=None, **optio
                     found.append(sentences)
                     sentences = []
     assert not sentences
-    if rejected is not None:
-        RejectedLines(str(rejected)).write([(list(itertools.chain(*pieces)), reader.lines, bad_lines)])
+    if bad is not None:
+        folder = f"{os.path.dirname(inputs[0].path)}/"
+        bad += [message.replace(folder, "") for message in bad_line_messages([bad_lines.found])]
     return found
-
-
-def rejected_lines(path):
-    """Returns the rejected lines as (name of the file, line, action, reason, found)."""
-    rows = map(json.loads, path.read_text().splitlines()) if path.exists() else ()
-    return [(os.path.basename(row["file"]), row["line"], row["action"], row["reason"], row["found"]) for row in rows]
 
 
 TEXT = "a b\r\nc\n\n\nd\re\r\n \u00a0\u200b\nf"
@@ -109,22 +103,22 @@ def test_parquet(tmp_path):
     texts = ["a\nb", None, b"\xe9", "d\x92e", "", *(f"text {i}" for i in range(20))]
     texts = [text.encode() if isinstance(text, str) else text for text in texts]
     table = arrow.table({"id": list(range(25)), "body": arrow.array(texts, arrow.binary())})
-    path, rejected = tmp_path / "a.parquet", tmp_path / "rejected"
+    path, bad = tmp_path / "a.parquet", []
     parquet.write_table(table, path, row_group_size=3)
     expected = [["a", "b"], ["de"], *([f"text {i}"] for i in range(20))]
-    assert documents(path, text_column="body", rejected=rejected) == expected
-    whole = [
-        ("a.parquet", 2, "left out", "a row without text", ""),
-        ("a.parquet", 3, "left out", "not UTF-8", "byte 0xe9"),
+    assert documents(path, text_column="body", bad=bad) == expected
+    assert bad == [
+        "left out 1 line (a row without text): a.parquet row 2",
+        "left out 1 line (not UTF-8): a.parquet row 3",
+        "cleaned 1 line (a control character): a.parquet row 4",
     ]
-    whole.append(("a.parquet", 4, "cleaned", "a control character", "U+0092"))
-    assert rejected_lines(rejected) == whole
     (file,) = find_input_files(str(path))
     for step in (7, 100):
         cuts = [*range(0, file.size, step), file.size]
         pieces = [[FileRange(file, *cut) for cut in itertools.pairwise(cuts)]]
-        assert documents(path, text_column="body", pieces=pieces, rejected=rejected) == expected
-        assert rejected_lines(rejected) == whole
+        of_pieces = []
+        assert documents(path, text_column="body", pieces=pieces, bad=of_pieces) == expected
+        assert of_pieces == bad
     with pytest.raises(InputError, match=r"--text_column is 'text', but the columns of .* are id, body"):
         documents(path)
     with pytest.raises(InputError, match="--text_column is 'id', which holds int64"):
@@ -188,7 +182,6 @@ def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
         Sidecar(1, 7, 9, 2, "", {}).write(str(tmp_path / "in" / name))
     hexadecimal = "0123456789abcdef"
     for name in (
-        "x.rejected.jsonl",
         "x.work/work.lock",
         f"x.work/examples-{hexadecimal}/part",
         "v.work/vocabulary.lock",
@@ -198,7 +191,7 @@ def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
     folder, vocab = str(tmp_path / "in"), str(tmp_path / "sub" / ".." / "in" / "vocab.txt")
     (tmp_path / "sub").mkdir()
     assert [file.path for file in find_input_files(folder, no_text=[vocab])] == texts
-    assert f"{folder}/any and 8 more in {folder} are not read" in capsys.readouterr().err
+    assert f"{folder}/any and 7 more in {folder} are not read" in capsys.readouterr().err
     assert [file.path for file in find_input_files(f"{folder}/x,{folder}/v*.txt")] == [
         f"{folder}/x",
         f"{folder}/vocab.txt",
@@ -227,15 +220,13 @@ def test_bad_lines_stop_the_program_on_request_and_are_named(write):
         documents(write("c.txt", ""), on_bad_line="fail")
 
 
-def test_control_characters_are_deleted_as_the_tokenizer_deletes_them(write, tmp_path):
-    path, rejected = write("a.txt", BAD), tmp_path / "out.rejected.jsonl"
-    assert documents(path, rejected=rejected) == [["fine", "also"], ["bell", "nextline", "last word"]]
-    assert rejected_lines(rejected) == [
-        ("a.txt", 2, "left out", "not UTF-8", "byte 0xe9"),
-        ("a.txt", 3, "cleaned", "a NUL character", ""),
-        ("a.txt", 5, "cleaned", "a control character", "U+0007"),
-        ("a.txt", 6, "cleaned", "a control character", "U+0085"),
-        ("a.txt", 7, "cleaned", "a control character", "U+000C"),
+def test_control_characters_are_deleted_as_the_tokenizer_deletes_them(write):
+    path, bad = write("a.txt", BAD), []
+    assert documents(path, bad=bad) == [["fine", "also"], ["bell", "nextline", "last word"]]
+    assert bad == [
+        "left out 1 line (not UTF-8): a.txt line 2",
+        "cleaned 1 line (a NUL character): a.txt line 3",
+        "cleaned 3 lines (a control character): a.txt line 5, a.txt line 6, a.txt line 7",
     ]
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "##a", "##b"]
     tokenize = FullTokenizer(write("vocab.txt", "\n".join(pieces))).tokenize
@@ -245,72 +236,58 @@ def test_control_characters_are_deleted_as_the_tokenizer_deletes_them(write, tmp
             assert cleaned == "ab a b" and tokenize(cleaned) == tokenize(f"a{chr(number)}b a{chr(number)} b")
 
 
-def test_lines_with_control_characters_are_left_out_on_request(write, tmp_path):
-    path, rejected = write("a.txt", BAD), tmp_path / "rejected"
-    assert documents(path, rejected=rejected, on_bad_line="skip") == [["fine"]]
-    assert [(line, action) for _, line, action, _, _ in rejected_lines(rejected)] == [
-        (line, "left out") for line in (2, 3, 5, 6, 7)
-    ]
+def test_lines_with_control_characters_are_left_out_on_request(write):
+    bad = []
+    assert documents(write("a.txt", BAD), bad=bad, on_bad_line="skip") == [["fine"]]
+    assert [message.partition(" (")[0] for message in bad] == ["left out 1 line", "left out 1 line", "left out 3 lines"]
 
 
-def test_rejected_lines_have_the_same_numbers_however_a_file_is_divided(write, tmp_path, monkeypatch):
+def test_bad_lines_have_the_same_numbers_however_a_file_is_divided(write):
     path = write("a.txt", (BAD * 3).replace(b"\n", b"\r\n", 4))
     (file,) = find_input_files(path)
-    documents(path, rejected=tmp_path / "whole")
+    whole = []
+    documents(path, bad=whole)
+    assert whole[0] == "left out 3 lines (not UTF-8): a.txt line 2, a.txt line 9, a.txt line 16"
+    assert whole[2].endswith("a.txt line 5, a.txt line 6, a.txt line 7, a.txt line 12, a.txt line 13, ...")
     for step in (1, 4, 17, 60):
         cuts = [*range(0, file.size, step), file.size]
-        pieces = [[FileRange(file, *cut) for cut in itertools.pairwise(cuts)]]
-        documents(path, rejected=tmp_path / "divided", pieces=pieces)
-        assert (tmp_path / "divided").read_text() == (tmp_path / "whole").read_text()
-    counts = RejectedLines(str(tmp_path / "counts"))
-    bad_lines = []
-    reader = CorpusReader(CorpusOptions(), BadLines("clean", bad_lines.append))
-    piece = FileRange(file, 0, file.size)
-    list(reader.sentences(piece))
-    messages = counts.write([([piece], reader.lines, bad_lines)] * 2)
-    names = ", ".join(f"{path} line {number}" for number in (5, 6, 7, 12, 13))
-    assert messages[0] == f"left out 6 lines (not UTF-8): {path} line 2, {path} line 9, {path} line 16, " + (
-        f"{path} line 2, {path} line 9, ..."
-    )
-    assert messages[2] == f"cleaned 18 lines (a control character): {names}, ..."
+        pieces = [[FileRange(file, *cut)] for cut in itertools.pairwise(cuts)]
+        divided = []
+        documents(path, bad=divided, pieces=pieces)
+        assert divided == whole
 
 
-def test_dirty_records_are_cleaned_or_left_out(write, tmp_path):
+def test_dirty_records_are_cleaned_or_left_out(write):
     deep = '{"text": "x", "deep": ' + "[" * 20000 + "]" * 20000 + "}"
     records = [
         *('{"text": "a\\u0092b\\ud800c"}', '{"text": "raw \x01 one"}', '{"text": "', deep, '{"text": 5}', "[]"),
         '{"text": "good"}',
     ]
-    path, rejected = write("a.jsonl", "\n".join(records)), tmp_path / "rejected"
-    assert documents(path, "jsonl", rejected=rejected) == [["abc"], ["raw  one"], ["good"]]
-    no_text = 'not a JSON object with a "text"'
-    assert [(line, action, reason) for _, line, action, reason, _ in rejected_lines(rejected)] == [
-        (1, "cleaned", "a control character"),
-        (2, "cleaned", "a control character"),
-        (3, "left out", no_text),
-        (4, "left out", "JSON that is nested too deeply"),
-        (5, "left out", no_text),
-        (6, "left out", no_text),
+    bad = []
+    assert documents(write("a.jsonl", "\n".join(records)), "jsonl", bad=bad) == [["abc"], ["raw  one"], ["good"]]
+    assert bad == [
+        "cleaned 2 lines (a control character): a.jsonl line 1, a.jsonl line 2",
+        'left out 3 lines (not a JSON object with a "text"): a.jsonl line 3, a.jsonl line 5, a.jsonl line 6',
+        "left out 1 line (JSON that is nested too deeply): a.jsonl line 4",
     ]
     assert documents(write("b.jsonl", '{"body": "b"}\n'), text_column="body") == [["b"]]
 
 
-def test_empty_files_are_named(write, tmp_path):
+def test_empty_files_are_named(write):
     names = [write("1.txt", "a"), write("2.txt", ""), write("3.txt.gz", gzip.compress(b"")), write("4.txt", "b")]
-    rejected = tmp_path / "rejected"
-    assert documents(",".join(names), rejected=rejected) == [["a"], ["b"]]
-    expected = [(name, None, "left out", "an empty file", "") for name in ("2.txt", "3.txt.gz")]
-    assert rejected_lines(rejected) == expected
+    bad = []
+    assert documents(",".join(names), bad=bad) == [["a"], ["b"]]
+    assert bad == ["left out 2 lines (an empty file): 2.txt, 3.txt.gz"]
 
 
-def test_lines_that_are_too_long_are_bad(write, monkeypatch, tmp_path):
+def test_lines_that_are_too_long_are_bad(write, monkeypatch):
     monkeypatch.setattr(lines, "_CHUNK", 16)
     monkeypatch.setattr(lines, "LONGEST_LINE", 40)
     monkeypatch.setattr("data_prep.corpus.reader.LONGEST_LINE", 40)
     path = write("a.txt", "a\n" + "x" * 300 + "\nb\n" + "y" * 99)
-    rejected = tmp_path / "rejected"
-    assert documents(path, rejected=rejected) == [["a", "b"]]
-    assert [line for _, line, *_ in rejected_lines(rejected)] == [2, 4]
+    bad = []
+    assert documents(path, bad=bad) == [["a", "b"]]
+    assert [message.partition(": ")[2] for message in bad] == ["a.txt line 2, a.txt line 4"]
     assert [offset for offset, _ in read_lines(path)] == [0, 2, 303, 305]
 
 
