@@ -1,4 +1,4 @@
-"""The package: what its wheel holds, and that it works outside the checkout with nothing but requirements.txt."""
+"""The package: what its wheel holds, and that it works outside the checkout with nothing but its dependencies."""
 
 import ast
 import importlib.metadata
@@ -28,7 +28,7 @@ PROGRAMS = {name_of(path): path for path in SOURCES if '__name__ == "__main__"' 
 TEXT = "a bad cab\na big bag\nhe had a bead\n\nbe a cad\nhide a face\ndig a ditch\n"
 
 # Imports every module, and shows every program's help, each in a fork because programs define flags of the same names.
-# What isn't installed by requirements.txt can't be imported.
+# Packages that `pip install .` does not install can't be imported.
 IN_A_MINIMAL_INSTALL = """
 import contextlib, importlib, importlib.metadata, io, json, os, pkgutil, sys, tempfile, traceback
 
@@ -109,6 +109,20 @@ def pins(name):
     return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
 
 
+def with_dependencies(requirements):
+    """Returns the names of packages and of all packages that they depend on."""
+    found, left = set(), [Requirement(line) for line in requirements]
+    while left:
+        requirement = left.pop()
+        name, extras_of = canonicalize_name(requirement.name), requirement.extras or {""}
+        if (name, *extras_of) not in found:
+            found.add((name, *extras_of))
+            lines = importlib.metadata.requires(name) or []
+            applies = [{"extra": extra} for extra in extras_of]
+            left += [r for r in map(Requirement, lines) if not r.marker or any(map(r.marker.evaluate, applies))]
+    return {name for name, *_ in found}
+
+
 def outside(target, *command):
     """Runs a command where the checkout isn't seen, and returns what it prints on standard output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVERAGE"))}
@@ -139,9 +153,9 @@ def target(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def minimal(target):
-    """What programs and modules say where only the packages of requirements.txt are installed."""
+    """What programs and modules say if only the package and its dependencies are installed."""
     installed = importlib.metadata.packages_distributions()
-    wanted = pins("requirements.txt").keys()
+    wanted = with_dependencies(PROJECT["dependencies"])
     missing = [m for m, packages in installed.items() if not wanted & {canonicalize_name(p) for p in packages}]
     missing = sorted({*missing, *extras.OPTIONAL} - {"bert_tf", "data_prep", *PROGRAMS})
     return json.loads(outside(target, sys.executable, "-c", IN_A_MINIMAL_INSTALL, json.dumps(missing)))
@@ -245,6 +259,6 @@ def test_pinned_versions_are_allowed_and_the_same_in_all_files():
     for requirement in map(Requirement, PROJECT["dependencies"]):
         assert requirement.specifier.contains(user[canonicalize_name(requirement.name)]), str(requirement)
     optional = PROJECT["optional-dependencies"]
-    for requirement in map(Requirement, [*optional["beam"], *optional["models"], *optional["dev"]]):
+    for requirement in map(Requirement, [*optional["beam"], *optional["squad"], *optional["test"], *optional["dev"]]):
         if requirement.name != "bert-tf":
             assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), str(requirement)

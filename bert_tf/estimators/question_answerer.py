@@ -80,7 +80,7 @@ class QuestionAnswerer(Estimator):
         return list(self._predictions(x).n_best.values())
 
     def evaluate(self, x: Any, y: Any = None) -> dict[str, float]:
-        """Exact match and F1 in percent, as the official evaluation of SQuAD gives them (needs the extra "models").
+        """Exact match and F1 in percent, as the official evaluation of SQuAD gives them (needs the extra "squad").
 
         Of several answers to a question, the one that fits best counts. They need not be in the context.
         """
