@@ -45,7 +45,7 @@ class TrialTable:
     def rows(self) -> list[dict]:
         """Returns a row for each trial: name, a hash of the settings common to all trials, hyperparameters, scores."""
         rows = json_files.read_lines(self.path, "--output_dir", _Trial)
-        missing = [row["trial"] for row in rows if json_files.problem(row.get(self.selection_metric), float)]
+        missing = [row["trial"] for row in rows if not json_files.is_number(row.get(self.selection_metric))]
         if missing:
             raise InputError(
                 f"--output_dir: {self.path} has no {self.selection_metric} of the trial {missing[0]}, by which trials "

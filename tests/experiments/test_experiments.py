@@ -1,7 +1,6 @@
 """Pieces, plans, runs that are killed and shared, and tables from recorded results; a stand-in is what they run."""
 
 import csv
-import dataclasses
 import json
 import os
 import pathlib
@@ -11,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
 from bert_tf.config import BertConfig
@@ -481,7 +481,7 @@ def test_a_table_from_recorded_results(tmp_path):
     other = schema.Claim("Direction", "No NSP", "LTR & No NSP", "MNLI-m")
     wrong = schema.Claim("Nothing helps", "without pre-training", "BERT_BASE", "MNLI-m")
     experiment = schema.load_experiment("table5", "smoke")
-    experiment = dataclasses.replace(experiment, claims=[claim, other, wrong])
+    experiment = msgspec.structs.replace(experiment, claims=[claim, other, wrong])
     of_results = report.Table(experiment, made.cells, stand_in_runner(tmp_path))
     text = of_results.write(str(tmp_path / "table5"), ["QNLI"])
     assert (tmp_path / "table5.md").read_text() == text
@@ -527,8 +527,8 @@ def test_a_table_from_recorded_results(tmp_path):
 )
 def test_a_claim_knows_which_score_is_better(tmp_path, scores, lower_is_better, said):
     made = record_scores(tmp_path, "table5", {"BERT_BASE": scores, "No NSP": [0.5, 0.75 if scores[1] == 1 else 0.625]})
-    column = dataclasses.replace(made.experiment.columns["MNLI-m"], lower_is_better=lower_is_better)
-    experiment = dataclasses.replace(made.experiment, columns={"MNLI-m": column})
+    column = msgspec.structs.replace(made.experiment.columns["MNLI-m"], lower_is_better=lower_is_better)
+    experiment = msgspec.structs.replace(made.experiment, columns={"MNLI-m": column})
     of_results = report.Table(experiment, made.cells, stand_in_runner(tmp_path))
     assert said in of_results.tested(schema.Claim("It helps", "BERT_BASE", "No NSP", "MNLI-m"))
 

@@ -1,4 +1,4 @@
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import pytest
@@ -11,72 +11,38 @@ class Part(TypedDict):
     records: int
     share: NotRequired[float | None]
     names: NotRequired[list[str]]
-    counts: NotRequired[dict[str, int]]
 
 
 @pytest.mark.parametrize(
-    ("value", "kind", "problem"),
+    ("text", "kind", "place", "field"),
     [
-        ({"records": 3, "share": None, "other": object}, Part, ""),
-        ({"records": 3, "share": 1, "names": ["a"], "counts": {"b": 2}}, Part | None, ""),
-        (None, Part | None, ""),
-        (3, Any, ""),
-        ([{"records": 3}], Part, "[{'records': 3}] was found, but an object is expected"),
-        ({}, Part, "the key 'records' is missing"),
-        ({"records": True}, Part, "at records, True was found, but a whole number is expected"),
-        ({"records": 1.0}, Part | None, "at records, 1.0 was found, but a whole number is expected"),
-        ({"records": 1, "share": "x"}, Part, 'at share, "x" was found, but a finite number or null is expected'),
-        (
-            {"records": 1, "share": float("nan")},
-            Part,
-            "at share, nan was found, but a finite number or null is expected",
-        ),
-        ({"records": 1, "names": ["a", 5]}, Part, "at names.1, 5 was found, but text is expected"),
-        ({"records": 1, "counts": {"b": "2"}}, Part, 'at counts.b, "2" was found, but a whole number is expected'),
-        (1, bool, "1 was found, but true or false is expected"),
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', dict, "", "'c'"),
+        ("[" * 100_000, list, "", "recursion"),
+        ("-" + "1" * 5000, int, "", "digits"),
+        ("[Infinity]", list, "", "Infinity"),
+        ("[1,\n2", list, "line 2, column 2", ""),
+        ('"\t"', str, "column 2", ""),
+        ("{}", Part, "", "records"),
+        ('[{"records": 3}]', Part, "", "object"),
+        ('{"records": true}', Part, "at records", "int"),
+        ('{"records": 1.5}', Part | None, "at records", "int"),
+        ('{"records": 1, "share": "x"}', Part, "at share", "float"),
+        ('{"records": 1, "names": ["a", 5]}', Part, r"at names\[1\]", "str"),
+        ('{"a": [1, null]}', dict[str, list[int]], r"at \[...\]\[1\]", "null"),
     ],
+    ids=lambda text: str(text)[:20],
 )
-def test_a_value_is_checked_against_a_type_hint(value, kind, problem):
-    assert json_files.problem(value, kind) == problem
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"a": 1, "b": {"c": 1, "c": 2}}', 'the key "c" occurs twice'),
-        ("[" * 101 + "]" * 101, "nested more than 100 deep"),
-        ("[" * 100_000, "nested more than 100 deep"),
-        ("-" + "1" * 1001, "a number has 1002 digits, but at most 1000"),
-        ("1e999", "the number 1e999 is too large"),
-        ("0." + "1" * 5000, "the number 0.1111.* is too large or too long"),
-        ("[Infinity]", "Infinity is not valid JSON"),
-        ("[1,\n2", "line 2, column 2: not valid JSON"),
-        ('"\t"', "column 2: not valid JSON"),
-    ],
-    ids=lambda text: text[:20],
-)
-def test_what_is_not_read(text, message, write):
-    with pytest.raises(InputError, match=f"^{message}"):
-        json_files.parse(text)
+def test_what_is_not_read(text, kind, place, field, write):
     path = write("x.json", text)
-    with pytest.raises(InputError, match=f"^--flag: {path}, {message}"):
-        json_files.read(path, "--flag")
+    with pytest.raises(InputError, match=f"^--flag: {path}(, |: ){place}.*{field}"):
+        json_files.read(path, "--flag", kind)
 
 
 def test_what_is_read(write):
-    assert json_files.parse("[" * 100 + "]" * 100)
-    assert json_files.parse('{"a": [{}, {}' + ", {}" * 200 + "]}")
     assert json_files.read(write("bom.json", "\ufeff[1]"), "--flag", list[int]) == [1]
-
-
-def test_a_file_of_another_kind_is_named(write, monkeypatch):
-    path = write("x.json", '{"a": [1, null]}')
-    with pytest.raises(InputError, match=f"--flag: {path}: at a.1, None was found, but a whole number is expected"):
-        json_files.read(path, "--flag", dict[str, list[int]])
-    monkeypatch.setattr(json_files, "_MAX_BYTES", 3)
-    with pytest.raises(InputError, match=f"{path} has 16 bytes, but settings of at most 3"):
-        json_files.read(path, "--flag")
-    assert json_files.read(path, "--flag", is_data=True)
+    part = {"records": 3, "share": 1, "other": {}}
+    assert json_files.checked(part, Part | None, "x") == part
+    assert [value for value in (1, 0.5, True, "1", None, float("nan")) if json_files.is_number(value)] == [1, 0.5]
 
 
 def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(write, capsys):
@@ -92,7 +58,7 @@ def test_a_torn_last_line_is_left_out_and_a_damaged_one_before_it_is_named(write
     for torn in ('{"a"', "[]", "\n", "\0\0\0"):
         assert read('{"a": 1}\n' + torn) == [{"a": 1}]
         assert "line 2, the last, is incomplete" in capsys.readouterr().err
-        with pytest.raises(InputError, match=r"lines.jsonl, line 2: .*The file is damaged there"):
+        with pytest.raises(InputError, match=r"lines.jsonl, line 2: "):
             read('{"a": 1}\n' + torn.strip("\n") + '\n{"a": 2}\n')
     assert json_files.read_lines(write("nan.jsonl", "[NaN]\n"), "--flag") != []
 
@@ -110,17 +76,7 @@ def test_a_toml_file_is_read_or_named(tmp_path):
     path.write_text('a = 1\n[b]\nc = "x"\n')
     assert json_files.read_toml(str(path), "--settings") == {"a": 1, "b": {"c": "x"}}
     path.write_text("a = \n")
-    with pytest.raises(InputError, match=f"--settings: {path}: not valid TOML: .*line 1"):
+    with pytest.raises(InputError, match=f"--settings: {path}: .*line 1"):
         json_files.read_toml(str(path), "--settings")
-    with pytest.raises(InputError, match="--settings: there is no file 'none"):
+    with pytest.raises(InputError, match=r"--settings: .*'none"):
         json_files.read_toml("none.toml", "--settings")
-
-
-def test_a_variant_has_keys_of_its_own_at_any_depth():
-    values = {"a": 1, "at": {"big": {"a": 2}}, "list": [{"b": {"at": {"big": {"c": 4}}, "c": 3, "d": 5}}]}
-    assert json_files.variant(values, "small", ["small", "big"], "x") == {"a": 1, "list": [{"b": {"c": 3, "d": 5}}]}
-    assert json_files.variant(values, "big", ["small", "big"], "x") == {"a": 2, "list": [{"b": {"c": 4, "d": 5}}]}
-    with pytest.raises(InputError, match=r"x: list\[0\]: b: at: unknown key 'big'; there are small, large\."):
-        json_files.variant({"list": values["list"]}, "small", ["small", "large"], "x")
-    with pytest.raises(InputError, match="x: at: at big, 1 was found, but an object is expected"):
-        json_files.variant({"at": {"big": 1}}, "big", ["big"], "x")

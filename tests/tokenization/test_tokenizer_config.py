@@ -67,7 +67,7 @@ def test_accents_can_be_removed_from_cased_text(vocab):
         ({"do_basic_tokenize": False}, "says do_basic_tokenize False, but True is expected"),
         ({"never_split": ["x"]}, "never_split"),
         ({"cls_token": "<s>"}, r"says cls_token '<s>', but '\[CLS\]' is expected"),
-        ({"strip_accents": "no"}, 'at strip_accents, "no" was found, but true or false or null is expected'),
+        ({"strip_accents": "no"}, "at strip_accents: .*bool"),
         ({"do_lower_case": False}, "says False. Set --do_lower_case=False"),
     ],
 )
@@ -79,7 +79,7 @@ def test_other_tokenizers_are_refused_by_name(vocab, settings, message):
 def test_settings_must_be_an_object(vocab, write):
     path = vocab()
     write("tokenizer_config.json", "[]")
-    with pytest.raises(InputError, match="was found, but an object is expected"):
+    with pytest.raises(InputError, match="object"):
         tokenization.load_tokenizer(path, True)
 
 

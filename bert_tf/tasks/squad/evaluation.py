@@ -196,7 +196,7 @@ def read_null_threshold(path: str) -> tuple[float, str]:
     """
     values = json_files.read(path, "the tuned threshold", dict[str, Any])
     threshold = values.get(THRESHOLD_KEY)
-    if json_files.problem(threshold, float):
+    if not json_files.is_number(threshold):
         raise InputError(
             f"{path} has no number {THRESHOLD_KEY!r}. Evaluate the model again, or set --{THRESHOLD_KEY} yourself."
         )

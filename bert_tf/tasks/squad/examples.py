@@ -157,7 +157,7 @@ def load_articles(input_file: str, what: str) -> list[dict[str, Any]]:
       InputError: as `read_squad` for the file's format and the ids.
     """
     whole = f"{what}: {input_file}"
-    articles = _entry(json_files.read(input_file, what, is_data=True), "data", list, whole)
+    articles = _entry(json_files.read(input_file, what), "data", list, whole)
     seen: set[str] = set()
     for a, article in enumerate(articles):
         for p, paragraph in enumerate(_entry(article, "paragraphs", list, f"{whole}, data[{a}]")):

@@ -272,11 +272,11 @@ def read_null_odds(path: str) -> dict[str, float]:
     Raises:
       InputError: if it isn't a JSON object of numbers.
     """
-    return _read_by_question(path, "null odds", "a number", lambda odds: not json_files.problem(odds, float))
+    return _read_by_question(path, "null odds", "a number", json_files.is_number)
 
 
 def _read_by_question(path: str, what: str, expected: str, is_expected: Callable[[Any], bool]) -> dict[str, Any]:
-    values = json_files.read(path, what, is_data=True)
+    values = json_files.read(path, what)
     if not isinstance(values, dict):
         raise InputError(f"{what}: {path} has no JSON object, but an object with question ids is expected.")
     for qas_id, value in values.items():
