@@ -326,7 +326,12 @@ class Trainer:
         """Computes loss, metrics and gradients of a replica's part of the batch, in `count` micro-batches."""
         if count == 1:
             return self._gradients(batch, totals, seed)
-        micro_batches = {name: tf.reshape(x, [count, -1, *x.shape[1:]]) for name, x in batch.items()}
+
+        def split(x: tf.Tensor) -> tf.Tensor:  # [B, ...] -> [count, B / count, ...]
+            sizes = tf.unstack(tf.shape(x))[1:]
+            return tf.reshape(x, [count, -1, *(known or size for known, size in zip(x.shape[1:], sizes, strict=True))])
+
+        micro_batches = {name: split(x) for name, x in batch.items()}
 
         def add_micro_batch(i: tf.Tensor, sums: tuple) -> tuple:
             micro_batch = {name: x[i] for name, x in micro_batches.items()}
