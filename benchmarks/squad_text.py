@@ -16,7 +16,6 @@ CPU seconds. The logits are synthetic: noise, or less noise with a peak in each 
 import contextlib
 import filecmp
 import gc
-import json
 import os
 import statistics
 import tempfile
@@ -29,8 +28,7 @@ from absl import app, flags
 from benchmarks.released_tokenizer import CharacterTokenizer, ForgetfulTokenizer
 from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
 from bert_tf.runtime import reporting
-from bert_tf.tasks import squad
-from bert_tf.tasks.squad import predictions, released
+from bert_tf.tasks import original, squad
 from bert_tf.tokenization import FullTokenizer
 
 _SQUAD_FILE = flags.DEFINE_string("squad_file", SQUAD_FILE, "The questions to answer.")
@@ -60,17 +58,14 @@ def character_final_text(pred_text, orig_text, do_lower_case, verbose_logging=Fa
 @contextlib.contextmanager
 def slow_decoding():
     """Makes `write_predictions` as slow as the release's."""
-    with (
-        mock.patch.object(released, "get_final_text", character_final_text),
-        mock.patch.object(predictions, "_n_best_json", lambda n_best: json.dumps(n_best, indent=4)),
-    ):
+    with mock.patch.object(original, "get_final_text", character_final_text):
         yield
 
 
 def features_by_question(examples, tokenizer):
     """Computes the features with the release's function."""
     features = []
-    squad.convert_examples_to_features(
+    original.convert_examples_to_features(
         examples,
         tokenizer,
         _MAX_SEQ_LENGTH.value,
@@ -157,7 +152,7 @@ def measure_decoding(examples, windows, features, peaks, folder):
     tokenizer = FullTokenizer(_VOCAB_FILE.value)
     start_logits, end_logits = synthetic_logits(windows, peaks)
     columns = windows.unique_ids.tolist(), start_logits.tolist(), end_logits.tolist()
-    results = [squad.RawResult(*result) for result in zip(*columns, strict=True)]
+    results = [original.RawResult(*result) for result in zip(*columns, strict=True)]
     files = {
         name: [os.path.join(folder, f"{name}.{kind}.json") for kind in ("predictions", "nbest")]
         for name in ("characters", "functions", "files")
@@ -166,7 +161,7 @@ def measure_decoding(examples, windows, features, peaks, folder):
     def by_question(name, context):
         with context:
             predictions_file, n_best_file = files[name]
-            squad.write_predictions(
+            original.write_predictions(
                 examples,
                 features,
                 results,

@@ -29,8 +29,7 @@ from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.reader import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.serving.settings import ExportConfig
 from bert_tf.tasks.served import ServedChooser, ServedClassifier
-from bert_tf.tasks.squad.answerer import describe_model
-from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE
+from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, describe_model
 from bert_tf.tasks.squad.served import ServedAnswerer
 from bert_tf.tasks.tagging.served import ServedTagger
 from bert_tf.tokenization import load_tokenizer

@@ -19,8 +19,8 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
 from bert_tf.tasks.squad import run as squad_run
-from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
-from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, evaluate
+from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, AnswerConfig, Answerer
+from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask

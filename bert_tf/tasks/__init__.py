@@ -10,7 +10,8 @@
     names                the names of the tasks, and what else the flags of the tasks can choose
     held_out             a dev set that is drawn from the training file
     sentence_task        labels, scores and prediction files of all sentence tasks
-    sentence_features    features of sentences and pairs, with the release's names
+    sentence_features    features of sentences and pairs
+    original             the functions and classes of the original programs, with their names
     architectures        what a fine-tuned model computes, in the words of Hugging Face's files
     metrics              the scores of all tasks
     tables               rows of TSV, CSV and JSON-lines files

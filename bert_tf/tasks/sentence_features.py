@@ -1,8 +1,4 @@
-"""Features of sentences and sentence pairs, for single examples as in the release and for whole data sets.
-
-`InputExample`, `InputFeatures`, `PaddingInputExample` and `convert_single_example` have the names and arguments of the
-release's run_classifier.py, so that code written for the release only needs other imports.
-"""
+"""Examples that are sentences or pairs: their features, and the checks of their texts and labels."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -14,8 +10,6 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences import packing
-from bert_tf.sequences.example_format import classification_features, serialize
 from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.tokenization import FullTokenizer
 
@@ -46,63 +40,6 @@ class WeightedExample(InputExample):
     """
 
     weight: float = 1.0
-
-
-class PaddingInputExample:
-    """Fills up a batch on TPU; its features are zeros with `is_real_example` False."""
-
-
-@dataclasses.dataclass(frozen=True)
-class InputFeatures:
-    """The padded features of an example."""
-
-    input_ids: list[int]
-    input_mask: list[int]
-    segment_ids: list[int]
-    label_id: int
-    is_real_example: bool = True
-
-
-def convert_single_example(
-    ex_index: int,
-    example: InputExample | PaddingInputExample,
-    label_list: Sequence[str],
-    max_seq_length: int,
-    tokenizer: FullTokenizer,
-) -> InputFeatures:
-    """Returns an example's features, as in the release.
-
-    Args:
-      ex_index: the example's number, for messages.
-      example: the row.
-      label_list: the labels in the order of their ids.
-      max_seq_length: the length of the lists.
-      tokenizer: the model's tokenizer.
-
-    Raises:
-      InputError: if the label is not one of `label_list`.
-    """
-    if isinstance(example, PaddingInputExample):
-        zeros = [0] * max_seq_length
-        return InputFeatures(zeros, zeros, zeros, label_id=0, is_real_example=False)
-    if example.label not in label_list:
-        raise InputError(f"example {ex_index} ({example.guid}): {_unknown_label(example.label, label_list)}")
-    ids, segment_ids = pack_texts(tokenizer, example.text_a, example.text_b, max_seq_length)
-    return InputFeatures(*packing.pad(ids, segment_ids, max_seq_length), label_id=label_list.index(example.label))
-
-
-def serialize_features(features: InputFeatures) -> bytes:
-    """Returns the record that the release's `file_based_convert_examples_to_features` writes."""
-    return serialize(
-        classification_features(len(features.input_ids)),
-        {
-            "input_ids": features.input_ids,
-            "input_mask": features.input_mask,
-            "segment_ids": features.segment_ids,
-            "label_ids": [features.label_id],
-            "is_real_example": [int(features.is_real_example)],
-        },
-    )
 
 
 def featurize(
@@ -164,10 +101,6 @@ def pack_data_set(
     return FeatureSet.joined(parts, {"label_ids": label_ids}, choices)
 
 
-def _unknown_label(label: str | None, labels: Sequence[str]) -> str:
-    return f"the label {label!r} is unknown; {', '.join(map(repr, labels))} are expected."
-
-
 def check_texts(example: InputExample, where: str) -> None:
     """Checks that no text of an example is empty or only white space.
 
@@ -197,9 +130,9 @@ def check_label(example: InputExample, where: str, labels: Sequence[str] | None)
     """
     for label in example.label if isinstance(example.label, tuple) else [example.label]:
         if labels is not None and label not in labels:
-            raise InputError(f"{where}: {_unknown_label(label, labels)}")
+            raise InputError(f"{where}: the label {label!r} is unknown. Use one of {', '.join(map(repr, labels))}.")
     if labels is None and not is_number(example.label):
-        raise InputError(f"{where}: the score {example.label!r} is not a number.")
+        raise InputError(f"{where}: the score {example.label!r} is not a number. Correct it.")
 
 
 def all_labels_or_none(examples: list[Any], path: str) -> list[Any]:

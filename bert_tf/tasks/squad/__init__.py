@@ -1,4 +1,4 @@
-"""SQuAD 1.1 and 2.0: the release's names, and the functions of the program.
+"""SQuAD 1.1 and 2.0: the functions of the program; the original's functions are in `bert_tf.tasks.original`.
 
 From questions to scores: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` ->
 answers -> `evaluate`.
@@ -7,9 +7,8 @@ answers -> `evaluate`.
     rules          the settings, and the rules of windows and answers that arrays and the served graph share
     windows        questions and paragraphs -> windows, as arrays
     decoding       logits -> ranked answers, as arrays
-    realignment    predicted pieces -> the text as written
+    realignment    predicted tokens -> the text as written
     predictions    the answers to a file's questions, and the files of answers
-    released       the release's functions and classes, as adapters of `windows` and `decoding`
     served         windows and answers inside a TensorFlow graph, for the SavedModel
     evaluation     scores, and the threshold for no answer
     answerer       the loaded model or models that answer
@@ -30,9 +29,7 @@ __getattr__, __dir__, __all__ = extras.when_used(
             "evaluate",
             "evaluate_v1",
             "evaluate_v2",
-            "read_null_threshold",
             "tune_null_threshold",
-            "write_null_threshold",
         ),
         "bert_tf.tasks.squad.examples": (
             "SquadData",
@@ -40,7 +37,6 @@ __getattr__, __dir__, __all__ = extras.when_used(
             "load_articles",
             "make_example",
             "read_squad",
-            "read_squad_examples",
         ),
         "bert_tf.tasks.squad.predictions": (
             "SquadPredictions",
@@ -48,14 +44,6 @@ __getattr__, __dir__, __all__ = extras.when_used(
             "read_answers",
             "read_n_best",
             "report_differences",
-        ),
-        "bert_tf.tasks.squad.realignment": ("get_final_text",),
-        "bert_tf.tasks.squad.released": (
-            "FeatureWriter",
-            "InputFeatures",
-            "RawResult",
-            "convert_examples_to_features",
-            "write_predictions",
         ),
         "bert_tf.tasks.squad.rules": ("SquadConfig",),
         "bert_tf.tasks.squad.windows": (

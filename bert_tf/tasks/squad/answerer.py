@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
+from typing import TypedDict
 
 import numpy as np
 
@@ -12,15 +13,26 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
-from bert_tf.runtime import files
+from bert_tf.runtime import files, json_files
 from bert_tf.runtime.errors import InputError, require_choice
 from bert_tf.runtime.program import say
-from bert_tf.tasks.squad.decoding import average_distributions
-from bert_tf.tasks.squad.evaluation import NULL_THRESHOLD_FILE, read_null_threshold
+from bert_tf.tasks.squad.decoding import average_distributions, decode
 from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import SquadPredictions
 from bert_tf.tasks.squad.rules import ENSEMBLE_METHODS
 from bert_tf.tasks.squad.windows import SquadWindows
+
+# The file of a run directory with the tuned threshold.
+NULL_THRESHOLD_FILE = "null_threshold.json"
+THRESHOLD_KEY = "null_score_diff_threshold"
+
+
+class TunedThreshold(TypedDict):
+    """The content of `NULL_THRESHOLD_FILE`: the threshold, its F1, and the description of its model."""
+
+    null_score_diff_threshold: float
+    best_f1: float
+    model: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +60,7 @@ class AnswerConfig:
     def __post_init__(self) -> None:
         require_choice("--ensemble_method", self.ensemble_method, ENSEMBLE_METHODS)
         if self.merges_lists and not self.ensemble_dirs:
-            raise InputError("--ensemble_method=nbest merges the lists of finished runs: name them by --ensemble_dirs.")
+            raise InputError("--ensemble_method=nbest: --ensemble_dirs is not given. Name the finished runs to merge.")
 
     @property
     def merges_lists(self) -> bool:
@@ -75,21 +87,21 @@ class Answerer:
 
     def __init__(self, run: FinetuningRun, config: AnswerConfig) -> None:
         if config.merges_lists:
-            raise InputError(
-                "--ensemble_method=nbest merges lists that exist already, so it can't answer what is typed. "
-                "Use --ensemble_method=distributions with --interactive."
-            )
+            raise InputError("--ensemble_method=nbest: merged lists can't answer what is typed. Use distributions.")
         self.run = run
         self.batch_size = config.batch_size
         if config.ensemble_dirs and run.pad_to_max_seq_length:
-            raise InputError("--pad_to_max_seq_length can't be used with --ensemble_dirs: ensembles ignore padding.")
+            raise InputError("--pad_to_max_seq_length: ensembles ignore padding. Omit it with --ensemble_dirs.")
         self._members = [_member(run, folder) for folder in config.ensemble_dirs] or [run]
         folders = list(config.ensemble_dirs) or [run.model_folder]
         for folder in folders:
             run_directory.check_trained_with(folder, run.tokenizer_settings)
         self.model = " and ".join(describe_model(member.restore(), member.model) for member in self._members)
         beside_the_model = [run.training_config.output_dir] + ([] if config.ensemble_dirs else folders)
-        self.null_score_diff_threshold = choose_null_threshold(config, beside_the_model, self.model)
+        threshold = config.null_score_diff_threshold
+        self.null_score_diff_threshold = (
+            find_null_threshold(beside_the_model, self.model) if threshold is None else threshold
+        )
 
     def outputs(self, windows: SquadWindows, shown: bool = True) -> ModelOutputs:
         """`start_logits` and `end_logits` [W, T]; those of an ensemble are logarithms of mean probabilities."""
@@ -107,15 +119,18 @@ class Answerer:
         outputs: ModelOutputs,
         answer_text: str | None = None,
     ) -> SquadPredictions:
-        """Answers questions; see `SquadTask.answer`."""
-        return self.run.task.answer(
-            examples,
-            windows,
-            outputs,
-            self.run.tokenizer,
-            null_score_diff_threshold=self.null_score_diff_threshold,
-            answer_text=answer_text,
-        )
+        """Answers questions; see `decode`.
+
+        Args:
+          examples: the questions.
+          windows: made from them.
+          outputs: of `outputs`.
+          answer_text: "release" or "offsets"; None for the task's.
+        """
+        config = self.run.task.config
+        config = dataclasses.replace(config, answer_text=answer_text or config.answer_text)
+        logits = outputs["start_logits"], outputs["end_logits"]
+        return decode(examples, windows, *logits, self.run.tokenizer, config, self.null_score_diff_threshold)
 
 
 def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
@@ -131,17 +146,22 @@ def describe_model(step: int, model: SpanModel) -> str:
     return f"step {step} ({digest[:8]})"
 
 
-def choose_null_threshold(config: AnswerConfig, folders: Sequence[str], model: str) -> float:
-    """The threshold in the configuration, or else the one tuned for this model in one of the folders, or else 0."""
-    if config.null_score_diff_threshold is not None:
-        return config.null_score_diff_threshold
+def read_null_threshold(folder: str) -> TunedThreshold | None:
+    """Returns the threshold that is stored in a run directory; None if there is none.
+
+    Raises:
+      InputError: if the file is damaged.
+    """
+    path = os.path.join(folder, NULL_THRESHOLD_FILE)
+    return json_files.read(path, f"--{THRESHOLD_KEY}", TunedThreshold) if files.exists(path) else None
+
+
+def find_null_threshold(folders: Sequence[str], model: str) -> float:
+    """Returns the threshold that was tuned for a model, from the first run directory that has one; 0 if none has."""
     for folder in folders:
-        path = os.path.join(folder, NULL_THRESHOLD_FILE)
-        if not files.exists(path):
-            continue
-        threshold, tuned_for = read_null_threshold(path)
-        if tuned_for == model:
-            say(f"Using the threshold {threshold} of {path}.")
-            return threshold
-        say(f"Not using the threshold of {path}, which was tuned for another model ({tuned_for}, not {model}).")
+        if tuned := read_null_threshold(folder):
+            if tuned["model"] == model:
+                say(f"Using the threshold {tuned[THRESHOLD_KEY]} of {folder}/{NULL_THRESHOLD_FILE}.")
+                return tuned[THRESHOLD_KEY]
+            say(f"Warning: {folder}/{NULL_THRESHOLD_FILE} was tuned for another model ({tuned['model']}) and not used.")
     return 0.0

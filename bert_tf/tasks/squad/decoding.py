@@ -9,6 +9,7 @@ sum of their two logits; of equal ones the earlier window, then the better start
 Axis letters: W windows, T tokens, K positions that are paired, C candidates.
 """
 
+import bisect
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from scipy.special import log_softmax
 
 from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import ScoredText, SquadPredictions
-from bert_tf.tasks.squad.realignment import ContextTexts, RealignedTexts, document_begins
+from bert_tf.tasks.squad.realignment import final_text, join_pieces
 from bert_tf.tasks.squad.rules import SquadConfig, pairs_fit
 from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
@@ -28,8 +29,8 @@ _CHUNK_PAIRS = 1 << 21
 # The number of candidates that are prepared at once; an n-best list rarely needs more.
 _RANKED_AT_ONCE = 32
 
-# The text of a span, given the numbers of its first and last token.
-TextOfSpan = Callable[[int, int], str]
+# Returns the text of a span: (window, position of its first token, position of its last token) -> text.
+TextOfSpan = Callable[[int, int, int], str]
 
 
 def decode(
@@ -53,25 +54,23 @@ def decode(
       null_score_diff_threshold: odds above it mean that there is no answer (2.0).
 
     Raises:
-      ValueError: if the logits don't fit the windows, or aren't finite (names the question).
+      ValueError: if a logit is not finite (names the question).
     """
-    _check_shapes(examples, windows, start_logits, end_logits)
-    documents = windows.documents
-    texts = (
-        ContextTexts(documents) if config.by_offsets else RealignedTexts(documents, tokenizer, config.verbose_logging)
-    )
-    # Pieces are numbered through all documents; [W] the number of the piece that a window's text begins with.
-    first_piece = document_begins(documents)[windows.document_of_example[windows.example_index]] + windows.text_start
-    return answer_questions(
-        [example.qas_id for example in examples],
-        windows,
-        start_logits,
-        end_logits,
-        window_begins=first_piece - windows.first_lengths,
-        text=texts.text,
-        config=config,
-        null_score_diff_threshold=null_score_diff_threshold,
-    )
+    document_of_window = windows.document_of_example[windows.example_index].tolist()
+    to_token = (windows.text_start - windows.first_lengths).tolist()  # from a position to a token of the paragraph
+
+    def text(window: int, start: int, end: int) -> str:
+        document = windows.documents[document_of_window[window]]
+        first, last = start + to_token[window], end + to_token[window]
+        if config.by_offsets:
+            return document.context[document.spans[first][0] : document.spans[last][1]]
+        first_word, last_word = (bisect.bisect_right(document.first_piece, token) - 1 for token in (first, last))
+        predicted = join_pieces(tokenizer.convert_ids_to_tokens(document.ids[first : last + 1]))
+        words = " ".join(document.words[first_word : last_word + 1])
+        return final_text(predicted, words, tokenizer.basic_tokenizer, config.verbose_logging)
+
+    qas_ids = [example.qas_id for example in examples]
+    return answer_questions(qas_ids, windows, start_logits, end_logits, text, config, null_score_diff_threshold)
 
 
 def answer_questions(
@@ -79,27 +78,20 @@ def answer_questions(
     windows: SquadWindows,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
-    window_begins: np.ndarray,
     text: TextOfSpan,
     config: SquadConfig,
     null_score_diff_threshold: float,
 ) -> SquadPredictions:
-    """Answers every question, with any source of texts.
-
-    `window_begins` [W] has the number of each window's first token; the tokens after it have the next numbers. `text`
-    gives the text between two tokens by their numbers. The other arguments are those of `decode`.
-    """
+    """Answers every question with the texts that `text` returns; the other arguments are those of `decode`."""
     candidates = _find_candidates(qas_ids, windows, start_logits, end_logits, config)
-    first_token = candidates.start + window_begins[candidates.window]
-    last_token = candidates.end + window_begins[candidates.window]
     null_logits = np.stack([start_logits[:, 0], end_logits[:, 0]], axis=1).astype(np.float64)  # [W, 2]
     bounds = np.arange(len(qas_ids) + 1)
     window_bounds = np.searchsorted(windows.example_index, bounds).tolist()
     candidate_bounds = np.searchsorted(windows.example_index[candidates.window], bounds).tolist()
-    columns = first_token, last_token, candidates.start_logit, candidates.end_logit
     predictions = SquadPredictions()
     for i, qas_id in enumerate(qas_ids):
-        ranked = _rank(*(column[candidate_bounds[i] : candidate_bounds[i + 1]] for column in columns), text)
+        own = slice(candidate_bounds[i], candidate_bounds[i + 1])
+        ranked = _rank(_Candidates(*(column[own] for column in candidates)), text)
         null = None
         if config.version_2_with_negative:
             null = _null_answer(null_logits[window_bounds[i] : window_bounds[i + 1]])
@@ -183,17 +175,6 @@ def _find_candidates(
     return _Candidates(*map(np.concatenate, zip(*chunks, strict=True)))
 
 
-def _check_shapes(
-    examples: Sequence[SquadExample], windows: SquadWindows, start_logits: np.ndarray, end_logits: np.ndarray
-) -> None:
-    if len(examples) != len(windows.document_of_example):
-        raise ValueError(f"the windows are those of {len(windows.document_of_example)} questions, not {len(examples)}")
-    count, longest = len(windows), int(windows.lengths.max(initial=0))
-    for logits in (start_logits, end_logits):
-        if len(logits) != count or logits.shape[1] < longest or logits.shape != start_logits.shape:
-            raise ValueError(f"logits {logits.shape} don't fit the windows, which are {count} of up to {longest}")
-
-
 def _best_positions(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """The positions of the highest logits [W, T] -> [W, K], best first, of equal ones the first; and these logits."""
     rows, length = logits.shape
@@ -209,15 +190,13 @@ def _best_positions(logits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndar
     return np.take_along_axis(positions, order, axis=1), np.take_along_axis(best, order, axis=1)
 
 
-def _rank(
-    first_token: np.ndarray, last_token: np.ndarray, start_logit: np.ndarray, end_logit: np.ndarray, text: TextOfSpan
-) -> Iterator[tuple[str, float, float]]:
-    """A question's candidates [C], best first; a text is determined when it is needed."""
-    order = np.argsort(-(start_logit + end_logit), kind="stable")
+def _rank(candidates: _Candidates, text: TextOfSpan) -> Iterator[tuple[str, float, float]]:
+    """Yields a question's candidates, best first; a text is computed when it is needed."""
+    order = np.argsort(-(candidates.start_logit + candidates.end_logit), kind="stable")
     for i in range(0, len(order), _RANKED_AT_ONCE):
         some = order[i : i + _RANKED_AT_ONCE]
-        first, last, start, end = (x[some].tolist() for x in (first_token, last_token, start_logit, end_logit))
-        yield from zip(map(text, first, last), start, end, strict=True)
+        window, start, end, start_logit, end_logit = (column[some].tolist() for column in candidates)
+        yield from zip(map(text, window, start, end), start_logit, end_logit, strict=True)
 
 
 def _null_answer(logits: np.ndarray) -> ScoredText:

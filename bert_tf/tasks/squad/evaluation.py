@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, by the official evaluators; the threshold for no answer is tuned, stored and read.
+"""Exact match and F1 of answers, by the official evaluators, and the best threshold for no answer.
 
 All scores are percentages, named as in the official scripts. The evaluators are tf-models-official's copies.
 """
@@ -8,15 +8,12 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from bert_tf.runtime import extras, files, json_files
+from bert_tf.runtime import extras
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.squad.examples import paragraphs, question_name
 from bert_tf.tasks.squad.predictions import SquadPredictions
 
-# The file with the tuned threshold in a run's folder.
-NULL_THRESHOLD_FILE = "null_threshold.json"
-THRESHOLD_KEY = "null_score_diff_threshold"
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
 # The official script's scores, by the questions that they are means over. Average precision is a sum over recall, which
 # is a share of the questions with an answer.
@@ -74,10 +71,8 @@ def evaluate_v1(articles: Articles, answers: Mapping[str, str]) -> dict[str, flo
     questions = _questions(articles)
     for qas_id, right in questions.items():
         if not right:
-            raise InputError(
-                f"{question_name('--predict_file', qas_id)} has no right answer, so it can't be evaluated as SQuAD "
-                "1.1. For SQuAD 2.0 set --version_2_with_negative=True."
-            )
+            where = question_name("--predict_file", qas_id)
+            raise InputError(f"{where} has no right answer (SQuAD 2.0). Set --version_2_with_negative=True.")
     if not questions:
         raise InputError("--predict_file has no questions to evaluate.")
     results = official_evaluator(False).evaluate(articles, answers)
@@ -109,13 +104,10 @@ def evaluate_v2(
     questions = _questions(articles)
     answered = {qas_id: text for qas_id, text in answers.items() if qas_id in questions}
     if not answered:
-        raise InputError("None of the questions of --predict_file was answered: the ids differ.")
+        raise InputError("--predict_file: no question has an answer. Use answers to this file.")
     if null_odds is None:
         results = _with_missing_as_wrong(official_evaluator(True).evaluate(articles, answered), questions, answered)
         return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))}
-    missing = sorted(answered.keys() - null_odds.keys())
-    if missing:
-        raise InputError(f"{question_name('null_odds.json', missing[0])} is answered, but has no odds.")
     odds = {qas_id: null_odds[qas_id] for qas_id in answered}
     results = official_evaluator(True).evaluate(articles, answered, odds)
     results = _with_missing_as_wrong(results, questions, answered)
@@ -176,43 +168,13 @@ def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> di
     return best
 
 
-def write_null_threshold(path: str, results: Mapping[str, float], model: str) -> None:
-    """Stores the threshold of the best F1 for later predictions.
-
-    Args:
-      path: the JSON file, beside the model.
-      results: see `tune_null_threshold`.
-      model: the description of the model for which it was tuned; more training changes it.
-    """
-    values = {THRESHOLD_KEY: results["best_f1_thresh"], "best_f1": results["best_f1"], "model": model}
-    files.write_json(path, values)
-
-
-def read_null_threshold(path: str) -> tuple[float, str]:
-    """The stored threshold, and the description of the model for which it was tuned.
-
-    Raises:
-      InputError: if the file is missing, or has another content than `write_null_threshold` writes.
-    """
-    values = json_files.read(path, "the tuned threshold", dict[str, Any])
-    threshold = values.get(THRESHOLD_KEY)
-    if not json_files.is_number(threshold):
-        raise InputError(
-            f"{path} has no number {THRESHOLD_KEY!r}. Evaluate the model again, or set --{THRESHOLD_KEY} yourself."
-        )
-    return float(threshold), str(values.get("model", ""))
-
-
 def _questions(articles: Articles) -> dict[str, list[str]]:
-    """The right answers to each question; checks their format."""
+    """Returns the right answers to each question."""
     found = {}
     for _, questions in paragraphs(articles):
         for question in questions:
-            where = question_name("--predict_file", question["id"])
-            answers = question.get("answers")
-            if not isinstance(answers, list):
-                raise InputError(f"{where} has no list of right answers, so answers to it can't be evaluated.")
-            if not all(isinstance(answer, dict) and isinstance(answer.get("text"), str) for answer in answers):
-                raise InputError(f"{where} has a right answer without a 'text' (SQuAD's format).")
-            found[question["id"]] = [answer["text"] for answer in answers]
+            if "answers" not in question:
+                where = question_name("--predict_file", question["id"])
+                raise InputError(f"{where} has no 'answers'. Add them, or remove all answers.")
+            found[question["id"]] = [answer["text"] for answer in question["answers"]]
     return found

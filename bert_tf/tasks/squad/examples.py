@@ -7,7 +7,7 @@ A file is `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "ans
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from absl import logging
 
@@ -19,6 +19,31 @@ from bert_tf.tasks.squad.rules import SquadConfig
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 # The number of ids that a message names.
 _NAMED_IDS = 10
+
+
+class _Answer(TypedDict):
+    text: str
+    answer_start: NotRequired[int]
+
+
+class _Question(TypedDict):
+    id: str
+    question: str
+    answers: NotRequired[list[_Answer]]
+    is_impossible: NotRequired[bool]
+
+
+class _Paragraph(TypedDict):
+    context: str
+    qas: list[_Question]
+
+
+class _Article(TypedDict):
+    paragraphs: list[_Paragraph]
+
+
+class _File(TypedDict):
+    data: list[_Article]
 
 
 @dataclasses.dataclass
@@ -134,8 +159,8 @@ def read_squad(input_file: str, is_training: bool, config: SquadConfig = SquadCo
         `fix_answer_offsets` an answer at another place is used; if there are several places, the nearest one.
 
     Raises:
-      InputError: if the file isn't JSON in SQuAD's format, is of the other version, an id is a number or a duplicate, a
-        training question doesn't have exactly one answer, or no question can be used.
+      InputError: if the file isn't JSON in SQuAD's format, is of the other version, an id occurs twice, a training
+        question doesn't have exactly one answer, or no question can be used.
     """
     articles = load_articles(input_file, _file_flag(is_training))
     _check_versions(articles, config.version_2_with_negative, _file_flag(is_training))
@@ -146,32 +171,23 @@ def read_squad(input_file: str, is_training: bool, config: SquadConfig = SquadCo
     return data
 
 
-def load_articles(input_file: str, what: str) -> list[dict[str, Any]]:
-    """A file's "data", after a check of its format and of the ids.
+def load_articles(input_file: str, what: str) -> list[_Article]:
+    """Reads a file's "data", and checks its format and the ids.
 
     Args:
       input_file: the JSON file.
       what: its name in messages, for example `--predict_file`.
 
     Raises:
-      InputError: as `read_squad` for the file's format and the ids.
+      InputError: if the file is not in SQuAD's format, or an id occurs twice.
     """
-    whole = f"{what}: {input_file}"
-    articles = _entry(json_files.read(input_file, what), "data", list, whole)
+    articles = json_files.read(input_file, what, _File)["data"]
     seen: set[str] = set()
-    for a, article in enumerate(articles):
-        for p, paragraph in enumerate(_entry(article, "paragraphs", list, f"{whole}, data[{a}]")):
-            where = f"{whole}, data[{a}].paragraphs[{p}]"
-            _entry(paragraph, "context", str, where)
-            for q, question in enumerate(_entry(paragraph, "qas", list, where)):
-                qas_id = _entry(question, "id", str, f"{where}.qas[{q}]")
-                _entry(question, "question", str, question_name(what, qas_id))
-                if qas_id in seen:
-                    raise InputError(
-                        f"{question_name(what, qas_id)} is in {input_file} twice. Answers are stored by id, so each "
-                        "question needs its own id."
-                    )
-                seen.add(qas_id)
+    for _, questions in paragraphs(articles):
+        for question in questions:
+            if question["id"] in seen:
+                raise InputError(f"{what}: {input_file}: the id {question['id']!r} occurs twice. Rename one of them.")
+            seen.add(question["id"])
     return articles
 
 
@@ -191,38 +207,14 @@ def _file_flag(is_training: bool) -> str:
     return "--train_file" if is_training else "--predict_file"
 
 
-_KINDS = {str: "a string", int: "an integer", list: "a list", dict: "an object", bool: "true or false"}
-
-
-def _entry(owner: object, key: str, kind: type, where: str) -> Any:
-    if not isinstance(owner, dict):
-        raise InputError(f"{where} is {_shortened(owner)}, but an object with {key!r} is expected (SQuAD's format).")
-    if key not in owner:
-        found = ", ".join(map(repr, list(owner)[:8])) or "nothing"
-        raise InputError(f"{where} has no {key!r}, but {found}. Is this a file in SQuAD's format?")
-    value = owner[key]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(f"{where}: {key!r} is {_shortened(value)}, but {_KINDS[kind]} is expected.")
-    return value
-
-
-def _shortened(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."
-
-
 def _check_versions(articles: list[dict[str, Any]], version_2_with_negative: bool, what: str) -> None:
     for _, questions in paragraphs(articles):
         for question in questions:
             where = question_name(what, question["id"])
             if not version_2_with_negative and question.get("is_impossible"):
-                raise InputError(
-                    f"{where} is marked as impossible: this is SQuAD 2.0. Set --version_2_with_negative=True."
-                )
+                raise InputError(f"{where} is impossible (SQuAD 2.0). Set --version_2_with_negative=True.")
             if version_2_with_negative and "answers" in question and "is_impossible" not in question:
-                raise InputError(
-                    f"{where} has no 'is_impossible': this is SQuAD 1.1. Set --version_2_with_negative=False."
-                )
+                raise InputError(f"{where} has no 'is_impossible' (SQuAD 1.1). Set --version_2_with_negative=False.")
 
 
 def _read(articles: list[dict[str, Any]], is_training: bool, config: SquadConfig) -> SquadData:
@@ -260,22 +252,19 @@ class _AnswerReader:
     def read_into(self, example: SquadExample, question: Mapping[str, Any], word_of_character: list[int]) -> bool:
         """Fills in the answer; False if the example must be dropped."""
         where = question_name(_file_flag(is_training=True), example.qas_id)
-        if self.config.version_2_with_negative and _entry(question, "is_impossible", bool, where):
+        if self.config.version_2_with_negative and question.get("is_impossible"):
             example.is_impossible = True
             example.orig_answer_text = ""
             example.start_position = example.end_position = -1
             return True
-        answers = _entry(question, "answers", list, where)
-        if len(answers) != 1:
+        answers = question.get("answers", [])
+        if len(answers) != 1 or not answers[0]["text"] or "answer_start" not in answers[0]:
             raise InputError(
-                f"{where} has {len(answers)} answers, but for training each question has exactly one. "
-                "Is this a file to predict?"
+                f"{where}: 'answers' is {str(answers)[:60]}, but training needs one answer with 'text' and "
+                "'answer_start'. Correct the file."
             )
-        text = _entry(answers[0], "text", str, f"{where}, its answer")
-        if not text:
-            raise InputError(f"{where}: the answer's text is empty. Mark questions without answers as impossible.")
+        text, offset = answers[0]["text"], answers[0]["answer_start"]
         example.orig_answer_text = text
-        offset = _entry(answers[0], "answer_start", int, f"{where}, its answer")
         example.answer_offset = (
             _nearest_offset(example.context, text, offset) if self.config.fix_answer_offsets else offset
         )

@@ -3,12 +3,10 @@
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from json.encoder import encode_basestring_ascii
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypedDict
 
 from bert_tf.runtime import files, json_files
-from bert_tf.runtime.files import InputError
 from bert_tf.tasks.squad.examples import name_ids
 from bert_tf.tasks.squad.rules import means_no_answer
 
@@ -16,7 +14,6 @@ from bert_tf.tasks.squad.rules import means_no_answer
 NO_WINDOW_SCORE = 1_000_000.0
 # The release's answer to a question of SQuAD 1.1 without a candidate, for example if the context has no tokens.
 PLACEHOLDER = "empty"
-_ENTRY_KEYS = ("text", "probability", "start_logit", "end_logit")
 _SHOWN_DIFFERENCES = 10
 
 
@@ -24,6 +21,15 @@ class ScoredText(NamedTuple):
     """A possible answer; its score is the sum of the two logits."""
 
     text: str
+    start_logit: float
+    end_logit: float
+
+
+class Entry(TypedDict):
+    """An answer in an n-best list."""
+
+    text: str
+    probability: float
     start_logit: float
     end_logit: float
 
@@ -41,7 +47,7 @@ class SquadPredictions:
     """
 
     answers: dict[str, str] = dataclasses.field(default_factory=dict)
-    n_best: dict[str, list[dict[str, str | float]]] = dataclasses.field(default_factory=dict)
+    n_best: dict[str, list[Entry]] = dataclasses.field(default_factory=dict)
     null_odds: dict[str, float] = dataclasses.field(default_factory=dict)
     best_non_null: dict[str, str] = dataclasses.field(default_factory=dict)
     without_candidates: list[str] = dataclasses.field(default_factory=list)
@@ -111,11 +117,13 @@ class SquadPredictions:
     def write(
         self, output_prediction_file: str, output_nbest_file: str, output_null_log_odds_file: str | None = None
     ) -> None:
-        """Writes the same bytes as the release; null odds only if their file is named."""
-        _write_text(output_prediction_file, json.dumps(self.answers, indent=4))
-        _write_text(output_nbest_file, _n_best_json(self.n_best))
+        """Writes the bytes that the original writes; null odds only if their file is named."""
+        contents = {output_prediction_file: self.answers, output_nbest_file: self.n_best}
         if output_null_log_odds_file is not None:
-            _write_text(output_null_log_odds_file, json.dumps(self.null_odds, indent=4))
+            contents[output_null_log_odds_file] = self.null_odds
+        for path, values in contents.items():
+            with files.replacing(path) as writer:
+                writer.write(json.dumps(values, indent=4) + "\n")
 
 
 def threshold_answer(text: str, null_odds: float, null_score_diff_threshold: float) -> str:
@@ -124,7 +132,7 @@ def threshold_answer(text: str, null_odds: float, null_score_diff_threshold: flo
 
 
 def merge_n_best(
-    n_best_of_runs: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]],
+    n_best_of_runs: Sequence[Mapping[str, Sequence[Entry]]],
     n_best_size: int = 20,
     null_odds_of_runs: Sequence[Mapping[str, float]] = (),
     null_score_diff_threshold: float = 0.0,
@@ -135,15 +143,11 @@ def merge_n_best(
     wins. An entry's logits are the means over the runs that list it.
 
     Args:
-      n_best_of_runs: for each run, id -> entries, as in `nbest_predictions.json`.
+      n_best_of_runs: for each run, id -> entries, as in `nbest_predictions.json`; all runs have the same questions.
       n_best_size: how many answers are kept.
       null_odds_of_runs: for each run, id -> odds, as in `null_odds.json`; the mean is used. For 2.0 only.
       null_score_diff_threshold: odds above it mean that there is no answer.
-
-    Raises:
-      InputError: if the runs answered different questions.
     """
-    _check_same_questions([*n_best_of_runs, *null_odds_of_runs])
     merged = SquadPredictions()
     for qas_id in n_best_of_runs[0]:
         entries = _merge_entries([entry for run in n_best_of_runs for entry in run[qas_id]], len(n_best_of_runs))
@@ -160,20 +164,8 @@ def merge_n_best(
     return merged
 
 
-def _check_same_questions(runs: Sequence[Mapping[str, Any]]) -> None:
-    if not runs:
-        raise InputError("no n-best lists are given to be merged.")
-    for number, run in enumerate(runs[1:], start=2):
-        different = sorted(runs[0].keys() ^ run.keys())
-        if different:
-            raise InputError(
-                f"question {different[0]!r} (one of {len(different)}) is answered only in one of the files 1 and "
-                f"{number} of those to be merged. Predict the same questions with every run."
-            )
-
-
-def _merge_entries(entries: Sequence[Mapping[str, Any]], num_runs: int) -> list[dict[str, Any]]:
-    by_text: dict[str, list[Mapping[str, Any]]] = {}
+def _merge_entries(entries: Sequence[Entry], num_runs: int) -> list[Entry]:
+    by_text: dict[str, list[Entry]] = {}
     for entry in entries:
         by_text.setdefault(entry["text"], []).append(entry)
     merged = [
@@ -200,39 +192,6 @@ def softmax(scores: Sequence[float]) -> list[float]:
     return [exponential / total for exponential in exponentials]
 
 
-def _n_best_json(n_best: Mapping[str, list[dict[str, str | float]]]) -> str:
-    """`json.dumps(n_best, indent=4)`, several times faster: with an indent, Python doesn't use its C encoder."""
-    if not n_best:
-        return "{}"
-    questions = []
-    for qas_id, entries in n_best.items():
-        logit = _Shown()  # the same logits occur in several entries, and `repr` takes most of the time
-        shown = [
-            f'        {{\n            "text": {encode_basestring_ascii(entry["text"])},\n'
-            f'            "probability": {entry["probability"]!r},\n'
-            f'            "start_logit": {logit[entry["start_logit"]]},\n'
-            f'            "end_logit": {logit[entry["end_logit"]]}\n        }}'
-            for entry in entries
-        ]
-        questions.append(f"    {encode_basestring_ascii(qas_id)}: [\n" + ",\n".join(shown) + "\n    ]")
-    return "{\n" + ",\n".join(questions) + "\n}"
-
-
-class _Shown(dict):
-    """Numbers as JSON shows them; each is formatted once."""
-
-    def __missing__(self, number: float) -> str:
-        shown = repr(number)
-        if number:  # 0.0 and -0.0 are the same key
-            self[number] = shown
-        return shown
-
-
-def _write_text(path: str, text: str) -> None:
-    with files.replacing(path) as writer:
-        writer.write(text + "\n")
-
-
 def report_differences(release: Mapping[str, str], offsets: Mapping[str, str]) -> list[str]:
     """Lines that count the answers with different texts in the two modes, and show a few of them."""
     differing = [(qas_id, text, offsets[qas_id]) for qas_id, text in release.items() if text != offsets[qas_id]]
@@ -249,37 +208,13 @@ def read_answers(path: str) -> dict[str, str]:
     Raises:
       InputError: if it isn't a JSON object of strings.
     """
-    return _read_by_question(path, "predictions", "a string", lambda text: isinstance(text, str))
+    return json_files.read(path, "predictions", dict[str, str])
 
 
-def read_n_best(path: str) -> dict[str, list[dict[str, Any]]]:
+def read_n_best(path: str) -> dict[str, list[Entry]]:
     """Reads an `nbest_predictions.json`.
 
     Raises:
       InputError: if it isn't a JSON object of lists of answers.
     """
-
-    def is_list(entries: Any) -> bool:
-        of_objects = isinstance(entries, list) and entries and all(isinstance(entry, dict) for entry in entries)
-        return of_objects and all(key in entry for entry in entries for key in _ENTRY_KEYS)
-
-    return _read_by_question(path, "n-best lists", f"a list of entries with {', '.join(_ENTRY_KEYS)}", is_list)
-
-
-def read_null_odds(path: str) -> dict[str, float]:
-    """Reads a `null_odds.json`.
-
-    Raises:
-      InputError: if it isn't a JSON object of numbers.
-    """
-    return _read_by_question(path, "null odds", "a number", json_files.is_number)
-
-
-def _read_by_question(path: str, what: str, expected: str, is_expected: Callable[[Any], bool]) -> dict[str, Any]:
-    values = json_files.read(path, what)
-    if not isinstance(values, dict):
-        raise InputError(f"{what}: {path} has no JSON object, but an object with question ids is expected.")
-    for qas_id, value in values.items():
-        if not is_expected(value):
-            raise InputError(f"{what}: {path}, question {qas_id!r}: {value!r} was found, but {expected} is expected.")
-    return values
+    return json_files.read(path, "n-best lists", dict[str, list[Entry]])

@@ -6,7 +6,6 @@
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.finetuning import reports
@@ -14,28 +13,25 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.finetuning.workflow import WorkflowConfig
-from bert_tf.runtime import files, reporting
+from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say, typed_lines
-from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer, choose_null_threshold
-from bert_tf.tasks.squad.evaluation import (
+from bert_tf.tasks.squad.answerer import (
     NULL_THRESHOLD_FILE,
     THRESHOLD_KEY,
-    evaluate,
-    evaluate_v1,
-    evaluate_v2,
-    has_answers,
-    official_evaluator,
+    AnswerConfig,
+    Answerer,
+    find_null_threshold,
     read_null_threshold,
-    write_null_threshold,
 )
+from bert_tf.tasks.squad.decoding import decode
+from bert_tf.tasks.squad.evaluation import evaluate, evaluate_v1, evaluate_v2, has_answers, official_evaluator
 from bert_tf.tasks.squad.examples import make_example
 from bert_tf.tasks.squad.predictions import (
     SquadPredictions,
     merge_n_best,
     read_answers,
     read_n_best,
-    read_null_odds,
     report_differences,
 )
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
@@ -67,7 +63,7 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig, answer_config: AnswerC
     answers = config.do_predict or config.do_eval
     run.distribution_config.check_one_worker(*config.flags_for_one_worker)
     if answers:
-        check_evaluator(run.task)
+        _check_evaluator(run.task)
     run.prepare((run.task.train_splits if config.do_train else []) + ([PREDICT_SPLIT] if answers else []))
     if config.do_train:
         train(run, config)
@@ -117,12 +113,12 @@ class _DevSelection(DevSelection):
 
     def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
         """The scores of the best answers; of SQuAD 2.0 with the threshold 0, and with the best ones."""
-        task = self.run.task
-        predictions = task.answer(self.run.examples(self.split), features, outputs, self.run.tokenizer)
+        task, logits = self.run.task, (outputs["start_logits"], outputs["end_logits"])
+        predictions = decode(self.run.examples(self.split), features, *logits, self.run.tokenizer, task.config)
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
 
-def check_evaluator(task: SquadTask) -> None:
+def _check_evaluator(task: SquadTask) -> None:
     """Raises an InputError if the file has right answers but the evaluator isn't installed."""
     if has_answers(task.articles):
         official_evaluator(task.config.version_2_with_negative)
@@ -166,7 +162,7 @@ def predict(run: FinetuningRun, config: AnswerConfig) -> dict[str, float]:
     shown = results | ({THRESHOLD_KEY: threshold} if is_version_2 else {})
     reports.report_evaluation(output_dir, "", shown, None, model)
     if is_version_2:
-        _keep_threshold(os.path.join(output_dir, NULL_THRESHOLD_FILE), results, config, model)
+        _keep_threshold(output_dir, results, config, model)
     return results
 
 
@@ -236,15 +232,20 @@ def _merge(run: FinetuningRun, config: AnswerConfig) -> tuple[SquadPredictions, 
     """The answers from several finished runs' n-best lists, a description of the models, and the threshold."""
     is_version_2 = run.task.config.version_2_with_negative
     model = f"{config.ensemble_method} of {', '.join(map(_describe_member, config.ensemble_dirs))}"
-    threshold = choose_null_threshold(config, [run.training_config.output_dir], model)
+    threshold = config.null_score_diff_threshold
+    if threshold is None:
+        threshold = find_null_threshold([run.training_config.output_dir], model)
+    n_best = [read_n_best(os.path.join(folder, N_BEST_FILE)) for folder in config.ensemble_dirs]
+    odds_files = [os.path.join(folder, NULL_ODDS_FILE) for folder in config.ensemble_dirs if is_version_2]
+    odds = [json_files.read(path, "null odds", dict[str, float]) for path in odds_files]
     asked = {example.qas_id for example in run.examples(PREDICT_SPLIT)}
-    predictions = merge_n_best(
-        [_read_lists(folder, asked) for folder in config.ensemble_dirs],
-        run.task.config.n_best_size,
-        [read_null_odds(os.path.join(folder, NULL_ODDS_FILE)) for folder in config.ensemble_dirs if is_version_2],
-        threshold,
-    )
-    return predictions, model, threshold
+    for folder, values in zip(config.ensemble_dirs * 2, n_best + odds, strict=False):
+        if different := sorted(asked ^ values.keys()):
+            raise InputError(
+                f"--ensemble_dirs: {folder} has answers to another file than --predict_file: question {different[0]!r} "
+                f"(one of {len(different)}) differs. Answer this file with every run first."
+            )
+    return merge_n_best(n_best, run.task.config.n_best_size, odds, threshold), model, threshold
 
 
 def _describe_member(folder: str) -> str:
@@ -256,21 +257,11 @@ def _describe_member(folder: str) -> str:
         return f"{folder} ({hashlib.sha256(reader.read()).hexdigest()[:12]})"
 
 
-def _read_lists(folder: str, asked: set[str]) -> dict[str, list[dict[str, Any]]]:
-    """The n-best lists that a finished run has written for the file to be answered."""
-    path = os.path.join(folder, N_BEST_FILE)
-    n_best = read_n_best(path)
-    if different := sorted(asked ^ n_best.keys()):
-        raise InputError(
-            f"--ensemble_dirs: {path} was made for another file than --predict_file: question {different[0]!r} (one of "
-            f"{len(different)}) is only in one of them. Answer this file with every run first."
-        )
-    return n_best
-
-
-def _keep_threshold(path: str, results: Mapping[str, float], config: AnswerConfig, model: str) -> None:
+def _keep_threshold(output_dir: str, results: Mapping[str, float], config: AnswerConfig, model: str) -> None:
     """Stores the tuned threshold; by default a threshold that was already tuned for this model is kept."""
-    is_tuned = files.exists(path) and read_null_threshold(path)[1] == model
+    stored = read_null_threshold(output_dir)
+    is_tuned = stored is not None and stored["model"] == model
     if config.tune_null_threshold or (config.tune_null_threshold is None and not is_tuned):
-        write_null_threshold(path, results, model)
-        say(f"Wrote {path}: from now on the threshold is {results['best_f1_thresh']}.")
+        path, threshold = os.path.join(output_dir, NULL_THRESHOLD_FILE), results["best_f1_thresh"]
+        files.write_json(path, {THRESHOLD_KEY: threshold, "best_f1": results["best_f1"], "model": model})
+        say(f"Wrote {path}: from now on the threshold is {threshold}.")

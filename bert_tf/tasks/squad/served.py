@@ -19,7 +19,7 @@ from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
 from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import TEXTS, Signature, check_equally_many, ids_signature, in_parts, read_ids, signature
-from bert_tf.tasks.squad.answerer import AnswerConfig, choose_null_threshold, describe_model
+from bert_tf.tasks.squad.answerer import describe_model, find_null_threshold
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
     cut_texts,
@@ -299,9 +299,8 @@ def exportable(run: FinishedRun) -> Exportable:
         if value is not None:
             given.setdefault(name, value)
     threshold = run.export_config.null_score_diff_threshold
-    if run.settings["version_2_with_negative"]:
-        config = AnswerConfig(null_score_diff_threshold=threshold)
-        threshold = choose_null_threshold(config, [run.folder], describe_model(step, model))
+    if threshold is None and run.settings["version_2_with_negative"]:
+        threshold = find_null_threshold([run.folder], describe_model(step, model))
     served = ServedAnswerer(
         run.encoder(model),
         model.head,

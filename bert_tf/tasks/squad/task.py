@@ -1,4 +1,4 @@
-"""The SQuAD task of the fine-tuning loop: it reads questions, cuts windows, builds the model, and decodes answers."""
+"""The SQuAD task of the fine-tuning loop: it reads questions, cuts windows and builds the model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,12 +6,9 @@ from typing import Any
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import SpanModel
-from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.examples import SquadData, SquadExample, read_squad
-from bert_tf.tasks.squad.predictions import SquadPredictions
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.tokenization import FullTokenizer
@@ -45,7 +42,7 @@ class SquadTask:
     def train_splits(self) -> list[str]:
         """The names of the training files' splits."""
         if not self._train_files:
-            raise InputError("--train_file is needed with --do_train, but it is not given.")
+            raise InputError("--train_file is needed with --do_train. Name the questions to train on.")
         return list(self._train_files)
 
     @property
@@ -88,40 +85,10 @@ class SquadTask:
         """The settings that change the weights."""
         return self.input_settings()
 
-    def answer(
-        self,
-        examples: Sequence[SquadExample],
-        windows: SquadWindows,
-        outputs: ModelOutputs,
-        tokenizer: FullTokenizer,
-        null_score_diff_threshold: float = 0.0,
-        answer_text: str | None = None,
-    ) -> SquadPredictions:
-        """Answers questions.
-
-        Args:
-          examples: the questions.
-          windows: made from them.
-          outputs: `start_logits` and `end_logits` [W, T], or their substitutes.
-          tokenizer: the model's.
-          null_score_diff_threshold: odds above it mean that there is no answer.
-          answer_text: "release" or "offsets"; None for the configured one.
-        """
-        config = dataclasses.replace(self.config, answer_text=answer_text or self.config.answer_text)
-        return decode(
-            examples,
-            windows,
-            outputs["start_logits"],
-            outputs["end_logits"],
-            tokenizer=tokenizer,
-            config=config,
-            null_score_diff_threshold=null_score_diff_threshold,
-        )
-
     def _read_predict_file(self) -> SquadData:
         if self._predict_data is None:
             if not self._predict_file:
-                raise InputError("--predict_file is needed, but it is not given. It names the questions.")
+                raise InputError("--predict_file is needed. Name the questions to answer.")
             self._predict_data = self._read(self._predict_file, is_training=False)
         return self._predict_data
 

@@ -1,9 +1,10 @@
-import json
+import os
 
 import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
+from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, read_null_threshold
 from bert_tf.tasks.squad.predictions import SquadPredictions
 from tests.conftest import golden_json, golden_path
 
@@ -54,7 +55,7 @@ def many_questions(right):
     ]
 
 
-def test_the_threshold_is_tuned_on_answers_that_it_may_replace(tmp_path):
+def test_the_threshold_is_tuned_on_answers_that_it_may_replace():
     # The best threshold, 3, lies above the default, where the answers of b and c are lost.
     articles = many_questions({"a": "x", "b": "y", "c": "z w", "d": ""})
     predictions = predictions_of({"a": -4.0, "b": 2.0, "c": 3.0, "d": 5.0}, {"a": "x", "b": "y", "c": "z", "d": "v"})
@@ -64,9 +65,6 @@ def test_the_threshold_is_tuned_on_answers_that_it_may_replace(tmp_path):
     assert results["best_f1"] == pytest.approx(100 * (3 + 2 / 3) / 4)
     tuned = squad.evaluate_v2(articles, predictions.with_threshold(results["best_f1_thresh"]))
     assert tuned["f1"] == pytest.approx(results["best_f1"])
-    path = str(tmp_path / "model" / "null_threshold.json")
-    squad.write_null_threshold(path, results, "step 7")
-    assert squad.read_null_threshold(path) == (3.0, "step 7")
 
 
 def test_the_threshold_may_be_to_give_no_answer():
@@ -118,29 +116,25 @@ def test_scores_of_version_1_come_without_thresholds():
     "content", ["{}", "[]", '{"null_score_diff_threshold": "1"}', '{"null_score_diff_threshold": true}']
 )
 def test_other_files_are_no_threshold(write, content):
-    with pytest.raises(InputError, match=r"has no number 'null_score_diff_threshold'|object"):
-        squad.read_null_threshold(write("t.json", content))
+    folder = os.path.dirname(write(NULL_THRESHOLD_FILE, content))
+    with pytest.raises(InputError, match=NULL_THRESHOLD_FILE):
+        read_null_threshold(folder)
 
 
-@pytest.mark.parametrize(("content", "message"), [("[]", "no JSON object"), ('{"q": 3}', "question 'q': 3 was found")])
+@pytest.mark.parametrize(("content", "message"), [("[]", "an object"), ('{"q": 3}', "at q, 3 was found")])
 def test_other_files_are_no_predictions(write, content, message):
     with pytest.raises(InputError, match=message):
         squad.read_answers(write("p.json", content))
 
 
 def test_what_can_not_be_evaluated_is_named():
-    with pytest.raises(InputError, match=r"question 'q' has no right answer, so it can't be evaluated as SQuAD 1.1"):
+    with pytest.raises(InputError, match="question 'q' has no right answer"):
         squad.evaluate_v1(one_question(), {"q": "x"})
     with pytest.raises(InputError, match="no questions to evaluate"):
         squad.evaluate_v1([], {})
-    with pytest.raises(InputError, match="the ids differ"):
+    with pytest.raises(InputError, match="no question has an answer"):
         squad.evaluate_v2(one_question("x"), {"other": "x"})
-    with pytest.raises(InputError, match="question 'q' is answered, but has no odds"):
-        squad.evaluate_v2(one_question("x"), {"q": "x"}, {})
-    articles = json.loads(json.dumps(one_question("x")))
-    del articles[0]["paragraphs"][0]["qas"][0]["answers"][0]["text"]
-    with pytest.raises(InputError, match="question 'q' has a right answer without a 'text'"):
-        squad.evaluate_v2(articles, {"q": "x"})
+    articles = one_question("x")
     del articles[0]["paragraphs"][0]["qas"][0]["answers"]
-    with pytest.raises(InputError, match="question 'q' has no list of right answers"):
+    with pytest.raises(InputError, match="question 'q' has no 'answers'"):
         squad.evaluate_v1(articles, {"q": "x"})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.tasks import squad
+from bert_tf.tasks import original, squad
 from bert_tf.tasks.squad import served
 from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, PLACEHOLDER
 from bert_tf.tokenization import FullTokenizer
@@ -124,7 +124,7 @@ class Modes:
         self.lengths = lengths
         self.examples = [squad.make_example(f"q{i}", *text) for i, text in enumerate(texts)]
         self.features = []
-        squad.convert_examples_to_features(
+        original.convert_examples_to_features(
             self.examples, self.tokenizer, *lengths, is_training=False, output_fn=self.features.append
         )
         config = squad.SquadConfig(*lengths, answer_text="offsets")
@@ -183,10 +183,10 @@ class Modes:
         }
         files = [str(folder / name) for name in ("predictions", "nbest", "null_odds")]
         unique_ids = self.windows.unique_ids.tolist()
-        squad.write_predictions(
+        original.write_predictions(
             self.examples,
             self.features,
-            list(map(squad.RawResult, unique_ids, start_logits.tolist(), end_logits.tolist())),
+            list(map(original.RawResult, unique_ids, start_logits.tolist(), end_logits.tolist())),
             n_best_size,
             max_answer_length,
             self.tokenizer.do_lower_case,

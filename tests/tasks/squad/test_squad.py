@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.tasks import squad
+from bert_tf.tasks import original, squad
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import golden_json, golden_lines, golden_path
 from tests.tasks.test_sentence_features import canonical_digest
@@ -27,7 +27,7 @@ def tokenizer(do_lower_case: bool) -> FullTokenizer:
 def examples_of(name: str) -> list[squad.SquadExample]:
     case = golden_json("squad/index.json")["cases"][name]
     path = str(golden_path(f"squad/inputs/{case['input']}"))
-    return squad.read_squad_examples(path, case["is_training"], case["version_2_with_negative"])
+    return original.read_squad_examples(path, case["is_training"], case["version_2_with_negative"])
 
 
 def lengths(case: dict) -> dict:
@@ -35,10 +35,10 @@ def lengths(case: dict) -> dict:
 
 
 @functools.cache
-def features_of(name: str) -> list[squad.InputFeatures]:
+def features_of(name: str) -> list[original.SquadFeatures]:
     case = golden_json("squad/index.json")["cases"][name]
-    features: list[squad.InputFeatures] = []
-    squad.convert_examples_to_features(
+    features: list[original.SquadFeatures] = []
+    original.convert_examples_to_features(
         examples=examples_of(name),
         tokenizer=tokenizer(case["do_lower_case"]),
         output_fn=features.append,
@@ -56,7 +56,7 @@ def windows_of(name: str, answer_text: str = "release") -> squad.SquadWindows:
     return squad.featurize(examples_of(name), tokenizer(case["do_lower_case"]), config, is_training)
 
 
-def as_json(feature: squad.InputFeatures) -> dict:
+def as_json(feature: original.SquadFeatures) -> dict:
     return json.loads(json.dumps(vars(feature)))
 
 
@@ -86,7 +86,7 @@ def test_features(name):
 @pytest.mark.parametrize("name", CASES)
 def test_records(name, tmp_path):
     case = golden_json("squad/index.json")["cases"][name]
-    writer = squad.FeatureWriter(str(tmp_path / "out" / "features.tfrecord"), case["is_training"])
+    writer = original.FeatureWriter(str(tmp_path / "out" / "features.tfrecord"), case["is_training"])
     for feature in features_of(name):
         writer.process_feature(feature)
     path = tmp_path / "out" / "features.tfrecord"
@@ -127,10 +127,10 @@ def test_predictions(name, tmp_path):
     case = settings["features_case"]
     logits = np.load(golden_path(f"squad/predictions/{settings['logits']}"))
     columns = [logits[key].tolist() for key in ("unique_ids", "start_logits", "end_logits")]
-    results = [squad.RawResult(*result) for result in zip(*columns, strict=True)]
+    results = [original.RawResult(*result) for result in zip(*columns, strict=True)]
     files = [str(tmp_path / file) for file in ("predictions.json", "nbest.json", "null_odds.json")]
     for run in settings["runs"]:
-        squad.write_predictions(
+        original.write_predictions(
             examples_of(case),
             features_of(case),
             results,
@@ -173,4 +173,4 @@ def test_decoding_a_file_writes_the_same_bytes(name, tmp_path):
 
 def test_get_final_text():
     for row in golden_lines("squad/get_final_text.jsonl"):
-        assert squad.get_final_text(row["pred_text"], row["orig_text"], row["do_lower_case"]) == row["result"], row
+        assert original.get_final_text(row["pred_text"], row["orig_text"], row["do_lower_case"]) == row["result"], row

@@ -1,7 +1,7 @@
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import squad
+from bert_tf.tasks import original, squad
 from bert_tf.tasks.squad import windows
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import data_path, golden_path
@@ -29,7 +29,7 @@ def training_example(context, answer, offset=None, qas_id="q"):
 
 def features_of(examples, tokenizer, *lengths, is_training=False):
     features = []
-    squad.convert_examples_to_features(examples, tokenizer, *lengths, is_training, features.append)
+    original.convert_examples_to_features(examples, tokenizer, *lengths, is_training, features.append)
     return features
 
 
@@ -99,7 +99,7 @@ def assert_same_windows(some, others):
 
 def test_chunks_and_processes_change_nothing(monkeypatch):
     path = str(golden_path("squad/inputs/v1.1_train.json"))
-    examples = squad.read_squad_examples(path, is_training=True)
+    examples = original.read_squad_examples(path, is_training=True)
     tokenizer = real_tokenizer()
     whole = windows_of(examples, tokenizer, 64, 16, 12, is_training=True)
     monkeypatch.setattr(windows, "_CHUNK_PARAGRAPHS", 3)

@@ -1,38 +1,119 @@
-"""The release's functions and classes, with its names and argument orders, as adapters of the array functions.
+"""The functions and classes of the original run_classifier.py and run_squad.py, with their names and arguments.
 
-Only the arguments that the release reads from flags are added. The windows come from `windows.featurize`, the answers
-from `decoding.answer_questions`.
+Code that was written for the original only needs other imports. What the original reads from flags are arguments at the
+end. All functions are adapters: tokenization, windows and answers are those of the tasks.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from absl import logging
 
 from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
-from bert_tf.sequences.example_format import serialize, squad_features
+from bert_tf.sequences.example_format import classification_features, serialize, squad_features
+from bert_tf.sequences.tokenizer import pack_texts
+from bert_tf.tasks.sentence_features import InputExample
 from bert_tf.tasks.squad.decoding import answer_questions
-from bert_tf.tasks.squad.examples import SquadExample
+from bert_tf.tasks.squad.examples import SquadExample, read_squad_examples
 from bert_tf.tasks.squad.realignment import get_final_text, join_pieces
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.tokenization import FullTokenizer
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = [
+    "FeatureWriter",
+    "InputExample",
+    "InputFeatures",
+    "PaddingInputExample",
+    "RawResult",
+    "SquadExample",
+    "SquadFeatures",
+    "convert_examples_to_features",
+    "convert_single_example",
+    "file_based_convert_examples_to_features",
+    "get_final_text",
+    "read_squad_examples",
+    "write_predictions",
+]
+
+
+class PaddingInputExample:
+    """Fills up a batch on TPU; its features are zeros with `is_real_example` False."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFeatures:
+    """The padded features of an example."""
+
+    input_ids: list[int]
+    input_mask: list[int]
+    segment_ids: list[int]
+    label_id: int
+    is_real_example: bool = True
+
+
+def convert_single_example(
+    ex_index: int,
+    example: InputExample | PaddingInputExample,
+    label_list: Sequence[str],
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+) -> InputFeatures:
+    """Returns an example's features.
+
+    Args:
+      ex_index: the example's number, for messages.
+      example: the example.
+      label_list: the labels in the order of their ids.
+      max_seq_length: the length of the lists.
+      tokenizer: the model's tokenizer.
+
+    Raises:
+      InputError: if the label is not one of `label_list`.
+    """
+    if isinstance(example, PaddingInputExample):
+        zeros = [0] * max_seq_length
+        return InputFeatures(zeros, zeros, zeros, label_id=0, is_real_example=False)
+    if example.label not in label_list:
+        raise InputError(f"example {ex_index}: the label {example.label!r} is unknown. Use one of {label_list}.")
+    ids, segment_ids = pack_texts(tokenizer, example.text_a, example.text_b, max_seq_length)
+    return InputFeatures(*packing.pad(ids, segment_ids, max_seq_length), label_id=label_list.index(example.label))
+
+
+def file_based_convert_examples_to_features(
+    examples: Iterable[InputExample | PaddingInputExample],
+    label_list: Sequence[str],
+    max_seq_length: int,
+    tokenizer: FullTokenizer,
+    output_file: str,
+) -> None:
+    """Writes the features of examples as TFRecords; the arguments are those of `convert_single_example`."""
+    with _record_writer(output_file) as writer:
+        for number, example in enumerate(examples):
+            features = convert_single_example(number, example, label_list, max_seq_length, tokenizer)
+            others = {"label_ids": [features.label_id], "is_real_example": [int(features.is_real_example)]}
+            writer.write(serialize(classification_features(max_seq_length), vars(features) | others))
+
 
 @dataclasses.dataclass
-class InputFeatures:
-    """One window, with the places of its tokens in the paragraph.
+class SquadFeatures:
+    """One window, with the positions of its tokens in the paragraph: `InputFeatures` of run_squad.py.
 
     Attributes:
       unique_id: the window's number in the file; the first is 1,000,000,000.
-      example_index: the question's place in the file.
-      doc_span_index: the window's place among those of its question.
+      example_index: the question's number in the file.
+      doc_span_index: the window's number among those of its question.
       tokens: [CLS] question [SEP] window [SEP], without padding.
       token_to_orig_map: position in `tokens` -> index of the paragraph's word.
-      token_is_max_context: position in `tokens` -> whether no other window shows more context around this piece.
+      token_is_max_context: position in `tokens` -> whether no other window shows more context around this token.
       input_ids: ids of `tokens`, padded.
       input_mask: 1 for tokens, 0 for padding.
       segment_ids: 1 for the window and its [SEP], 0 elsewhere.
@@ -70,28 +151,27 @@ def convert_examples_to_features(
     doc_stride: int,
     max_query_length: int,
     is_training: bool,
-    output_fn: Callable[[InputFeatures], object],
+    output_fn: Callable[[SquadFeatures], object],
 ) -> None:
-    """Cuts every example into windows and hands each window to `output_fn`.
+    """Cuts every example into windows and passes each window to `output_fn`.
 
     Args:
       examples: see `read_squad_examples`.
       tokenizer: the model's.
       max_seq_length: tokens of a window, with padding.
-      doc_stride: pieces between the begins of two windows.
-      max_query_length: the longest question, in pieces; longer ones are cut at the end.
+      doc_stride: tokens between the starts of two windows.
+      max_query_length: the longest question, in tokens; longer ones are cut at the end.
       is_training: whether the examples' answers are needed.
-      output_fn: called with each `InputFeatures`.
+      output_fn: called with each window's features.
 
     Raises:
-      InputError: if a question leaves no room for text, or the windows don't advance (names the question).
+      InputError: if a question leaves no room for text, or the windows don't advance.
     """
     examples = list(examples)
     windows = featurize(examples, tokenizer, SquadConfig(max_seq_length, doc_stride, max_query_length), is_training)
     ends = np.cumsum(windows.lengths)
     columns = windows.example_index, windows.first_lengths, windows.text_start, ends - windows.lengths, ends
     first_windows = np.searchsorted(windows.example_index, windows.example_index).tolist()
-    unique_ids = windows.unique_ids.tolist()
     positions = np.stack([windows.per_example[f"{end}_positions"] for end in ("start", "end")], axis=1).tolist()
     for number, (index, first, text_start, begin, end) in enumerate(zip(*(x.tolist() for x in columns), strict=True)):
         ids = windows.input_ids[begin:end].tolist()
@@ -99,16 +179,15 @@ def convert_examples_to_features(
         document = windows.documents[windows.document_of_example[index]]
         words = np.searchsorted(document.first_piece, np.array(text) - first + text_start, side="right") - 1
         start_position, end_position = positions[number] if is_training else (None, None)
+        is_max_context = windows.is_max_context[begin + first : end - 1].tolist()
         output_fn(
-            InputFeatures(
-                unique_id=unique_ids[number],
+            SquadFeatures(
+                unique_id=int(windows.unique_ids[number]),
                 example_index=index,
                 doc_span_index=number - first_windows[number],
                 tokens=tokenizer.convert_ids_to_tokens(ids),
                 token_to_orig_map=dict(zip(text, words.tolist(), strict=True)),
-                token_is_max_context=dict(
-                    zip(text, windows.is_max_context[begin + first : end - 1].tolist(), strict=True)
-                ),
+                token_is_max_context=dict(zip(text, is_max_context, strict=True)),
                 **packing.pad(ids, [0] * first + [1] * (len(ids) - first), max_seq_length)._asdict(),
                 start_position=start_position,
                 end_position=end_position,
@@ -119,7 +198,7 @@ def convert_examples_to_features(
 
 def write_predictions(
     all_examples: Sequence[SquadExample],
-    all_features: Sequence[InputFeatures],
+    all_features: Sequence[SquadFeatures],
     all_results: Sequence[RawResult],
     n_best_size: int,
     max_answer_length: int,
@@ -138,8 +217,8 @@ def write_predictions(
       all_features: their windows.
       all_results: the logits of every window.
       n_best_size: how many start and end positions of a window are paired, and how many answers are listed.
-      max_answer_length: the longest answer, in pieces.
-      do_lower_case: whether the pieces are lower-cased.
+      max_answer_length: the longest answer, in tokens.
+      do_lower_case: whether the tokens are lower-cased.
       output_prediction_file: JSON, id -> answer.
       output_nbest_file: JSON, id -> answers with probabilities and logits.
       output_null_log_odds_file: JSON, id -> score of no answer minus that of the best answer; written for 2.0 only.
@@ -151,32 +230,26 @@ def write_predictions(
     features.sort(key=lambda feature: feature.example_index)
     result_of_window = {result.unique_id: result for result in all_results}
     results = [result_of_window[feature.unique_id] for feature in features]
-    start_logits = np.array([result.start_logits for result in results] or np.zeros([0, 1]))
-    end_logits = np.array([result.end_logits for result in results] or np.zeros([0, 1]))
-    length = start_logits.shape[1]
 
-    def text(first_token: int, last_token: int) -> str:
-        number, start = divmod(first_token, length)
-        end = last_token - number * length
-        feature = features[number]
-        words = [feature.token_to_orig_map[position] for position in (start, end)]
-        orig_text = " ".join(all_examples[feature.example_index].doc_tokens[words[0] : words[1] + 1])
-        return get_final_text(join_pieces(feature.tokens[start : end + 1]), orig_text, do_lower_case, verbose_logging)
+    def text(window: int, start: int, end: int) -> str:
+        feature = features[window]
+        first_word, last_word = (feature.token_to_orig_map[position] for position in (start, end))
+        words = " ".join(all_examples[feature.example_index].doc_tokens[first_word : last_word + 1])
+        return get_final_text(join_pieces(feature.tokens[start : end + 1]), words, do_lower_case, verbose_logging)
 
     predictions = answer_questions(
         [example.qas_id for example in all_examples],
         _to_windows(features),
-        start_logits,
-        end_logits,
-        window_begins=np.arange(len(features)) * length,
-        text=text,
-        config=SquadConfig(
+        np.array([result.start_logits for result in results] or np.zeros([0, 1])),
+        np.array([result.end_logits for result in results] or np.zeros([0, 1])),
+        text,
+        SquadConfig(
             n_best_size=n_best_size,
             max_answer_length=max_answer_length,
             version_2_with_negative=version_2_with_negative,
             pad_to_max_seq_length=True,
         ),
-        null_score_diff_threshold=null_score_diff_threshold,
+        null_score_diff_threshold,
     )
     for line in predictions.report():
         logging.warning("%s", line)
@@ -184,13 +257,9 @@ def write_predictions(
     predictions.write(output_prediction_file, output_nbest_file, null_file)
 
 
-def _to_windows(features: Sequence[InputFeatures]) -> SquadWindows:
-    """The windows as `answer_questions` needs them: without ids and documents."""
-    is_max_context = [
-        feature.token_is_max_context.get(position, False)
-        for feature in features
-        for position in range(len(feature.tokens))
-    ]
+def _to_windows(features: Sequence[SquadFeatures]) -> SquadWindows:
+    """Returns the windows as `answer_questions` needs them: without ids and documents."""
+    is_max_context = [f.token_is_max_context.get(i, False) for f in features for i in range(len(f.tokens))]
     return SquadWindows(
         input_ids=np.zeros(0, np.int32),
         lengths=np.array([len(feature.tokens) for feature in features], dtype=np.int32),
@@ -204,7 +273,7 @@ def _to_windows(features: Sequence[InputFeatures]) -> SquadWindows:
 
 
 class FeatureWriter:
-    """Writes windows as TFRecords with the release's entries; the file exists once the writer is closed.
+    """Writes windows as TFRecords; the file exists once the writer is closed.
 
     Args:
       filename: the file.
@@ -212,21 +281,16 @@ class FeatureWriter:
     """
 
     def __init__(self, filename: str, is_training: bool) -> None:
-        import tensorflow as tf
-
         self.filename = filename
         self.is_training = is_training
         self.num_features = 0
-        self._file = files.replacing(filename, "wb")
-        self._writer = tf.io.TFRecordWriter(self._file.__enter__().name)
+        self._stack = contextlib.ExitStack()
+        self._writer = self._stack.enter_context(_record_writer(filename))
 
-    def process_feature(self, feature: InputFeatures) -> None:
+    def process_feature(self, feature: SquadFeatures) -> None:
         """Writes one window."""
-        values = {
+        values = vars(feature) | {
             "unique_ids": [feature.unique_id],
-            "input_ids": feature.input_ids,
-            "input_mask": feature.input_mask,
-            "segment_ids": feature.segment_ids,
             "start_positions": [feature.start_position],
             "end_positions": [feature.end_position],
             "is_impossible": [int(bool(feature.is_impossible))],
@@ -236,5 +300,12 @@ class FeatureWriter:
 
     def close(self) -> None:
         """Finishes the file."""
-        self._writer.close()
-        self._file.__exit__(None, None, None)
+        self._stack.close()
+
+
+@contextlib.contextmanager
+def _record_writer(path: str) -> Iterator["tf.io.TFRecordWriter"]:
+    import tensorflow as tf
+
+    with files.replacing(path, "wb") as file, tf.io.TFRecordWriter(file.name) as writer:
+        yield writer
