@@ -223,7 +223,7 @@ def test_members_of_an_ensemble_must_fit_together(folder, tmp_path):
         AnswerConfig(ensemble_method="vote")
     with pytest.raises(InputError, match="--ensemble_method=nbest: --ensemble_dirs"):
         AnswerConfig(ensemble_method="nbest")
-    with pytest.raises(InputError, match="--ensemble_method=nbest: .* what is typed"):
+    with pytest.raises(InputError, match=r"--ensemble_method=nbest: .* what is typed"):
         Answerer(run, AnswerConfig(ensemble_dirs=[str(folder / "run")], ensemble_method="nbest"))
 
 
