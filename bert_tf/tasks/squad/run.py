@@ -63,7 +63,7 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig, answer_config: AnswerC
     answers = config.do_predict or config.do_eval
     run.distribution_config.check_one_worker(*config.flags_for_one_worker)
     if answers:
-        _check_evaluator(run.task)
+        check_evaluator(run.task)
     run.prepare((run.task.train_splits if config.do_train else []) + ([PREDICT_SPLIT] if answers else []))
     if config.do_train:
         train(run, config)
@@ -118,7 +118,7 @@ class _DevSelection(DevSelection):
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
 
-def _check_evaluator(task: SquadTask) -> None:
+def check_evaluator(task: SquadTask) -> None:
     """Raises an InputError if the file has right answers but the evaluator isn't installed."""
     if has_answers(task.articles):
         official_evaluator(task.config.version_2_with_negative)
