@@ -74,9 +74,9 @@ def test_merged_files_are_written_as_any_others(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", "an object is expected"),
-        ('{"q": 1}', "at q, .* a list"),
-        ('{"q": [{"text": "x"}]}', "at q.0, the key"),
+        ("[]", "n.json: .*`object`"),
+        ('{"q": 1}', "n.json, at .*`array`"),
+        ('{"q": [{"text": "x"}]}', "n.json, at .*`probability`"),
     ],
 )
 def test_other_files_are_no_n_best_lists(write, content, message):
