@@ -4,13 +4,15 @@ Axis letters: B batch, T tokens, H hidden, N heads.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.config import BertConfig
+from bert_tf.distribution import strategies
 from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
 from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock, serializable, variable_scope
@@ -65,13 +67,33 @@ class BlockStack(BertLayer):
         for i, block in enumerate(self.blocks):
             run = functools.partial(block, attention_bias=attention_bias, seed=fold_in(seed, i))
             if self.recompute_gradients and seed is not None:
-                x = tf.recompute_grad(lambda x, run=run: run(x)[0])(x)
+                recomputed = _recomputed_by_xla if strategies.computes_on_tpu() else tf.recompute_grad
+                x = recomputed(lambda x, run=run: run(x)[0])(x)
             else:
                 x, probs = run(x)
                 probabilities.append(probs)
             outputs.append(x)
         # Keras's functional models expect the same number of outputs in training and in inference.
         return outputs, [] if self.recompute_gradients else probabilities
+
+
+def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
+    """`tf.recompute_grad` for XLA, which would merge both computations of the block, and keep all that is in it."""
+
+    @tf.custom_gradient
+    def recomputed(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def gradient(upstream: tf.Tensor, variables: list[tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            # The block is computed again when the gradient arrives, and no earlier.
+            again, upstream = gen_xla_ops.xla_optimization_barrier([x, upstream])
+            with tf.GradientTape() as tape:
+                tape.watch(again)
+                y = block(again)
+            of_x, *of_variables = tape.gradient(y, [again, *variables], upstream)
+            return of_x, of_variables
+
+        return block(x), gradient
+
+    return recomputed
 
 
 @serializable

@@ -60,11 +60,15 @@ _warn_of_lost_onednn()
 def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     """Builds the strategy that the flags ask for, and sets for the whole process how its devices compute.
 
+    On a TPU, `allow_tf32` has no effect: float32 matrix multiplications have the TPU's default precision, as in the
+    original. TensorFlow would otherwise split each into six multiplications of bfloat16 numbers.
+
     Raises:
       InputError: if workers can't find each other (multi_worker, see `workers.connect`), or no TPU can be reached under
         the given name.
     """
-    tf.config.experimental.enable_tensor_float_32_execution(config.allow_tf32)
+    is_tf32_allowed = config.allow_tf32 or config.distribution_strategy == "tpu"
+    tf.config.experimental.enable_tensor_float_32_execution(is_tf32_allowed)
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
     if config.distribution_strategy == "one_device":
@@ -98,11 +102,13 @@ def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
-@functools.cache
 def emulates_bfloat16() -> bool:
     """Whether the program runs on a CPU without instructions for bfloat16."""
-    if not _has_only_cpus():
-        return False
+    return _has_only_cpus() and _cpu_lacks_bfloat16()
+
+
+@functools.cache
+def _cpu_lacks_bfloat16() -> bool:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as reader:
             return _BFLOAT16_INSTRUCTIONS.isdisjoint(reader.read().split())
@@ -121,12 +127,17 @@ def compiles_parts() -> bool:
 
 
 def _has_only_cpus() -> bool:
-    return len(tf.config.list_logical_devices()) == len(tf.config.list_logical_devices("CPU"))
+    return not computes_on_tpu() and len(tf.config.list_logical_devices()) == len(tf.config.list_logical_devices("CPU"))
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
     """Whether the strategy runs on a TPU, where several steps run in one loop on the device."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
+
+
+def computes_on_tpu() -> bool:
+    """Whether the strategy in whose scope or replica this is called runs on a TPU."""
+    return is_tpu(tf.distribute.get_strategy())
 
 
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:

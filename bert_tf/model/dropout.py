@@ -5,6 +5,7 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from bert_tf.distribution import strategies
 from bert_tf.model import cpu_kernels
 
 
@@ -23,17 +24,12 @@ def seed_of_call(
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
     """Sets a fraction `rate` of the elements to zero and scales the others up; the identity without a seed.
 
-    Each 32-bit random word decides two elements, so probabilities are multiples of 2^-16.
+    16 random bits decide an element, so probabilities are multiples of 2^-16.
     """
     threshold = round(rate * 2**16)
     if seed is None or threshold == 0:
         return x
-    if cpu_kernels.apply_to(x):
-        words = cpu_kernels.random_words((x.shape.num_elements() + 1) // 2, seed)
-    else:
-        count = (tf.size(x) + 1) // 2
-        words = tf.random.stateless_uniform([count], seed, minval=None, maxval=None, dtype=tf.uint32)
-    bits = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[: tf.size(x)], tf.shape(x))
+    bits = _random_bits(x, seed)
 
     # The gradient drops and scales the same elements as the value.
     @tf.custom_gradient
@@ -41,6 +37,20 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
         return _drop(x, bits, threshold), lambda upstream: _drop(upstream, bits, threshold)
 
     return dropped(x)
+
+
+def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """16 random bits for each element of x, as unsigned integers of x's shape."""
+    on_tpu = strategies.computes_on_tpu()
+    if cpu_kernels.apply_to(x):
+        words = cpu_kernels.random_words((x.shape.num_elements() + 1) // 2, seed)
+    else:
+        shape = tf.shape(x) if on_tpu else [(tf.size(x) + 1) // 2]
+        words = tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.uint32)
+    if on_tpu:
+        # A TPU draws a word for each element. Two halves of one word would have to be moved apart, which takes longer.
+        return tf.bitwise.right_shift(words, tf.constant(16, tf.uint32))
+    return tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[: tf.size(x)], tf.shape(x))
 
 
 @cpu_kernels.in_one_pass

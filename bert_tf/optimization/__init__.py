@@ -5,7 +5,7 @@
     optimizers  the released Adam with weight decay, and LAMB; which variables have weight decay
     loss_scale  the dynamic loss scale
 
-May import `runtime` only. `training` applies what is here; users import the names below from here.
+May import `distribution` and `runtime` only. `training` applies what is here; users import the names below from here.
 """
 
 from bert_tf.runtime import extras

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
+from bert_tf.distribution import strategies
 from bert_tf.optimization.schedule import learning_rate
 from bert_tf.optimization.settings import OPTIMIZERS, OptimizerConfig
 
@@ -93,6 +94,21 @@ class Optimizer(abc.ABC):
                 slot.assign(tf.zeros(slot.shape))
             self.skipped_steps.assign(step)
 
+    def apply_if(self, condition: tf.Tensor, gradients: Sequence[tf.Tensor], norm: tf.Tensor | None) -> None:
+        """Calls `apply` if the condition is true.
+
+        On a TPU, XLA fuses the choice between old and new values into the update, but not a branch.
+        """
+        if not strategies.computes_on_tpu():
+            tf.cond(condition, lambda: self.apply(gradients, norm), lambda: tf.constant(0.0))
+            return
+        changed = [*(variable.value for variable in self.variables), *self.means, *self.squared_means]
+        old = [tf.identity(variable) for variable in changed]
+        self.apply(gradients, norm)
+        for variable, value in zip(changed, old, strict=True):
+            chosen = tf.where(condition, tf.identity(variable), value)
+            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=chosen)
+
     def apply(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor | None) -> tf.Tensor:
         """Clips the gradients and updates the variables. Call it in a replica.
 
@@ -105,13 +121,8 @@ class Optimizer(abc.ABC):
         """
         step = tf.identity(self.global_step)
         rate = learning_rate(self.config, step)
-        # The result is that of tf.clip_by_global_norm, but the gradients are not multiplied if no clipping is needed.
         if norm is not None:
-            gradients = tf.cond(
-                norm > self.config.clip_norm,
-                lambda: [gradient * (self.config.clip_norm / norm) for gradient in gradients],
-                lambda: [tf.identity(gradient) for gradient in gradients],
-            )
+            gradients = self._clipped(gradients, norm)
         count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
         # Variables with the same rate share their scalars, because each operation adds to the time that tracing takes.
         rates = {factor: rate if factor == 1 else rate * factor for factor in self._layer_rates}
@@ -120,6 +131,18 @@ class Optimizer(abc.ABC):
         for update, factor in zip(updates, self._layer_rates, strict=True):
             self._update(*update, scalars[factor])
         return rate
+
+    def _clipped(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor) -> list[tf.Tensor]:
+        """The gradients after `tf.clip_by_global_norm`."""
+        factor = self.config.clip_norm / norm
+        if strategies.computes_on_tpu():  # XLA fuses a multiplication into the update, but not a branch
+            return [gradient * tf.minimum(factor, 1.0) for gradient in gradients]
+        # The gradients are not multiplied if no clipping is needed.
+        return tf.cond(
+            norm > self.config.clip_norm,
+            lambda: [gradient * factor for gradient in gradients],
+            lambda: [tf.identity(gradient) for gradient in gradients],
+        )
 
     @abc.abstractmethod
     def _scalars(self, rate: tf.Tensor, count: tf.Tensor) -> dict[str, tf.Tensor]:

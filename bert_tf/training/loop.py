@@ -284,7 +284,7 @@ class Trainer:
             gradients = [gradient / self.loss_scale.scale for gradient in gradients]
         if clips_own:
             norm, clip_norm = tf.linalg.global_norm(gradients), self.config.optimizer.clip_norm
-            gradients = [g * (clip_norm / tf.maximum(norm, clip_norm)) for g in gradients]
+            gradients = [g * tf.minimum(clip_norm / norm, 1.0) for g in gradients]
             # Loss and norm become means over the replicas; the gradients are added up, as in the release.
             means = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
             (loss, norm), gradients = strategies.sum_over_replicas(means, gradients, sum_dtype)
@@ -293,7 +293,7 @@ class Trainer:
             norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
         # A step that is not finite changes no weights. It counts as bad, unless a smaller loss scale can help.
-        tf.cond(finite, lambda: self.optimizer.apply(gradients, None if clips_own else norm), lambda: tf.constant(0.0))
+        self.optimizer.apply_if(finite, gradients, None if clips_own else norm)
         is_bad = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink())
         self.loss_scale.update(finite)
         self.nonfinite.add(step, is_bad)

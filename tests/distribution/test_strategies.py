@@ -7,15 +7,42 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.util import _pywrap_util_port
 
+from benchmarks.tpu_step import OneCore
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
+from bert_tf.runtime.files import InputError
 
 
 @pytest.mark.parametrize("allowed", [True, False])
 def test_float32_is_float32_unless_less_is_allowed(allowed):
     build_strategy(DistributionConfig(allow_tf32=allowed))
     assert tf.config.experimental.tensor_float_32_execution_enabled() == allowed
+
+
+def test_a_tpu_multiplies_float32_numbers_in_its_default_precision(monkeypatch):
+    def connect(**options):
+        assert tf.config.experimental.tensor_float_32_execution_enabled()
+        raise ValueError("no TPU")
+
+    monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
+    with pytest.raises(InputError, match="no TPU"):
+        build_strategy(DistributionConfig("tpu", tpu_name="local"))
+    build_strategy(DistributionConfig())
+    assert not tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+def test_a_tpu_is_no_cpu_though_the_process_has_one():
+    strategy = OneCore()
+    assert strategies.is_tpu(strategy)
+    assert not strategies.computes_on_tpu()
+    compiles = strategies.compiles_parts()
+    with strategy.scope():
+        assert strategies.computes_on_tpu()
+        assert not strategies.compiles_parts()
+        assert not strategies.emulates_bfloat16()
+    assert strategy.run(strategies.computes_on_tpu)
+    assert strategies.compiles_parts() == compiles
 
 
 @pytest.mark.parametrize("kind", ["CPU", "GPU"])

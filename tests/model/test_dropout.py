@@ -1,14 +1,21 @@
-"""Dropout: rate, scale and independence, in the plain form and in the compiled one."""
+"""Dropout: rate, scale and independence, in the plain form, in the compiled one and in a TPU's."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks.tpu_step import OneCore
 from bert_tf.model.dropout import dropout, fold_in
 from tests.conftest import assert_close, is_compiled
 
 
-def test_dropout_keeps_mean_and_rate():
+@pytest.mark.parametrize("strategy", [tf.distribute.get_strategy, OneCore])
+def test_dropout_keeps_mean_and_rate(strategy):
+    with strategy().scope():
+        check_mean_and_rate()
+
+
+def check_mean_and_rate():
     x = tf.ones([301, 1001])
     dropped = dropout(x, 0.1, tf.constant([1, 2])).numpy()
     assert abs((dropped == 0).mean() - 0.1) < 0.002
@@ -19,7 +26,13 @@ def test_dropout_keeps_mean_and_rate():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_compiled_dropout_drops_the_same_elements_of_the_gradient(dtype):
+@pytest.mark.parametrize("strategy", [tf.distribute.get_strategy, OneCore])
+def test_dropout_drops_the_same_elements_of_the_gradient(dtype, strategy):
+    with strategy().scope():
+        check_gradient(dtype, strategy is not OneCore)
+
+
+def check_gradient(dtype, compiled):
     @tf.function
     def static(x, upstream):
         with tf.GradientTape() as tape:
@@ -30,7 +43,7 @@ def test_compiled_dropout_drops_the_same_elements_of_the_gradient(dtype):
     # An odd number of elements, two of which share a random word.
     x, upstream = (tf.cast(1 + tf.random.stateless_uniform([31, 17], [1, i]), dtype) for i in range(2))
     y, gradient = static(x, upstream)
-    assert is_compiled(static, x, upstream)
+    assert is_compiled(static, x, upstream) == compiled
     assert y.dtype == gradient.dtype == x.dtype
     kept = np.asarray(y != 0)
     assert 0.6 < kept.mean() < 0.8

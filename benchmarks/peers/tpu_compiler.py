@@ -1,0 +1,177 @@
+"""Compiles a program for a TPU with libtpu, which needs no TPU; `benchmarks.tpu_compile` starts this script.
+
+    python benchmarks/peers/tpu_compiler.py TOPOLOGY
+
+It runs in an environment with jax, jaxlib and libtpu. It writes a line of JSON once the topology is known, reads the
+path of a StableHLO file, and writes a second line: the compiler's error; or the memory in bytes, and the instructions
+that have an estimate, as lists of their cycles, how often they run, the name of their operation, and their shape.
+"""
+
+import json
+import os
+import re
+import sys
+
+os.environ |= {
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no device is used, so several processes may compile at a time
+    "JAX_PLATFORMS": "cpu",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TPU_SKIP_MDS_QUERY": "1",  # otherwise libtpu waits for the cloud's metadata
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+}
+
+
+def answer(**values):
+    """Writes a line for the other process."""
+    print(json.dumps(values), flush=True)
+
+
+try:
+    import libtpu  # noqa: F401
+    import numpy as np
+    from jax._src import compiler
+    from jax._src.interpreters import mlir
+    from jax._src.lib import xla_client
+    from jax._src.lib.mlir import ir
+    from jax._src.lib.mlir.dialects import hlo
+    from jax.experimental import topologies
+except ImportError as error:
+    answer(missing=str(error))
+    sys.exit()
+
+# Wide enough for an argument, a result or a variable.
+_ELEMENT_BYTES = {"i1": 1, "i32": 4, "ui32": 4, "f32": 4, "i64": 8, "ui64": 8, "bf16": 2}
+
+
+def operations(block_owner):
+    """Yields an operation's nested operations, the innermost first."""
+    for region in block_owner.regions:
+        for block in region:
+            for operation in list(block):
+                yield from operations(operation.operation)
+                yield operation.operation
+
+
+def adapt(module):
+    """Makes of a program for CPUs what TensorFlow makes for TPUs: random numbers of the device's own generator.
+
+    TensorFlow gives that generator the key of the Philox generator, and no counter.
+    """
+    for operation in operations(module.operation):
+        if operation.name == "mhlo.copy":  # unknown to the compiler
+            operation.results[0].replace_all_uses_with(operation.operands[0])
+            operation.erase()
+        elif operation.name == "stablehlo.rng_bit_generator":
+            state, bits = operation.results
+            with ir.InsertionPoint(operation), operation.location:
+                start, end, stride = (mlir.dense_int_array([number]) for number in (0, 2, 1))
+                key = hlo.slice(operation.operands[0], start, end, stride)
+                algorithm = hlo.RngAlgorithmAttr.get("DEFAULT")
+                drawn = hlo.RngBitGeneratorOp(key.type, bits.type, algorithm, key)
+            bits.replace_all_uses_with(drawn.results[1])
+            state.replace_all_uses_with(operation.operands[0])
+            operation.erase()
+
+
+def argument_bytes(module):
+    """The size of the program's arguments, of which the variables are updated in place."""
+    main = next(operation for operation in module.body if operation.name.value == "main")
+    total = 0
+    for kind in main.type.inputs:
+        shape = ir.RankedTensorType(kind)
+        total += int(np.prod(shape.shape)) * _ELEMENT_BYTES[str(shape.element_type)]
+    return total
+
+
+def parse(text):
+    """Returns the instructions of each computation, as (opcode, shape, line), and the name of the main computation."""
+    computations, main, current = {}, None, None
+    for line in text.splitlines():
+        head = re.match(r"(ENTRY )?%?([\w.-]+) .*\{\s*$", line)
+        if head and not line.startswith(" "):
+            current = computations.setdefault(head.group(2), [])
+            main = head.group(2) if head.group(1) else main
+        elif line.startswith("}"):
+            current = None
+        elif current is not None:
+            found = re.match(r"\s+(?:ROOT )?%?[\w.-]+ = (\(.*?\)(?= [a-z])|\S+) ([a-z][a-z0-9-]*)\(", line)
+            if found:
+                current.append((found.group(2), found.group(1), line))
+    return computations, main
+
+
+def value(pattern, line, default=""):
+    """Returns the group of a pattern in a line."""
+    found = re.search(pattern, line)
+    return found.group(1) if found else default
+
+
+def instructions(computations, name, times=1):
+    """Yields (cycles, times, name, shape) of what runs; of a conditional's branches, the one with more cycles."""
+    for opcode, shape, line in computations.get(name, []):
+        if opcode == "while":
+            trips = int(value(r'known_trip_count":?\{"n":"(\d+)"', line, "1"))
+            yield from instructions(computations, value(r"body=%?([\w.-]+)", line), times * trips)
+        elif opcode == "call":
+            yield from instructions(computations, value(r"to_apply=%?([\w.-]+)", line), times)
+        elif opcode == "conditional":
+            names = re.findall(r"(?:true|false)_computation=%?([\w.-]+)", line)
+            names = names or value(r"branch_computations=\{([^}]*)\}", line).replace("%", "").split(", ")
+            branches = [list(instructions(computations, branch, times)) for branch in names]
+            yield from max(branches, key=lambda branch: sum(row[0] * row[1] for row in branch))
+        else:
+            cycles = int(value(r'"estimated_cycles":"?(\d+)', line, "0"))
+            if cycles:
+                yield cycles, times, operation_name(computations, line), shape
+
+
+def operation_name(computations, line):
+    """The name of the operation that an instruction computes; of a fusion, that of a matrix multiplication in it."""
+    inner = computations.get(value(r"calls=%?([\w.-]+)", line), [])
+    products = [x for opcode, _, x in inner if opcode in ("convolution", "dot")]
+    names = [value(r'op_name="([^"]*)"', x) for x in (*products, line, *(x for _, _, x in inner))]
+    return next(filter(None, names), "")
+
+
+def report(path, topology):
+    """Compiles the program in a file."""
+    context = mlir.make_ir_context()
+    device = topology.devices[0]
+    options = compiler.get_compile_options(
+        num_replicas=1, num_partitions=1, device_assignment=np.array([[device.id]]), backend=device.client
+    )
+    with context, ir.Location.unknown(), open(path, "rb") as reader:
+        module = ir.Module.parse(reader.read(), context=context)
+        adapt(module)
+        devices = xla_client.DeviceList((device,))
+        try:
+            program = device.client.compile(module, executable_devices=devices, compile_options=options)
+        except Exception as error:  # of a type that jaxlib doesn't name
+            return {"error": str(error), "arguments": argument_bytes(module)}
+    memory = program.get_compiled_memory_stats()
+    computations, main = parse(program.hlo_modules()[0].to_string())
+    return {
+        "arguments": memory.argument_size_in_bytes,
+        "results": memory.output_size_in_bytes - memory.alias_size_in_bytes,
+        "temporaries": memory.temp_size_in_bytes,
+        "code": memory.generated_code_size_in_bytes,
+        "instructions": list(instructions(computations, main)),
+    }
+
+
+def main():
+    """See above."""
+    try:
+        topology = topologies.get_topology_desc(platform="tpu", topology_name=sys.argv[1])
+    except Exception as error:  # of a type that jaxlib doesn't name
+        answer(unknown=str(error))
+        return
+    answer(ready=True)
+    path = sys.stdin.readline().strip()
+    if path:
+        answer(**report(path, topology))
+
+
+main()

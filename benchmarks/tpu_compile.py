@@ -1,0 +1,215 @@
+"""Estimates the time and the memory of a training step on a TPU, without a TPU.
+
+    python -m benchmarks.tpu_compile --topology=v5e:2x2 --size=base --length=128 --batch=32
+        [--task=pretraining|classification|squad] [--recompute] [--accumulate=K] [--dtype=bfloat16] [--python=PATH]
+
+TensorFlow traces the training loop's own step in the form that a TPU takes. The TPU's compiler, libtpu, compiles it for
+one core in an environment of its own; without it, the program prints the commands that make it. BERT_BASE takes one or
+two minutes on 2 idle cores, and 5 GB of memory.
+
+The numbers are the compiler's estimates. They serve to compare variants of a step. The time of some operations is not
+part of them: see the note that the program prints.
+
+The exit status is 0 if the step fits into the core's memory, 1 if it does not, and 2 after any other error.
+"""
+
+import collections
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+from absl import app, flags
+
+from bert_tf.runtime import reporting
+from bert_tf.runtime.files import InputError
+
+_PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peers", "tpu_compiler.py")
+_ENVIRONMENT = os.path.join("build", "tpu_compiler")
+_PACKAGES = ("jax==0.10.2", "jaxlib==0.10.2", "libtpu==0.0.42.1")
+_TOP = 10
+_GIB = 2**30
+_UNITS = {"M": 2**20, "G": 2**30, "T": 2**40}
+
+_TOPOLOGY = flags.DEFINE_string("topology", "v5e:2x2", "Generation and chips: v5e:2x2, v4:2x2x1.")
+_SIZE = flags.DEFINE_string("size", "base", "Released size of the model.")
+_LENGTH = flags.DEFINE_integer("length", 128, "Tokens of a sequence.", lower_bound=1)
+_BATCH = flags.DEFINE_integer("batch", 32, "Sequences of a core in a step.", lower_bound=1)
+_TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification", "squad"], "What is trained.")
+_RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compile the step of --recompute_gradients.")
+_ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Parts of the batch that are computed in turn.", lower_bound=1)
+_DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["float32", "bfloat16"], "Type of the matrix multiplications.")
+_PYTHON = flags.DEFINE_string(
+    "python", os.path.join(_ENVIRONMENT, "bin", "python"), "Interpreter of the environment with libtpu."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Core:
+    """What the topology's devices are.
+
+    Attributes:
+      hertz: cycles a second.
+      flops: bfloat16 operations a second.
+      gib: memory that a program can use, in GiB, as the compiler reports it for a program that does not fit.
+    """
+
+    hertz: float
+    flops: float
+    gib: float
+
+
+# A device is a core, but with v5p a chip of two cores, which the compiler uses as one.
+CORES = {
+    "v2": Core(0.70e9, 22.5e12, 7.48),
+    "v3": Core(0.94e9, 61.5e12, 15.48),
+    "v4": Core(1.05e9, 137.5e12, 15.25),
+    "v5e": Core(1.50e9, 197e12, 15.75),
+    "v5p": Core(1.75e9, 459e12, 95.74),
+    "v6e": Core(1.75e9, 918e12, 31.25),
+}
+
+
+def environment_commands() -> str:
+    """Returns the commands that make the environment."""
+    python = os.path.join(_ENVIRONMENT, "bin", "python")
+    return f"    {sys.executable} -m venv {_ENVIRONMENT}\n    {python} -m pip install {' '.join(_PACKAGES)}"
+
+
+def core_of(topology: str) -> Core:
+    """Returns the core of a topology such as "v5e:2x2".
+
+    Raises:
+      InputError: if the generation is unknown.
+    """
+    generation = topology.partition(":")[0]
+    if generation not in CORES:
+        raise InputError(f"--topology={topology}: the generation {generation!r} is unknown. Use {', '.join(CORES)}.")
+    return CORES[generation]
+
+
+def compiled(topology: str, python: str) -> tuple[dict, "tpu_step.Step", dict[str, str]]:  # noqa: F821
+    """Traces the step and compiles it.
+
+    Returns:
+      The report of `peers/tpu_compiler.py`, the step, and the source lines of its operations.
+
+    Raises:
+      InputError: if there is no environment, or the topology is unknown.
+    """
+    try:
+        compiler = subprocess.Popen([python, _PEER, topology], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    except OSError:
+        raise InputError(
+            f"--python={python}: no interpreter can be started. Make it:\n{environment_commands()}"
+        ) from None
+    with compiler, tempfile.TemporaryDirectory() as folder:
+        state = _read(compiler)
+        if "missing" in state:
+            message = f"--python={python}: {state['missing']}. Make an environment:\n{environment_commands()}"
+            raise InputError(message)
+        if "unknown" in state:
+            raise InputError(f"--topology={topology}: {state['unknown']}. Give a topology such as v5e:2x2 or v4:2x2x1.")
+        from benchmarks import tpu_step  # here, because TensorFlow's import takes seconds
+        from bert_tf.config import BertConfig
+
+        print("Tracing the step...", flush=True)
+        step = tpu_step.Step(
+            _TASK.value,
+            BertConfig.named(_SIZE.value),
+            _BATCH.value,
+            _LENGTH.value,
+            dtype=_DTYPE.value,
+            gradient_accumulation_steps=_ACCUMULATE.value,
+            recompute_gradients=_RECOMPUTE.value,
+        )
+        path = os.path.join(folder, "step.mlirbc")
+        with open(path, "wb") as writer:
+            writer.write(step.stablehlo())
+        sources = step.sources()
+        print("Compiling it: this takes minutes...", flush=True)
+        print(path, file=compiler.stdin, flush=True)
+        return _read(compiler), step, sources
+
+
+def _read(compiler: subprocess.Popen) -> dict:
+    line = compiler.stdout.readline()
+    if not line:
+        raise InputError(f"{_PEER} ended with status {compiler.wait()}. See its messages above.")
+    return json.loads(line)
+
+
+def print_memory(report: dict, core: Core) -> bool:
+    """Prints whether the step fits, and returns it."""
+    names = ("arguments", "results", "temporaries", "code")
+    if "error" in report:
+        found = re.search(r"temporaries \(([\d.]+)([MGT])\)|Used ([\d.]+)([MGT]) of", report["error"])
+        if not found:
+            raise InputError(f"The compiler reports an error: {report['error']}")
+        temporaries, unit, total, total_unit = found.groups()
+        if temporaries:
+            report = {"temporaries": float(temporaries) * _UNITS[unit], "arguments": report["arguments"]}
+        else:
+            report = {"total": float(total) * _UNITS[total_unit]}
+        names = tuple(report)
+    gib = {name: report[name] / _GIB for name in names}
+    peak = sum(gib.values())
+    parts = ", ".join(f"{name} {size:.2f}" for name, size in gib.items())
+    print(f"peak memory of a core: {peak:.2f} GiB ({parts}); limit: {core.gib:.2f} GiB")
+    fits = peak <= core.gib
+    print("fits" if fits else f"does not fit: {peak - core.gib:.2f} GiB too much")
+    return fits
+
+
+def print_operations(instructions: list, sources: dict[str, str], core: Core, milliseconds: float) -> None:
+    """Prints the most expensive operations; those of all layers are one row."""
+    from benchmarks import tpu_step
+
+    totals, counts = collections.Counter(), collections.Counter()
+    for cycles, times, name, shape in instructions:
+        key = (
+            re.sub(r"layer_\d+", "layer_*", name),
+            re.sub(r"\{[^}]*\}", "", shape),
+            tpu_step.source_of(name, sources),
+        )
+        totals[key] += cycles * times
+        counts[key] += times
+    rows = []
+    for key, cycles in totals.most_common(_TOP):
+        name, shape, source = key
+        time = cycles / core.hertz * 1e3
+        row = {"ms": f"{time:.2f}", "share": f"{time / milliseconds:.1%}", "times": counts[key]}
+        rows.append(row | {"operation": name[-70:], "shape": shape[:50], "source": source})
+    print(reporting.table(rows))
+
+
+def main(_) -> None:
+    try:
+        core = core_of(_TOPOLOGY.value)
+        report, step, sources = compiled(_TOPOLOGY.value, _PYTHON.value)
+        if "error" not in report:
+            cycles = sum(row[0] * row[1] for row in report["instructions"])
+            milliseconds = cycles / core.hertz * 1e3
+            print(f"estimated step: {milliseconds:.1f} ms")
+        fits = print_memory(report, core)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    print(f"model: {step.parameters:,} trained parameters, {step.flops / 1e12:.3f} TFLOPs in a step")
+    if "error" not in report:
+        share = step.flops / core.flops / milliseconds * 1e3
+        print(f"share of the peak of {core.flops / 1e12:g} TFLOP/s: {share:.1%}")
+        print("\nThe most expensive operations:\n")
+        print_operations(report["instructions"], sources, core, milliseconds)
+    print(
+        "\nThese are the compiler's estimates, without all-reduce (the sums over cores), random numbers, gather and "
+        "scatter.\nReading the input is not part of the step."
+    )
+    sys.exit(0 if fits else 1)
+
+
+if __name__ == "__main__":
+    app.run(main)

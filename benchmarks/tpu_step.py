@@ -1,0 +1,130 @@
+"""The training step in the form that a TPU takes, without a TPU."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
+
+import bert_tf
+from bert_tf.config import BertConfig
+from bert_tf.finetuning.models import ClassifierModel, SpanModel
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import DTYPES, TrainingConfig
+
+TASKS = ("pretraining", "classification", "squad")
+_PACKAGE = os.path.dirname(os.path.abspath(bert_tf.__file__))
+
+
+class OneCore(tf.distribute.TPUStrategy):
+    """A TPU of one core to the code that asks the strategy; the first CPU device keeps the variables and computes."""
+
+    def __init__(self) -> None:
+        tf.distribute.Strategy.__init__(self, OneDeviceExtended(self, "/cpu:0"))
+
+    def run(self, fn: Callable, args: tuple = (), kwargs: Mapping[str, Any] | None = None, options: Any = None) -> Any:
+        """Calls a function in the only replica."""
+        return self.extended.call_for_each_replica(fn, args, kwargs or {})
+
+
+def make_batch(task: str, batch_size: int, length: int) -> dict[str, tf.Tensor]:
+    """Makes a batch of zeros, since only its shapes matter."""
+
+    def zeros(*shape: int) -> tf.Tensor:
+        return tf.zeros([batch_size, *shape], tf.int32)
+
+    batch = {name: zeros(length) for name in ("input_ids", "input_mask", "segment_ids")}
+    if task == "pretraining":
+        predictions = 20 if length <= 128 else 77  # 15% of the tokens of the paper's lengths, 128 and 512
+        batch |= {"masked_lm_positions": zeros(predictions), "masked_lm_ids": zeros(predictions)}
+        batch |= {"masked_lm_weights": tf.ones([batch_size, predictions]), "next_sentence_labels": zeros()}
+    elif task == "classification":
+        batch |= {"label_ids": zeros(), "is_real_example": zeros()}
+    else:
+        batch |= {"start_positions": zeros(), "end_positions": zeros()}
+    return batch
+
+
+class Step:
+    """`Trainer.replica_step` of a task, traced for a core of a TPU.
+
+    Args:
+      task: one of `TASKS`.
+      config: the model's config.
+      batch_size: number of sequences of the core.
+      length: of the sequences.
+      settings: other fields of `TrainingConfig`.
+    """
+
+    def __init__(self, task: str, config: BertConfig, batch_size: int, length: int, **settings: Any) -> None:
+        training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 1000000, 10000), batch_size, **settings)
+        options = {
+            "dtype": DTYPES[training.dtype],
+            "use_one_hot_embeddings": True,
+            "recompute_gradients": training.recompute_gradients,
+        }
+        strategy = OneCore()
+        with strategy.scope():
+            if task == "classification":
+                model = ClassifierModel(config, 3, **options)
+            else:
+                model = (PretrainingModel if task == "pretraining" else SpanModel)(config, **options)
+            trainer = Trainer(model, training, strategy)
+        self._batch = make_batch(task, batch_size, length)
+        parts = training.gradient_accumulation_steps
+
+        def step(batch: Mapping[str, tf.Tensor]) -> None:
+            strategy.run(trainer.replica_step, (batch, parts))
+
+        self.flops = float(model.flops(self._batch))
+        self.parameters = sum(int(np.prod(variable.shape)) for variable in model.trained_variables)
+        self._step = tf.function(step, autograph=False, jit_compile=True)
+
+    def stablehlo(self) -> bytes:
+        """The program as a StableHLO portable artifact."""
+        return self._step.experimental_get_compiler_ir(self._batch)(stage="stablehlo_serialized")
+
+    def sources(self) -> dict[str, str]:
+        """The lines of `bert_tf` that made each operation of the graph: "layers.py:125 > cpu_kernels.py:86"."""
+        sources = {}
+        for operation in _operations(self._step.get_concrete_function(self._batch).graph):
+            frames = [frame for frame in operation.traceback or () if frame.filename.startswith(_PACKAGE)]
+            lines = [f"{os.path.relpath(frame.filename, _PACKAGE)}:{frame.lineno}" for frame in frames[-2:]]
+            sources.setdefault(operation.name, " > ".join(lines))
+        return sources
+
+
+def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
+    """Yields the operations of a graph, then those of the functions that it calls."""
+    functions = {}
+    for operation in graph.get_operations():
+        yield operation
+        for name, attribute in operation.node_def.attr.items():
+            if attribute.HasField("func"):
+                functions[attribute.func.name] = name
+    for function in functions:
+        yield from _operations(graph._get_function(function).graph)
+
+
+def source_of(name: str, sources: Mapping[str, str]) -> str:
+    """The lines of an operation of the compiled program.
+
+    An operation of a gradient has the name of the operation that it is the gradient of as its beginning.
+
+    Args:
+      name: the name in the program, which can be longer than the operation's in the graph.
+      sources: see `Step.sources`.
+    """
+    parts = name.split("/")
+    prefix = "gradient of " if "gradient_tape" in parts else ""
+    parts = [part for part in parts if part != "gradient_tape"]
+    for end in range(len(parts), 0, -1):
+        found = sources.get("/".join(parts[:end]))
+        if found:
+            return prefix + found
+    return prefix + sources.get(name, "")

@@ -1,0 +1,144 @@
+"""What a training step does otherwise on a TPU: the numbers are those of the CPU's form."""
+
+import functools
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import tpu_step
+from benchmarks.tpu_step import OneCore
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution.strategies import build_strategy
+from bert_tf.model.cpu_kernels import add_bias
+from bert_tf.optimization import OptimizerConfig, build_optimizer
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import DTYPES
+from tests.conftest import assert_close, tiny_config, without_dropout
+from tests.training.test_training import batch_of, config_for, with_nan_at
+
+STRATEGIES = (lambda: build_strategy(DistributionConfig()), OneCore)
+
+
+def trainer_of(strategy, config, **options):
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = PretrainingModel(without_dropout(tiny_config()), dtype=DTYPES[config.dtype], **options)
+        return Trainer(model, config, strategy)
+
+
+def values_of(trainer):
+    return {name: variable.numpy() for name, variable in trainer.state(("skipped_steps", "nonfinite_steps")).items()}
+
+
+@pytest.mark.eager
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [
+        ({}, "float32"),
+        ({"clip_norm": 0.01, "bias_correction": True}, "bfloat16"),
+        ({"clip_norm": math.inf, "optimizer": "lamb"}, "float32"),
+        ({"clip_norm": 0.01, "clip_gradients": "per_replica"}, "float16"),
+        ({"clip_norm": math.inf, "clip_gradients": "per_replica"}, "float32"),
+    ],
+)
+def test_steps_change_the_same_weights_and_a_bad_one_changes_none(options, dtype):
+    optimizer = OptimizerConfig(1e-2, 100, epsilon=0.1, **options)
+    config = config_for("unused", optimizer=optimizer, dtype=dtype, max_nonfinite_steps=1)
+    states = []
+    for make in STRATEGIES:
+        trainer = trainer_of(make(), config)
+        batches = iter(with_nan_at(2)(0))
+        states.append([values_of(trainer)])
+        for _ in range(4):
+            assert sum(trainer.steps(batches, 1)) == 1
+            states[-1].append(values_of(trainer))
+    for at_cpu, at_tpu in zip(*states, strict=True):
+        assert at_cpu.keys() == at_tpu.keys()
+        for name, expected in at_cpu.items():
+            assert_close(at_tpu[name], expected, 1e-6 if dtype == "float32" else 1e-3, name)
+    for before, bad, after in (state[2:] for state in states):
+        counts = {"global_step", "skipped_steps", "nonfinite_steps", "loss_scale/good_steps", "loss_scale/scale"}
+        assert bad["skipped_steps"] == bad["nonfinite_steps"] == 1
+        for name in before.keys() - counts:
+            np.testing.assert_array_equal(bad[name], before[name], name)
+        name = "bert/embeddings/word_embeddings"
+        assert (bad[name] != after[name]).any()
+
+
+@pytest.mark.parametrize("size", [0.0, 0.3, 7.0])
+def test_clipping_without_a_branch_gives_the_same_bits(size):
+    gradient = size * tf.random.stateless_normal([5, 3], [1, 2])
+    found = []
+    for make in STRATEGIES:
+        with make().scope():
+            optimizer = build_optimizer(
+                OptimizerConfig(0.1, 10, weight_decay_rate=0.0), [keras.Variable(tf.ones([5, 3]))]
+            )
+            optimizer.apply([gradient], tf.linalg.global_norm([gradient]))
+            found.append(
+                [x.numpy() for x in (optimizer.variables[0].value, *optimizer.means, *optimizer.squared_means)]
+            )
+    for expected, clipped in zip(*found, strict=True):
+        np.testing.assert_array_equal(clipped, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_bias_has_the_same_gradient(dtype):
+    x, upstream = (tf.cast(tf.random.stateless_normal([6, 5, 7], [1, i]), dtype) for i in range(2))
+    bias = tf.cast(tf.linspace(-1.0, 1.0, 7), dtype)
+    found = []
+    for make in STRATEGIES:
+        with make().scope(), tf.GradientTape() as tape:
+            tape.watch([x, bias])
+            y = add_bias(x, bias)
+        found.append([tf.cast(value, tf.float32) for value in (y, *tape.gradient(y, [x, bias], upstream))])
+    for expected, value in zip(*found, strict=True):
+        assert_close(value, expected, 1e-5 if dtype == "float32" else 0.1)
+
+
+def test_recomputed_gradients_are_the_same_and_xla_computes_the_blocks_twice():
+    batch = {name: tf.constant(x) for name, x in batch_of(0).items()}
+    results, exponentials = [], []
+    strategy = OneCore()
+
+    def in_replica(function, batch):
+        return strategy.run(function, (batch,))
+
+    for recompute in (False, True):
+        keras.utils.set_random_seed(1)
+        with strategy.scope():
+            model = PretrainingModel(tiny_config(), recompute_gradients=recompute)  # with dropout
+
+        def compute(batch, model=model):
+            with tf.GradientTape() as tape:
+                loss, _ = model.loss(batch, model.totals(batch), tf.constant([1, 2]))
+            trained = [variable.value for variable in model.trained_variables]
+            return loss, [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, trained)]
+
+        compiled = tf.function(functools.partial(in_replica, compute), autograph=False, jit_compile=True)
+        results.append(compiled(batch))
+        program = compiled.experimental_get_compiler_ir(batch)(stage="optimized_hlo")
+        exponentials.append(program.count(" exponential("))
+    (loss, gradients), (again, recomputed) = results
+    assert_close(again, loss, 1e-6)
+    for gradient, expected in zip(recomputed, gradients, strict=True):
+        assert_close(gradient, expected, 1e-6)
+    assert exponentials[1] - exponentials[0] == 2  # the softmax of each block
+
+
+@pytest.mark.parametrize("task", tpu_step.TASKS)
+def test_the_compiler_gets_the_step_and_the_lines_of_its_operations(task):
+    config = tiny_config(max_position_embeddings=16)
+    step = tpu_step.Step(task, config, 4, 16, dtype="bfloat16", gradient_accumulation_steps=2)
+    assert step.stablehlo().startswith(b"ML\xefR")
+    assert step.flops > 0
+    sources = step.sources()
+    names = [name for name in sources if "gradient_tape" in name and "query" in name and name.endswith("MatMul_1")]
+    for name in names:
+        assert "gradient of model/layers.py:" in tpu_step.source_of(name, sources)
+    assert len(names) == 2 * 2  # of two blocks, in the first part of the batch and in the loop over the others
