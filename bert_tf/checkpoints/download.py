@@ -130,10 +130,14 @@ def _unpacked(path: str, identity: str, flag_name: str) -> str:
         try:
             with files.replacing_folder(target) as folder:
                 archive = _fetch(path, folder, where) if files.is_remote(path) else path
-                _unpack(archive, folder, where)
+                with zipfile.ZipFile(archive) as reader:
+                    reader.extractall(folder)  # which compares checksums, and lets no name lead out of the folder
                 if archive != path:
                     files.remove(archive)
                 _folder_with_config(folder, where)
+        # Passwords and unknown compressions are RuntimeErrors.
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+            raise InputError(f"{where}: damaged, or not a zip file ({error}). Download it again.") from None
         except OSError:
             if not os.path.exists(target):  # otherwise another process was faster
                 raise
@@ -157,16 +161,6 @@ def _fetch(url: str, folder: str, where: str) -> str:
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
         raise InputError(f"{where}: the download failed ({error}). Check the URL, or run the program again.") from None
     return target
-
-
-def _unpack(archive: str, folder: str, where: str) -> None:
-    """Writes the files of a zip file below a folder; their checksums are compared, and no name leads out of it."""
-    try:
-        with zipfile.ZipFile(archive) as reader:
-            reader.extractall(folder)
-    # Passwords and unknown compressions are RuntimeErrors.
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-        raise InputError(f"{where}: damaged, or not a zip file ({error}). Download it again.") from None
 
 
 def _folder_with_config(root: str, where: str) -> str:

@@ -25,6 +25,12 @@ _HF_HEADS = {
     "output_weights": "classifier.weight",
     "output_bias": "classifier.bias",
 }
+# The end of a module's path -> the last part of the name -> the last part of the released name.
+_HF_LEAVES_BY_MODULE = {
+    "_embeddings": {"weight": ""},
+    "LayerNorm": {"weight": "/gamma", "bias": "/beta", "gamma": "/gamma", "beta": "/beta"},
+    "": {"weight": "/kernel", "bias": "/bias"},
+}
 _HF_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 # Tensors of Hugging Face that copy others (the decoder shares the embeddings and predictions.bias) or hold no weights.
@@ -49,18 +55,10 @@ def hf_to_released(name: str) -> str | None:
     heads = {hf: released for released, hf in _HF_HEADS.items()}
     if name in heads:
         return heads[name]
-    if re.match(r"(embeddings|encoder|pooler)\.", name):
-        name = f"bert.{name}"
-    match = re.fullmatch(r"((?:bert|cls)\..+)\.(weight|bias|gamma|beta)", name)
-    if match is None:
-        return None
-    path = re.sub(r"\blayer/(\d+)", r"layer_\1", match.group(1).replace(".", "/"))
-    leaf = match.group(2)
-    if path.endswith("_embeddings"):
-        return path if leaf == "weight" else None
-    if path.endswith("LayerNorm"):
-        return f"{path}/{ {'weight': 'gamma', 'bias': 'beta'}.get(leaf, leaf) }"
-    return {"weight": f"{path}/kernel", "bias": f"{path}/bias"}.get(leaf)
+    name = re.sub(r"^(?=(embeddings|encoder|pooler)\.)", "bert.", name)
+    path, _, leaf = re.sub(r"\blayer\.(\d+)", r"layer_\1", name).replace(".", "/").rpartition("/")
+    leaves = next(leaves for ending, leaves in _HF_LEAVES_BY_MODULE.items() if path.endswith(ending))
+    return path + leaves[leaf] if leaf in leaves and re.match("(bert|cls)/", path) else None
 
 
 def hf_is_transposed(released_name: str) -> bool:
@@ -93,12 +91,7 @@ _GARDEN_BLOCK = {
     "_output_layer_norm": "output/LayerNorm",
 }
 # The functional encoder numbers its layers instead: first these four, then the blocks, then the pooler.
-_GARDEN_NUMBERED = (
-    "_embedding_layer",
-    "_position_embedding_layer",
-    "_type_embedding_layer",
-    "_embedding_norm_layer",
-)
+_GARDEN_NUMBERED = ("_embedding_layer", "_position_embedding_layer", "_type_embedding_layer", "_embedding_norm_layer")
 _GARDEN_HEAD = {
     "masked_lm/dense/kernel": "cls/predictions/transform/dense/kernel",
     "masked_lm/dense/bias": "cls/predictions/transform/dense/bias",
@@ -126,11 +119,12 @@ def garden_names(names: Iterable[str]) -> tuple[dict[str, str], list[str], list[
     unknown: list[str] = []
     for name in stored:
         path = name.removesuffix(_GARDEN_SUFFIX)
-        released = None if re.fullmatch(_GARDEN_IGNORED, path) else _garden_to_released(path, last_layer)
-        if released is not None:
+        if re.fullmatch(_GARDEN_IGNORED, path):
+            ignored.append(name)
+        elif released := _garden_to_released(path, last_layer):
             known.setdefault(released, name)
         else:
-            (ignored if re.fullmatch(_GARDEN_IGNORED, path) else unknown).append(name)
+            unknown.append(name)
     return known, ignored, unknown
 
 

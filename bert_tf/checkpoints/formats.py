@@ -5,9 +5,9 @@ Training runs of this project write the release's format: a TensorFlow bundle wi
 """
 
 import dataclasses
+import math
 import os
 import re
-from collections.abc import Callable, Mapping
 from typing import Any, TypedDict
 
 import ml_dtypes
@@ -16,11 +16,13 @@ import safetensors
 
 from bert_tf.checkpoints import download, foreign_names, run_directory
 from bert_tf.checkpoints.download import NO_PICKLES, SAFETENSORS_FILE, SHARDS_FILE
-from bert_tf.checkpoints.saver import READ_ERRORS, latest_checkpoint, open_reader
+from bert_tf.checkpoints.saver import ReadTensor, Shapes, latest_checkpoint, open_bundle
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".pkl")
+_HF_SUFFIXES = (".safetensors", SHARDS_FILE)
+_SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +39,8 @@ class CheckpointSource:
 
     path: str
     kind: str
-    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(repr=False)
-    read: Callable[[str], np.ndarray] = dataclasses.field(repr=False)
+    shapes: Shapes = dataclasses.field(repr=False)
+    read: ReadTensor = dataclasses.field(repr=False)
     ignored: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
 
@@ -57,15 +59,10 @@ def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_check
     prefix = find_checkpoint(os.fspath(path), flag_name)
     if prefix.endswith(_HF_SUFFIXES):
         return _open_hf(prefix, flag_name)
-    try:
-        reader = open_reader(prefix)
-    except READ_ERRORS as error:
-        raise InputError(f"{flag_name}: {prefix} can't be read as a TensorFlow checkpoint ({error}).") from None
-    stored = reader.get_variable_to_shape_map()
-    if "_CHECKPOINTABLE_OBJECT_GRAPH" in stored:
-        return _open_garden(prefix, reader, flag_name)
-    shapes = {name: tuple(shape) for name, shape in stored.items()}
-    return CheckpointSource(prefix, "tf1", shapes, lambda name: _read_tensor(reader, name, prefix, flag_name))
+    shapes, read = open_bundle(prefix, f"{flag_name}: ")
+    if "_CHECKPOINTABLE_OBJECT_GRAPH" in shapes:
+        return _open_garden(prefix, shapes, read, flag_name)
+    return CheckpointSource(prefix, "tf1", shapes, read)
 
 
 def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
@@ -81,64 +78,59 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
     Raises:
       InputError: if there is no checkpoint, more than one, or only a pickled one.
     """
+    path = download.local_path(path, flag_name)
     if path.endswith(_PICKLE_SUFFIXES):
         raise InputError(f"{flag_name}: {path}: {NO_PICKLES}")
-    path = download.local_path(path, flag_name)
     if files.is_folder(path):
-        evaluated = latest_checkpoint(run_directory.evaluated_folder(run_directory.folder_of_model(path)))
-        if evaluated:
-            return evaluated
-        for name in (SAFETENSORS_FILE, SHARDS_FILE):
-            if files.exists(os.path.join(path, name)):
-                return os.path.join(path, name)
-        names = files.list_folder(path)
-        prefixes = [os.path.join(path, name.removesuffix(".index")) for name in names if name.endswith(".index")]
-        if len(prefixes) == 1:
-            return prefixes[0]
-        if prefixes:
-            raise InputError(
-                f"{flag_name}: {path} holds several checkpoints ({', '.join(prefixes)}). Name one of them."
-            )
-        for name in names:
-            if name.endswith(_PICKLE_SUFFIXES):
-                raise InputError(f"{flag_name}: {os.path.join(path, name)}: {NO_PICKLES}")
-        raise InputError(
-            f"{flag_name}: the folder {path} holds no checkpoint (a TensorFlow *.index file or {SAFETENSORS_FILE})."
-        )
+        return _find_in_folder(path, flag_name)
     prefix = path.removesuffix(".index").removesuffix(".data-00000-of-00001")
     if files.exists(f"{prefix}.index") or (path.endswith(_HF_SUFFIXES) and files.exists(path)):
         return prefix
     raise InputError(
-        f"{flag_name}: there is no checkpoint {path!r}. Give the prefix (…/bert_model.ckpt, without .index or .data), "
-        f"a training folder, a folder with {SAFETENSORS_FILE}, or the name of a repository on the Hugging Face Hub "
-        "with its owner (google-bert/bert-base-uncased; hf://owner/name where there is a folder of the owner's name)."
+        f"{flag_name}: there is no checkpoint {path!r}. Use a prefix (.../bert_model.ckpt), a run's folder, a folder "
+        f"with {SAFETENSORS_FILE}, or owner/name on the Hugging Face Hub (hf://owner/name if a folder 'owner' exists)."
     )
 
 
-def _read_tensor(reader: Any, name: str, prefix: str, flag_name: str) -> np.ndarray:
-    try:
-        return reader.get_tensor(name)
-    except READ_ERRORS as error:
-        raise InputError(f"{flag_name}: {prefix} is damaged: {name} can't be read ({error}).") from None
+def _find_in_folder(folder: str, flag_name: str) -> str:
+    evaluated = latest_checkpoint(run_directory.evaluated_folder(run_directory.folder_of_model(folder)))
+    if evaluated:
+        return evaluated
+    names = files.list_folder(folder)
+    for name in (SAFETENSORS_FILE, SHARDS_FILE):
+        if name in names:
+            return os.path.join(folder, name)
+    prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
+    if len(prefixes) == 1:
+        return os.path.join(folder, prefixes[0])
+    if prefixes:
+        raise InputError(f"{flag_name}: {folder}: several checkpoints ({', '.join(prefixes)}). Name one of them.")
+    is_pickled = any(name.endswith(_PICKLE_SUFFIXES) for name in names)
+    raise InputError(
+        f"{flag_name}: {folder}: no {SAFETENSORS_FILE} and no TensorFlow checkpoint (*.index). "
+        + (NO_PICKLES if is_pickled else "Use the folder of a model.")
+    )
 
 
 def _open_hf(path: str, flag_name: str) -> CheckpointSource:
-    tensors = _read_shards(path, flag_name) if path.endswith(SHARDS_FILE) else _read_safetensors(path, flag_name)
-    stored: dict[str, str] = {}
-    ignored: list[str] = []
-    for name in tensors:
-        released = foreign_names.hf_to_released(name)
-        if re.fullmatch(foreign_names.HF_COPIES, name):
-            ignored.append(name)
-        elif released is None:
-            raise InputError(f"{flag_name}: {path} holds {name!r}, which is not the name of a tensor of BERT.")
-        else:
-            stored[released] = name
+    tensors: dict[str, Any] = {}
+    for shard in _shards(path, flag_name):
+        with files.open_file(shard, "rb") as reader:
+            data = reader.read()
+        try:
+            tensors.update(safetensors.deserialize(data))
+        except safetensors.SafetensorError as error:
+            raise InputError(f"{flag_name}: {shard}: damaged ({error}). Download or copy the file again.") from None
+    ignored = tuple(name for name in tensors if re.fullmatch(foreign_names.HF_COPIES, name))
+    stored = {foreign_names.hf_to_released(name): name for name in tensors if name not in ignored}
+    if None in stored:
+        raise InputError(f"{flag_name}: {path}: {stored[None]} is not a tensor of BERT. Use another model.")
 
     def read(released: str) -> np.ndarray:
         tensor = tensors[stored[released]]
         if tensor["dtype"] not in _SAFETENSORS_DTYPES:
-            raise InputError(f"{flag_name}: {path}: {stored[released]} is stored as {tensor['dtype']}, not as floats.")
+            known = ", ".join(_SAFETENSORS_DTYPES)
+            raise InputError(f"{flag_name}: {path}: {stored[released]} is of type {tensor['dtype']}. Use {known}.")
         dtype = _SAFETENSORS_DTYPES[tensor["dtype"]]
         array = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"]).astype(np.float32)
         return array.T if foreign_names.hf_is_transposed(released) else array
@@ -147,65 +139,43 @@ def _open_hf(path: str, flag_name: str) -> CheckpointSource:
         stored_shape = tuple(tensors[stored[released]]["shape"])
         return stored_shape[::-1] if foreign_names.hf_is_transposed(released) else stored_shape
 
-    return CheckpointSource(path, "hf", {name: shape(name) for name in stored}, read, tuple(ignored))
-
-
-def _read_safetensors(path: str, flag_name: str) -> dict[str, dict[str, Any]]:
-    with files.open_file(path, "rb") as reader:
-        data = reader.read()
-    try:
-        return dict(safetensors.deserialize(data))
-    except safetensors.SafetensorError as error:
-        raise InputError(f"{flag_name}: {path} is not a whole safetensors file ({error}).") from None
+    return CheckpointSource(path, "hf", {name: shape(name) for name in stored}, read, ignored)
 
 
 class _ShardsFile(TypedDict):
     weight_map: dict[str, str]
 
 
-def _read_shards(path: str, flag_name: str) -> dict[str, dict[str, Any]]:
-    """Reads the tensors of all files that an index names."""
-    shard_of = json_files.read(path, flag_name, _ShardsFile)["weight_map"]
-    if not shard_of:
-        raise InputError(f"{flag_name}: {path} has no weight_map, which says in which file each tensor is.")
-    tensors: dict[str, dict[str, Any]] = {}
-    for shard in sorted(set(shard_of.values())):
-        shard_path = os.path.join(os.path.dirname(path), shard)
-        if os.path.basename(shard) != shard or not files.exists(shard_path):
-            raise InputError(f"{flag_name}: {path} names the file {shard!r}, which is not beside it.")
-        tensors |= _read_safetensors(shard_path, flag_name)
-    missing = [f"{name} (of {shard})" for name, shard in shard_of.items() if name not in tensors]
-    if missing:
-        raise InputError(f"{flag_name}: {path} names tensors that are in none of its files: {', '.join(missing)}.")
-    return tensors
+def _shards(path: str, flag_name: str) -> list[str]:
+    """The safetensors files of a model: the file itself, or those that an index names."""
+    if not path.endswith(SHARDS_FILE):
+        return [path]
+    shards = json_files.read(path, flag_name, _ShardsFile)["weight_map"].values()
+    folder = os.path.dirname(path)
+    return [files.require_file(os.path.join(folder, shard), flag_name) for shard in sorted(set(shards))]
 
 
-_HF_SUFFIXES = (".safetensors", SHARDS_FILE)
-_SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
-
-
-def _open_garden(prefix: str, reader: Any, flag_name: str) -> CheckpointSource:
-    stored_shapes = reader.get_variable_to_shape_map()
+def _open_garden(prefix: str, stored_shapes: Shapes, read_stored: ReadTensor, flag_name: str) -> CheckpointSource:
     stored, ignored, unknown = foreign_names.garden_names(stored_shapes)
     if unknown or "bert/embeddings/word_embeddings" not in stored:
+        found = ", ".join(unknown[:3]) or "no word embeddings"
         raise InputError(
-            f"{flag_name}: {prefix} is an object-based TensorFlow 2 checkpoint, but not one of Model Garden's BERT "
-            "encoders" + (f": it holds {unknown[0]!r} and {len(unknown) - 1} more unknown tensors." if unknown else ".")
+            f"{flag_name}: {prefix} is a TensorFlow 2 checkpoint, but not one of Model Garden's BERT encoders: {found}."
         )
 
     def shape(released: str) -> tuple[int, ...]:
         # Model Garden has separate axes for N heads of size D: [H, N, D], [N, D, H] and [N, D], where the release has
         # [H, H], [H, H] and [H].
-        dims = tuple(stored_shapes[stored[released]])
-        if re.search(r"attention/self/\w+/kernel$", released) and len(dims) == 3:
-            return dims[0], dims[1] * dims[2]
-        if re.search(r"attention/self/\w+/bias$", released) and len(dims) == 2:
-            return (dims[0] * dims[1],)
-        if released.endswith("attention/output/dense/kernel") and len(dims) == 3:
-            return dims[0] * dims[1], dims[2]
+        dims = stored_shapes[stored[released]]
+        if re.search(r"attention/self/\w+/bias$", released):
+            return (math.prod(dims),)
+        if re.search(r"attention/self/\w+/kernel$", released):
+            return dims[0], math.prod(dims[1:])
+        if released.endswith("attention/output/dense/kernel"):
+            return math.prod(dims[:-1]), dims[-1]
         return dims
 
     def read(released: str) -> np.ndarray:
-        return _read_tensor(reader, stored[released], prefix, flag_name).reshape(shape(released))
+        return read_stored(stored[released]).reshape(shape(released))
 
     return CheckpointSource(prefix, "garden", {name: shape(name) for name in stored}, read, tuple(ignored))

@@ -44,21 +44,13 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
 
     Returns:
       The names in the order of the rows; None if none are recorded, as for a regression.
-
-    Raises:
-      InputError: if `id2label` doesn't number the classes from 0 on.
     """
     if source.kind != "hf":
         settings = run_directory.recorded(source.path)
         labels = settings.get("labels") or None
         return labels and tuple(tags_of_types(labels) if settings.get("task") == TAGGING else labels)
     names: Mapping[str, Any] = hf_config(source).get("id2label") or {}
-    if set(names) != set(map(str, range(len(names)))):
-        raise InputError(
-            f"{source.path}: the keys of id2label in {HF_CONFIG_FILE} are {', '.join(names)}, but 0 to "
-            f"{len(names) - 1} are expected."
-        )
-    classes = tuple(str(names[str(number)]) for number in range(len(names)))
+    classes = tuple(str(names[number]) for number in sorted(names, key=int))
     return None if all(re.fullmatch(_GENERIC_NAME, name) for name in classes) else classes
 
 
@@ -91,28 +83,17 @@ def with_classes(
     names, rows, needed = recorded_classes(source), source.shapes[weights][0], variables[weights].shape[0]
     if classes is None or (names is not None and rows == 1):  # a score, or the two ends of an answer
         names = None
-    elif names is not None and len(names) != rows:
-        raise InputError(f"{flag_name}: {source.path} has {rows} outputs, but its config names {len(names)} classes.")
-    remedy = (
-        "Pass --fresh_head to train a new output layer on the rest of the model, or use a model of the same classes."
-    )
-    if rows != needed:
+    order = range(rows) if names is None else _places(classes, names)
+    if rows != needed or order is None or len(order) != rows:
         raise InputError(
             f"{flag_name}: the output layer of {source.path} has {rows} outputs{_shown(names)}, but the task needs "
-            f"{needed}{_shown(classes)}. {remedy}"
+            f"{needed}{_shown(classes)}. Use --fresh_head to train a new output layer. If the classes are the same, "
+            f"rename them in id2label of its {HF_CONFIG_FILE}."
         )
-    if names is None:
-        order = f"; its rows have no names, and are taken in the order {', '.join(classes)}" if classes else ""
-        say(f"The output layer of {source.path} is reused{order}.")
-        return source
-    order = _places(classes, names)
-    if order is None:
-        raise InputError(
-            f"{flag_name}: the classes of {source.path} are {', '.join(names)}, but those of the task are "
-            f"{', '.join(classes)}. {remedy} If they are the same by other names, rename them in id2label of its "
-            f"{HF_CONFIG_FILE}."
-        )
-    say(f"The output layer of {source.path} is reused, with its classes {', '.join(names)} matched by name.")
+    how = f", with its classes {', '.join(names)} matched by name" if names else ""
+    if classes and not names:
+        how = f"; its rows have no names, and are taken in the order {', '.join(classes)}"
+    say(f"The output layer of {source.path} is reused{how}.")
 
     def read(name: str) -> np.ndarray:
         array = source.read(name)

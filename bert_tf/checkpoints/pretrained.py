@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from bert_tf import checkpoints
@@ -214,7 +214,7 @@ def find_files(
         folder = run_directory.folder_of_model(output_dir)
     else:
         return FoundFiles(None, config_file, vocab_file)
-    return FoundFiles(folder, config_file or config_beside(folder), vocab_file or find_vocabulary(folder))
+    return FoundFiles(folder, config_file or _first_of(CONFIG_FILES, folder), vocab_file or find_vocabulary(folder))
 
 
 def restored_encoder(
@@ -247,22 +247,19 @@ def find_config(folder: str, flag_name: str) -> str:
     Raises:
       InputError: if the folder contains neither.
     """
-    found = config_beside(folder)
+    found = _first_of(CONFIG_FILES, folder)
     if not found:
-        raise InputError(f"{flag_name}: {folder or '.'} has no {' or '.join(CONFIG_FILES)} beside the checkpoint.")
+        raise InputError(f"{flag_name}: {folder or '.'} has no {' or '.join(CONFIG_FILES)}. Copy the config there.")
     return found
-
-
-def config_beside(folder: str) -> str | None:
-    """The config file in a folder; None if there is none."""
-    paths = (os.path.join(folder, name) for name in CONFIG_FILES)
-    return next(filter(files.exists, paths), None)
 
 
 def find_vocabulary(folder: str) -> str | None:
     """Finds the vocabulary in a folder: vocab.txt, or else Hugging Face's tokenizer.json; None without both."""
-    paths = (os.path.join(folder, name) for name in (run_directory.VOCAB_FILE, TOKENIZER_JSON))
-    return next(filter(files.exists, paths), None)
+    return _first_of((run_directory.VOCAB_FILE, TOKENIZER_JSON), folder)
+
+
+def _first_of(names: Iterable[str], folder: str) -> str | None:
+    return next(filter(files.exists, (os.path.join(folder, name) for name in names)), None)
 
 
 def recorded_casing(folder: str, vocab_file: str) -> bool:

@@ -78,9 +78,7 @@ def restore(
     if source.kind == "hf" and not any(name.startswith("bert/pooler/") for name in source.shapes):
         may_be_fresh = f"{may_be_fresh}|bert/pooler/.*"
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-    mismatches = _mismatches(shapes, source.shapes, may_be_fresh, may_be_ignored)
-    if mismatches:
-        raise _mismatch_error(source, mismatches, flag_name)
+    _check_shapes(source.path, shapes, source.shapes, may_be_fresh, may_be_ignored, flag_name)
     matched = [name for name in variables if name in source.shapes]
     for name in matched:
         variables[name].assign(_finite(source, name, flag_name))
@@ -92,37 +90,31 @@ def restore(
     )
 
 
-def _mismatches(
+def _check_shapes(
+    path: str,
     expected: Mapping[str, tuple[int, ...]],
     found: Mapping[str, tuple[int, ...]],
     may_be_fresh: str,
     may_be_ignored: str,
-) -> list[str]:
-    """Describes the differences between the expected shapes of a model and the shapes found in a checkpoint."""
-    return [
-        *(
-            f"{name} has shape {list(found[name])} in the checkpoint, but {list(shape)} in the model"
-            for name, shape in expected.items()
-            if name in found and found[name] != shape
-        ),
-        *(
-            f"{name} is in the model, but not in the checkpoint"
-            for name in expected
-            if name not in found and not re.fullmatch(may_be_fresh, name)
-        ),
-        *(
-            f"{name} is in the checkpoint, but not in the model"
-            for name in found
-            if name not in expected and not re.fullmatch(may_be_ignored, name)
-        ),
-    ]
-
-
-def _mismatch_error(source: CheckpointSource, mismatches: Sequence[str], flag_name: str) -> InputError:
-    return InputError(
-        f"{flag_name}: {source.path} doesn't fit the model:\n  {differences.listed(mismatches)}\n"
-        "Check that the config belongs to the checkpoint, and that a fine-tuned checkpoint is used for its own task."
-    )
+    flag_name: str,
+) -> None:
+    """Raises an InputError if the names or shapes of a model differ from those found in a checkpoint."""
+    mismatches = []
+    for name in dict.fromkeys((*expected, *found)):
+        if name not in found:
+            if not re.fullmatch(may_be_fresh, name):
+                mismatches.append(f"{name} is in the model, but not in the checkpoint")
+        elif name not in expected:
+            if not re.fullmatch(may_be_ignored, name):
+                mismatches.append(f"{name} is in the checkpoint, but not in the model")
+        elif found[name] != expected[name]:
+            shapes = f"{list(found[name])} in the checkpoint, but {list(expected[name])} in the model"
+            mismatches.append(f"{name} has shape {shapes}")
+    if mismatches:
+        raise InputError(
+            f"{flag_name}: {path} doesn't fit the model:\n  {differences.listed(mismatches)}\n"
+            "Use the config of the checkpoint, and a fine-tuned checkpoint only for its own task."
+        )
 
 
 def named_variables(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:
@@ -145,19 +137,14 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
     """
     expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config, seed=0).weights}
     weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
-    mismatches = _mismatches(
-        expected, {name: source.shapes[name] for name in weights}, "bert/pooler/.*", foreign_names.HEADS
-    )
-    if mismatches:
-        raise _mismatch_error(source, mismatches, flag_name)
+    found = {name: source.shapes[name] for name in weights}
+    _check_shapes(source.path, expected, found, "bert/pooler/.*", foreign_names.HEADS, flag_name)
     return {name: _finite(source, name, flag_name) for name in weights}
 
 
 def _finite(source: CheckpointSource, name: str, flag_name: str) -> np.ndarray:
     array = source.read(name)
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-        raise InputError(
-            f"{flag_name}: {source.path}: {name} has {np.count_nonzero(~np.isfinite(array))} numbers that are not "
-            "finite (NaN or infinite), so the model can compute nothing. Use an earlier checkpoint, or train again."
-        )
+        count = np.count_nonzero(~np.isfinite(array))
+        raise InputError(f"{flag_name}: {source.path}: {name}: {count} values are not finite. Use another checkpoint.")
     return array

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from bert_tf import __version__
 from bert_tf.checkpoints import download, saver
@@ -34,24 +34,10 @@ TRIALS_FOLDER = "trials"
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
 
 
-class _Settings(TypedDict, total=False):  # those that are read again; others may be there
-    task: str
-    problem: str
-    objective: str
-    labels: list[str] | None
-    max_seq_length: int
-    train_batch_size: int
-    do_lower_case: bool
-    causal: bool
-    bilstm_layers: int
-    bilstm_units: int
-
-
-class _RunFile(TypedDict, total=False):
-    flags: dict[str, Any]
-    devices: dict[str, Any] | None
-    resume_settings: _Settings
-    decisive: _Settings
+class _RunFile(TypedDict):
+    resume_settings: dict[str, Any]
+    flags: NotRequired[dict[str, Any]]
+    devices: NotRequired[dict[str, Any] | None]
 
 
 def prepare(
@@ -93,10 +79,10 @@ def prepare(
             resume_settings |= {"init_checkpoint": before["init_checkpoint"]}
         if not allow_changes:
             _refuse_differences(
-                f"--output_dir: {output_dir} holds a run that began with other settings",
+                f"--output_dir: {output_dir}: the run began with other settings",
                 before,
                 resume_settings,
-                "Use another folder, go back to those settings, or pass --allow_changes to resume with the new ones.",
+                "Use another folder, go back to those settings, or resume with the new ones by --allow_changes.",
             )
         _say_changed_devices(read(output_dir).get("devices"), devices)
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
@@ -142,10 +128,10 @@ def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "ta
     if kind in trained:
         compared = {name: value for name, value in settings.items() if name in trained}
         _refuse_differences(
-            f"{folder} holds a run that was trained with other settings",
+            f"{folder}: the run was trained with other settings",
             {name: trained[name] for name in compared},
             compared,
-            f"Use those settings (the vocabulary is the {VOCAB_FILE} in that folder).",
+            f"Use those settings, and the {VOCAB_FILE} in that folder.",
         )
 
 
@@ -184,9 +170,8 @@ def write_hf_tokenizer(vocab_file: str, folder: str, do_lower_case: bool, max_le
 def _say_changed_devices(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
     if before and now and before != now:
         say(
-            f"Warning: {'; '.join(differences.changes(before, now))}. Batches of the same size stay the same batches, "
-            "but each replica and each kind of device draws its own dropout and adds up in its own order, so from here "
-            "on the weights differ from those of a run without this change."
+            f"Warning: {'; '.join(differences.changes(before, now))}. The batches stay the same, but dropout and the "
+            "order of sums depend on the devices: the weights differ from those of a run without this change."
         )
 
 
@@ -210,12 +195,7 @@ def read(output_dir: str) -> dict[str, Any]:
     Raises:
       InputError: if the folder is not a run's folder.
     """
-    path = os.path.join(output_dir, RUN_FILE)
-    values = json_files.read(path, "--output_dir", _RunFile)
-    if not {"resume_settings", "decisive"} & values.keys():
-        raise InputError(f"--output_dir: {path} has no 'resume_settings'. Put back a copy of the file.")
-    # Runs of version 1.0 use the key "decisive" for the resume settings.
-    return {"resume_settings": values.pop("decisive", {}), **values}
+    return json_files.read(os.path.join(output_dir, RUN_FILE), "--output_dir", _RunFile)
 
 
 def recorded(checkpoint: str) -> dict[str, Any]:
@@ -264,8 +244,8 @@ def folder_of_model(folder: str) -> str:
     kept = [path for name in files.list_folder(trials) if _has_checkpoint(path := os.path.join(trials, name))]
     if len(kept) != 1:
         raise InputError(
-            f"{folder} holds trials, of which {len(kept)} have checkpoints, but only the best trial is expected to "
-            "have them. Finish the trials, or give the folder of one trial."
+            f"{folder}: {len(kept)} trials have checkpoints, but only the best trial keeps them. Finish the trials, or "
+            "use the folder of one trial."
         )
     return kept[0]
 
@@ -310,9 +290,8 @@ def git_commit() -> str:
         return completed.stdout.strip() if completed.returncode == 0 else ""
 
     try:
-        if not git("ls-files", name):  # an installed package, perhaps inside the checkout of another project
-            return ""
-        commit = git("rev-parse", "HEAD")
-        return commit + ("+changes" if commit and git("status", "--porcelain", "--untracked-files=no") else "")
+        # An installed package may be inside the checkout of another project.
+        is_tracked = git("ls-files", name)
+        return git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes") if is_tracked else ""
     except FileNotFoundError:  # git is not installed
         return ""

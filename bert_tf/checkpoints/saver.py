@@ -10,9 +10,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,8 +20,12 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
 
+# Name -> shape, of all tensors in a checkpoint; and what returns the tensor with a name.
+Shapes = Mapping[str, tuple[int, ...]]
+ReadTensor = Callable[[str], np.ndarray]
+
 # TensorFlow's reader has no error class of its own.
-READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
+_READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 
 # The files of a checkpoint that a run of this project writes.
 _SUFFIXES = (".index", ".data-00000-of-00001")
@@ -49,10 +52,29 @@ def write_checkpoint(
         files.sync(path)
 
 
-def open_reader(prefix: str) -> Any:
-    """Opens a checkpoint with TensorFlow's reader, which raises `READ_ERRORS`."""
+def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
+    """Opens a TensorFlow checkpoint.
+
+    Args:
+      prefix: the path without `.index`.
+      where: the begin of messages.
+
+    Raises:
+      InputError: if the index is damaged; the returned function raises it if a tensor is.
+    """
     folder, name = os.path.split(prefix)
-    return tf.train.load_checkpoint(os.path.join(files.plain_name(folder), name))
+    try:
+        reader = tf.train.load_checkpoint(os.path.join(files.plain_name(folder), name))
+    except _READ_ERRORS as error:
+        raise InputError(f"{where}{prefix} can't be read ({error}). Restore it from a copy.") from None
+
+    def read(name: str) -> np.ndarray:
+        try:
+            return reader.get_tensor(name)
+        except _READ_ERRORS as error:
+            raise InputError(f"{where}{prefix}: {name} is damaged ({error}). Restore it from a copy.") from None
+
+    return {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}, read
 
 
 def damage(prefix: str) -> str:
@@ -63,10 +85,10 @@ def damage(prefix: str) -> str:
 @functools.lru_cache(maxsize=64)
 def _damage(prefix: str, stamps: tuple[tuple[int, int] | None, ...]) -> str:
     try:
-        reader = open_reader(prefix)
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
-    except READ_ERRORS as error:
+        shapes, read = open_bundle(prefix)
+        for name in shapes:
+            read(name)
+    except InputError as error:
         return str(error)
     return ""
 
@@ -81,20 +103,19 @@ def latest_checkpoint(folder: str) -> str | None:
     """
     recorded, problems = _recorded_checkpoints(folder), []
     for prefix in reversed(recorded):
-        problem = damage(prefix)
-        if not problem:
+        if not (problem := damage(prefix)):
             break
-        problems.append(f"{os.path.basename(prefix)} is damaged ({problem})")
+        problems.append(problem)
     if not problems:
         return recorded[-1] if recorded else None
     if recorded != _recorded_checkpoints(folder):  # a running program has replaced checkpoints in the meantime
         return latest_checkpoint(folder)
     if len(problems) == len(recorded):
         raise InputError(
-            f"{folder}: no complete checkpoint: {'; '.join(problems)}. Restore the files from a copy. To start without "
-            f"these checkpoints, remove {os.path.join(folder, 'checkpoint')}."
+            f"{folder}: no complete checkpoint. {' '.join(problems)} To start without them, remove "
+            f"{os.path.join(folder, 'checkpoint')}."
         )
-    say_once(f"Warning: in {folder}, {'; '.join(problems)}. {os.path.basename(prefix)} is used instead.")
+    say_once(f"Warning: {os.path.basename(prefix)} is used, because newer ones are damaged. {' '.join(problems)}")
     return prefix
 
 

@@ -195,27 +195,29 @@ def test_foreign_tf2_checkpoint_is_refused(tmp_path):
         checkpoints.open_checkpoint(str(tmp_path / "ckpt"))
 
 
-def test_pickled_models_are_refused(tmp_path):
-    (tmp_path / "pytorch_model.bin").write_bytes(b"\x80")
-    for path in (tmp_path, tmp_path / "pytorch_model.bin"):
-        with pytest.raises(InputError, match=f"^--init_checkpoint: {tmp_path}.*: Pickled"):
-            checkpoints.open_checkpoint(str(path))
-
-
-def test_missing_ambiguous_and_damaged_checkpoints_are_refused(tmp_path):
-    with pytest.raises(InputError, match="there is no checkpoint"):
-        checkpoints.open_checkpoint(str(tmp_path / "bert_model.ckpt"))
-    with pytest.raises(InputError, match="holds no checkpoint"):
-        checkpoints.open_checkpoint(str(tmp_path))
+def test_missing_ambiguous_pickled_and_damaged_checkpoints_are_refused(tmp_path, write):
+    write("pickled/pytorch_model.bin", "x")
+    write("empty/README.md", "x")
+    write("foreign/model.safetensors", safetensors.numpy.save({"oops.weight": np.zeros(2)}))
+    write("damaged/model.safetensors", b"\xff" * 40)
+    write("shards/model.safetensors.index.json", '{"weight_map": {"x": "gone.safetensors"}}')
     for name in ("a", "b"):
-        write_checkpoint(str(tmp_path / name), {"x": np.zeros(3)})
-    with pytest.raises(InputError, match="several checkpoints"):
-        checkpoints.open_checkpoint(str(tmp_path))
-    data = tmp_path / "a.data-00000-of-00001"
+        write_checkpoint(str(tmp_path / "two" / name), {"x": np.zeros(3)})
+    for path, message in (
+        ("none/bert_model.ckpt", "there is no checkpoint"),
+        ("empty", "no model.safetensors"),
+        ("pickled", "Pickled"),
+        ("pickled/pytorch_model.bin", "Pickled"),
+        ("two", "several checkpoints"),
+        ("foreign", "oops.weight"),
+        ("damaged", "damaged"),
+        ("shards", "gone.safetensors"),
+    ):
+        with pytest.raises(InputError, match=f"^--from: .*{message}") as raised:
+            checkpoints.open_checkpoint(str(tmp_path / path), "--from")
+        assert f"{tmp_path}/{path}" in str(raised.value)
+    data = tmp_path / "two" / "a.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-4])
-    source = checkpoints.open_checkpoint(str(tmp_path / "a.index"))
-    with pytest.raises(InputError, match="is damaged: x can't be read"):
+    source = checkpoints.open_checkpoint(str(tmp_path / "two" / "a.index"), "--from")
+    with pytest.raises(InputError, match=f"^--from: {tmp_path}/two/a: x is damaged"):
         source.read("x")
-    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 40)
-    with pytest.raises(InputError, match="not a whole safetensors file"):
-        checkpoints.open_checkpoint(str(tmp_path / "model.safetensors"))

@@ -120,7 +120,7 @@ def test_the_checkpoint_that_the_run_evaluates_is_loaded(tmp_path):
     better = save_run(tmp_path / "swept" / "trials" / "better", 5)
     assert_loads(tmp_path / "swept", better)
     save_run(tmp_path / "swept" / "trials" / "third", 5)
-    with pytest.raises(InputError, match="holds trials, of which 2 have checkpoints"):
+    with pytest.raises(InputError, match=f"{tmp_path}/swept: 2 trials have checkpoints"):
         bert_tf.load(str(tmp_path / "swept"))
 
 

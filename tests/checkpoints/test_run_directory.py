@@ -89,7 +89,7 @@ def test_a_changed_number_of_replicas_is_said_but_not_refused(tmp_path, capsys):
     prepare(tmp_path, "", devices=three)
     assert capsys.readouterr().err == ""
     prepare(tmp_path, "", devices=two)
-    assert "Warning: replicas was 3, and is 2 now. Batches of the same size stay the same" in capsys.readouterr().err
+    assert "Warning: replicas was 3, and is 2 now. The batches stay the same" in capsys.readouterr().err
     assert run_directory.read(str(tmp_path))["devices"] == two
     prepare(tmp_path, "", devices=two | {"device": "GPU"}, rate=0.3, allow_changes=True)
     assert "Warning: device was 'CPU', and is 'GPU' now." in capsys.readouterr().err
