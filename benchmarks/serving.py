@@ -50,10 +50,11 @@ def export(folder):
 
     from bert_tf.config import BertConfig
     from bert_tf.finetuning.models import ClassifierModel
-    from bert_tf.serving import finished_run, portable_models, saved_model
     from bert_tf.serving.encoder import InferenceEncoder
+    from bert_tf.serving.exportable import Exportable, plain_logits
     from bert_tf.serving.lite_model import TextTask
     from bert_tf.serving.reader import TextReader
+    from bert_tf.serving.settings import ExportConfig
     from bert_tf.tasks.served import ServedClassifier
     from bert_tf.tokenization import FullTokenizer
 
@@ -65,15 +66,11 @@ def export(folder):
         variable.assign_add(keras.random.normal(variable.shape, stddev=0.01))
     encoder, texts = InferenceEncoder(model.encoder, _DTYPE.value), TextReader(tokenizer, LENGTH)
     served = ServedClassifier(encoder, model.head, texts, labels=labels, multi_label=False, inputs=inputs)
-    saved_model.write(served, folder)
-    plain = finished_run.plain_logits(model)
     task = TextTask(inputs=inputs, problem="classification", labels=labels, max_seq_length=LENGTH)
-    exportable = finished_run.Exportable(served, plain, tokenizer, LENGTH, labels, task)
-    for name, file in LITE_FILES.items():
-        os.mkdir(f"{folder}/{name}")
-        portable_models.write_lite(plain, f"{folder}/{name}/{file}", is_quantized=name == "int8")
-        exportable.write_text_settings(f"{folder}/{name}")
-        exportable.write_text_task(f"{folder}/{name}")
+    exportable = Exportable(served, plain_logits(model), tokenizer, LENGTH, labels, task)
+    exportable.write(folder, ExportConfig())
+    exportable.write(f"{folder}/int8", ExportConfig(quantize="int8"))
+    exportable.write(f"{folder}/float32", ExportConfig(litert=True))
 
 
 def texts_of_length(pairs, tokenizer):

@@ -20,10 +20,10 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.outputs import is_unfinished
 from bert_tf.runtime.program import say
 from bert_tf.serving.answering import AnsweringModel
-from bert_tf.serving.settings import ENGINES, LITE_FILE, LITE_INT8_FILE, SERVING_DEFAULT, ExportConfig
+from bert_tf.serving.settings import ENGINES, SERVING_DEFAULT, ExportConfig
 
 if TYPE_CHECKING:
-    from bert_tf.serving.finished_run import Exportable
+    from bert_tf.serving.exportable import Exportable
 
 __getattr__, *_ = extras.when_used(__name__, {"bert_tf.serving.saved_model": ("ExportedModel",)})
 
@@ -72,25 +72,14 @@ def export_run(
     Raises:
       InputError: if there is no model in `model_dir`, or `export_dir` is not empty.
     """
-    from bert_tf.serving import portable_models, saved_model
-
     config = config or ExportConfig()
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
     files.check_new_folder(export_dir, "--export_dir")
     if config.onnx:
-        portable_models.import_tf2onnx()
+        extras.require("tf2onnx", "--export_onnx")
     model = build(model_dir, config)
     with files.replacing_folder(export_dir) as folder:
-        signatures = saved_model.write(model.served, folder, config.text)
-        model.write_text_settings(folder)
-        if config.quantize == "int8":
-            portable_models.write_lite(model.plain, os.path.join(folder, LITE_INT8_FILE), is_quantized=True)
-        if config.litert:
-            portable_models.write_lite(model.plain, os.path.join(folder, LITE_FILE))
-        if config.litert or config.quantize == "int8":
-            model.write_text_task(folder)
-        if config.onnx:
-            portable_models.write_onnx(model.plain, os.path.join(folder, portable_models.ONNX_FILE))
+        signatures = model.write(folder, config)
     say(f"Wrote {export_dir} with the signatures {', '.join(signatures)}.")
 
 

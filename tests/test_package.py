@@ -42,8 +42,9 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 import bert_tf, data_prep
 from bert_tf.checkpoints import run_directory
+from bert_tf.runtime import extras
 from bert_tf.runtime.files import InputError
-from bert_tf.serving import lite_model, portable_models
+from bert_tf.serving import lite_model
 from bert_tf.tasks.squad import evaluation
 from data_prep.corpus import lines, parquet
 
@@ -93,7 +94,7 @@ print(json.dumps({
     "help": {command.name: printed(command, "--help") for command in commands},
     "apache-beam": [printed(commands["bert-beam-data"], "--input_file=a", "--output_file=b", "--vocab_file=c")],
     "tf-models-official": [error(evaluation.official_evaluator, is_version_2) for is_version_2 in (False, True)],
-    "tf2onnx": [error(portable_models.import_tf2onnx)],
+    "tf2onnx": [error(extras.require, "tf2onnx", "--export_onnx")],
     "ai-edge-litert": [error(lite_model.LiteModel, "exported")],
     "pyarrow": [
         error(lambda: list(lines.read_lines(written("a.zst")))),

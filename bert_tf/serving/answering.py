@@ -1,7 +1,7 @@
 """What all models that answer plain Python values share: their fields, the checks of examples, and batches."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.runtime.errors import InputError, require_whole
@@ -54,8 +54,10 @@ class AnsweringModel(abc.ABC):
         If there is only one input, the example may be a string. Fields of an `ids` signature are lists of integers.
 
         Raises:
-          InputError: if a field is missing or has another type.
+          InputError: if a field is missing or has another type, or if the example is the error of its own reading.
         """
+        if isinstance(example, InputError):
+            raise example
         fields = {self.inputs[0]: example} if isinstance(example, str) and len(self.inputs) == 1 else example
         if not isinstance(fields, Mapping):
             raise InputError(
@@ -74,13 +76,11 @@ class AnsweringModel(abc.ABC):
 
     def _check_field(self, name: str, value: Any) -> None:
         kind, is_list = self._fields[name]
-        expected = "text" if kind is str else "integers"
-        if not is_list:
-            if not isinstance(value, kind):
-                raise InputError(f"the field {name!r} must be {expected}, not {_abbreviated(value)}.")
-        elif not isinstance(value, list) or not value or not all(type(part) is kind for part in value):
-            raise InputError(f"the field {name!r} must be a list of {expected}, not {_abbreviated(value)}.")
-        elif kind is int and not all(0 <= part <= _MAX_ID for part in value):
+        parts = value if is_list else [value]
+        if not isinstance(parts, list) or not parts or not all(type(part) is kind for part in parts):
+            expected = ("a list of " if is_list else "") + ("text" if kind is str else "integers")
+            raise InputError(f"the field {name!r} must be {expected}, not {_abbreviated(value)}.")
+        if kind is int and not all(0 <= part <= _MAX_ID for part in parts):
             raise InputError(f"the field {name!r} must contain numbers from 0 to {_MAX_ID}, not {_abbreviated(value)}.")
 
     def predict(self, examples: Sequence[Any], batch_size: int = 32) -> list[dict[str, Any]]:
@@ -96,30 +96,35 @@ class AnsweringModel(abc.ABC):
         Raises:
           InputError: if an example can't be used, and the message has its number, counted from 0; or if it comes alone.
         """
-        if isinstance(examples, str | Mapping):  # of which the characters, or the keys, would be answered
+        if isinstance(examples, str | Mapping):  # whose characters, or keys, would be answered
             raise InputError(f"examples is {_abbreviated(examples)}, but a list of examples is expected.")
         require_whole("batch_size", batch_size, 1)
-        checked = []
-        for number, example in enumerate(examples):
-            try:
-                checked.append(self.check(example))
-            except InputError as error:
-                raise InputError(f"example {number}: {error}") from None
-        order = sorted(range(len(checked)), key=lambda number: _size(checked[number]))
-        answers: list[dict[str, Any]] = [{}] * len(checked)
-        for begin in range(0, len(order), batch_size):
-            numbers = order[begin : begin + batch_size]
-            for number, row in zip(numbers, self._answer(checked, numbers), strict=True):
+        answers = self.answer(examples, batch_size)
+        for number, answer in enumerate(answers):
+            if isinstance(answer, InputError):
+                raise InputError(f"example {number}: {answer}")
+        return answers
+
+    def answer(self, examples: Iterable[Any], batch_size: int) -> list[dict[str, Any] | InputError]:
+        """Answers examples as `predict` does. For an example that can't be used, the answer is the error."""
+        answers = list(map(self._fields_or_error, examples))
+        usable = [number for number, fields in enumerate(answers) if not isinstance(fields, InputError)]
+        usable.sort(key=lambda number: sum(len(str(value)) for value in answers[number].values()))
+        for begin in range(0, len(usable), batch_size):
+            numbers = usable[begin : begin + batch_size]
+            for number, row in zip(numbers, self._answer([answers[number] for number in numbers]), strict=True):
                 answers[number] = row
         return answers
 
+    def _fields_or_error(self, example: Any) -> dict[str, Any] | InputError:
+        try:
+            return self.check(example)
+        except InputError as error:
+            return error
+
     @abc.abstractmethod
-    def _answer(self, examples: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Answers those of the checked examples that have these numbers."""
-
-
-def _size(fields: Mapping[str, Any]) -> int:
-    return sum(len(part) if isinstance(part, str) else sum(map(len, map(str, part))) for part in fields.values())
+    def _answer(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | InputError]:
+        """Answers checked examples in one batch."""
 
 
 def _abbreviated(value: Any) -> str:

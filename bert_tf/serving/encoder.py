@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_tf.encoder import MASKED_SCORE, BertEncoder
 from bert_tf.model.activations import ACTIVATIONS
+from bert_tf.model.heads import LinearHead
 from bert_tf.sequences.graph_packing import TokenBatch
 
 # TensorFlow can fuse a product with these forms of gelu, but not with those of `model.activations`.
@@ -87,21 +88,17 @@ class InferenceEncoder(tf.Module):
         """The word embeddings [V, H], in the compute dtype."""
         return self._matrices["embeddings/word_embeddings"]
 
-    def states(self, batch: TokenBatch) -> list[tf.Tensor]:
-        """The embeddings [n, H], then the hidden states [n, H] of each block, in the compute dtype."""
+    def layers(self, batch: TokenBatch) -> list[tf.Tensor]:
+        """The hidden states [n, H] of each block, first block first, in the compute dtype."""
         layout = self._layout(batch)
         states = [self._embed(batch)]
         for i in range(self.config.num_hidden_layers):
             states.append(self._block(i, states[-1], layout))
-        return states
-
-    def layers(self, batch: TokenBatch) -> list[tf.Tensor]:
-        """The hidden states [n, H] of each block, first block first, in the compute dtype."""
-        return self.states(batch)[1:]
+        return states[1:]
 
     def token_states(self, batch: TokenBatch) -> tf.Tensor:
         """The last hidden states [n, H], in the compute dtype."""
-        return self.states(batch)[-1]
+        return self.layers(batch)[-1]
 
     def pooled_output(self, batch: TokenBatch) -> tf.Tensor:
         """The pooler's output [B, H], float32; the last block computes only the states that the pooler reads."""
@@ -194,6 +191,23 @@ class InferenceEncoder(tf.Module):
     def _layer_norm(self, name: str, x: tf.Tensor) -> tf.Tensor:
         beta, gamma = self._vector(f"{name}/beta"), self._vector(f"{name}/gamma")
         return tf.cast(layer_norm(x, beta, gamma, self.config.layer_norm_eps), self.dtype)
+
+
+class OutputLayer(tf.Module):
+    """A `LinearHead` for serving.
+
+    Args:
+      head: the trained layer; its weights are copied.
+    """
+
+    def __init__(self, head: LinearHead) -> None:
+        super().__init__(name="output")
+        self.width = head.output_weights.shape[0]
+        self._weights = tf.Variable(head.output_weights.numpy(), trainable=False, name="output_weights")
+        self._bias = tf.Variable(head.output_bias.numpy(), trainable=False, name="output_bias")
+
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [N, H] -> [N, C], float32
+        return tf.matmul(tf.cast(x, tf.float32), self._weights, transpose_b=True) + self._bias
 
 
 def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int) -> None:

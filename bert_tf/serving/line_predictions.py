@@ -2,13 +2,14 @@
 
 import contextlib
 import json
+import os
 import queue
 import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
 
-from bert_tf.runtime import files, json_files, program, reporting
+from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import AnsweringModel
 
@@ -37,14 +38,15 @@ def answer_lines(
     total = failed = read_bytes = 0
     with reporting.progress_bar(None, "predict", unit="line") as bar:
         for available in _available(lines, batch_size * _SORTED_BATCHES):
-            rows = [_parsed(model, line) for line in available]
-            answers = _answers(model, [fields for fields, *_ in rows if fields is not None], batch_size)
-            for fields, other_fields, refusal in rows:
-                answer = refusal if fields is None else next(answers)
-                line = json.dumps(_given(other_fields, answer) | answer, ensure_ascii=False)
+            examples = [_parsed(line) for line in available]
+            for example, answer in zip(examples, model.answer(examples, batch_size), strict=True):
+                if isinstance(answer, InputError):
+                    answer = {"error": str(answer)}
+                    failed += 1
+                others = model.other_fields(example) if isinstance(example, dict) else {}
+                line = json.dumps(_given(others, answer) | answer, ensure_ascii=False)
                 # Half of a surrogate pair, which UTF-8 can't hold, is written as the escape that JSON has for it.
                 writer.write(line.encode("utf-8", "backslashreplace").decode() + "\n")
-                failed += answer.keys() == {"error"}
             writer.flush()
             total += len(available)
             read_bytes += sum(map(len, available))
@@ -57,36 +59,26 @@ def answer_lines(
 def answers_file(path: str | None) -> Iterator[IO[str]]:
     """The writer of the answers: of a file, which appears when all are written, or of standard output without a path.
 
-    If the block fails, the answers that are made already stay in a file beside it, `PATH.incomplete`.
+    Until then, and after an error or a kill, the answers are in a file next to it, `PATH.incomplete`.
     """
     if not path:
         sys.stdout.reconfigure(encoding="utf-8")
         yield sys.stdout
         return
-    unfinished = f"{files.target_of(path)}.incomplete"
-    with files.replacing(path) as writer:
-        try:
-            yield writer
-        except BaseException:
-            writer.flush()
-            if files.is_remote(path) or not writer.tell():
-                raise
-            files.rename(writer.name, unfinished)
-            program.say(f"The answers that were made are in {unfinished}.")
-            raise
-    files.remove(unfinished)
+    path = files.target_of(path)
+    files.make_folder(os.path.dirname(path))
+    unfinished = f"{path}.incomplete"
+    with files.open_file(unfinished, "w") as writer:
+        yield writer
+    files.sync(unfinished)
+    files.rename(unfinished, path)
 
 
-def _parsed(model: AnsweringModel, line: bytes) -> tuple[dict[str, Any] | None, dict[str, Any], dict[str, str]]:
-    """Returns the fields that the model reads (None if the line can't be used), its other fields, and the error."""
-    other_fields: dict[str, Any] = {}
+def _parsed(line: bytes) -> Any:
     try:
-        example = json_files.parse(line.decode("utf-8", "ignore").strip())
-        if isinstance(example, dict):
-            other_fields = model.other_fields(example)
-        return model.check(example), other_fields, {}
+        return json_files.parse(line.decode("utf-8", "ignore").strip())
     except InputError as error:
-        return None, other_fields, {"error": str(error)}
+        return error
 
 
 def _given(fields: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
@@ -94,43 +86,30 @@ def _given(fields: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
     return {f"given_{name}" if name in (*answer, "error") else name: value for name, value in fields.items()}
 
 
-def _answers(model: AnsweringModel, examples: list[dict[str, Any]], batch_size: int) -> Iterator[dict[str, Any]]:
-    """Yields the answers; for an example that the model refuses, the answer is its error message."""
-    try:
-        yield from model.predict(examples, batch_size)
-    except InputError:
-        for example in examples:
-            try:
-                yield from model.predict([example])
-            except InputError as error:
-                yield {"error": str(error).removeprefix("example 0: ")}
-
-
 def _available(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:
     """Yields lists of the lines that have arrived, 1 to `max_lines` each, so that a typed line is answered at once."""
-    # Behind the last line comes None, or the error with which reading has failed.
+    # After the last line comes None, or the error with which reading has failed.
     arrived: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4 * max_lines)
 
     def read() -> None:
-        end = None
         try:
             for line in lines:
                 if line.strip():
                     arrived.put(line)
+            arrived.put(None)
         except OSError as error:
-            end = error
-        arrived.put(end)
+            arrived.put(error)
 
     threading.Thread(target=read, daemon=True).start()
-    is_open = True
-    while is_open:
-        available = [arrived.get()]
-        while isinstance(available[-1], bytes) and len(available) < max_lines and not arrived.empty():
-            available.append(arrived.get())
-        end = None
-        if not isinstance(available[-1], bytes):
-            end, is_open = available.pop(), False
+    line: bytes | OSError | None = b""
+    while isinstance(line, bytes):
+        available = []
+        while not available or (len(available) < max_lines and not arrived.empty()):
+            line = arrived.get()
+            if not isinstance(line, bytes):
+                break
+            available.append(line)
         if available:
             yield available
-        if end is not None:
-            raise InputError(f"the input can't be read any further ({end}). What was read before is answered.")
+    if line is not None:
+        raise InputError(f"the input can't be read further ({line}). The lines before are answered.")

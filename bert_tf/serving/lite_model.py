@@ -1,6 +1,7 @@
 """Answers texts with the LiteRT model of an export: the same answers as its SavedModel's, without TensorFlow."""
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -35,7 +36,7 @@ class LiteModel(AnsweringModel):
     """A LiteRT model with the tokenizer and the labels in its folder.
 
     Its inputs and answers are those of `ServedClassifier` and `ServedChooser` (module `bert_tf.tasks.served`) from
-    texts; weights of 8 bits change the numbers a little.
+    texts; weights of 8 bits change the numbers a little. Several threads may call it; one computes at a time.
 
     Args:
       folder: of an export with --export_quantize=int8 or --export_litert; with both, the first is taken.
@@ -51,15 +52,10 @@ class LiteModel(AnsweringModel):
         names = (settings.LITE_INT8_FILE, settings.LITE_FILE, settings.LITE_TASK_FILE)
         *paths, task_path = (os.path.join(folder, name) for name in names)
         path = next(filter(files.exists, paths), None)
-        if path is None:
+        if path is None or not files.exists(task_path):
             raise InputError(
-                f"{folder} has neither {names[0]} nor {names[1]}, which LiteRT runs. Export the model with "
-                "--export_quantize=int8 or --export_litert, from Python with quantize='int8' or litert=True."
-            )
-        if not files.exists(task_path):
-            raise InputError(
-                f"{folder} has no {settings.LITE_TASK_FILE}: LiteRT answers with classes, numbers and choices "
-                "only, of models that this version exports. Take the engine TensorFlow, the default."
+                f"{folder}: no LiteRT model of texts, pairs or choices ({names[0]} or {names[1]}, and {names[2]}). "
+                "Export with --export_quantize=int8 or --export_litert, or use the engine tensorflow."
             )
         self._task = json_files.read(task_path, "--model", TextTask)
         vocab_file = os.path.join(folder, VOCAB_FILE)
@@ -69,13 +65,14 @@ class LiteModel(AnsweringModel):
             self._run = interpreter.Interpreter(path, num_threads=threads).get_signature_runner()
         except (ValueError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
-            raise InputError(f"{path} can't be loaded: it is damaged ({reason}). Export the model again.") from None
+            raise InputError(f"{path} can't be loaded ({reason}). Export the model again.") from None
+        self._lock = threading.Lock()
         inputs, is_choice = self._task["inputs"], self._task["problem"] == "choice"
         fields = {name: Field(str, is_choice and name == CHOICE_INPUTS[1]) for name in inputs}
         super().__init__(fields, () if is_choice else inputs)
 
-    def _answer(self, examples: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[dict[str, Any]]:
-        texts = [[examples[number][name] for name in self._task["inputs"]] for number in numbers]
+    def _answer(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | InputError]:
+        texts = [[fields[name] for name in self._task["inputs"]] for fields in examples]
         if self._task["problem"] == "choice":
             return self._choices(texts)
         logits, truncated = self._logits(texts)
@@ -120,7 +117,8 @@ class LiteModel(AnsweringModel):
             rows.append(packing.join_segments(a, b, cls=vocab[CLS], sep=vocab[SEP]))
         if not rows:
             return np.zeros((0, 1), np.float32), []
-        return self._run(**packing.pad_all(rows))["logits"], truncated
+        with self._lock:  # an interpreter has one place for inputs and outputs
+            return self._run(**packing.pad_all(rows))["logits"], truncated
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

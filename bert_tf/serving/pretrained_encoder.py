@@ -8,14 +8,13 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import pretrained
 from bert_tf.model.heads import MaskedLMHead
-from bert_tf.sequences.graph_packing import GraphPacker, TokenBatch
+from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.encoder import InferenceEncoder, layer_norm, product
-from bert_tf.serving.finished_run import Exportable
-from bert_tf.serving.reader import TEXTS, Signature, TextReader, ids_signature, in_parts, read_ids, signature
+from bert_tf.serving.exportable import Exportable
+from bert_tf.serving.reader import IDS, TEXTS, Signature, TextReader, in_parts, read_ids, signature
 from bert_tf.serving.settings import ExportConfig
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.tokenization.graph_tokenization import GraphTokenizer
 
 _MASK = "[MASK]"
 # The number of guesses for each mask.
@@ -52,7 +51,8 @@ class ServedEncoder(tf.Module):
         self._pieces = tf.constant([tokenizer.inv_vocab.get(number, "[UNK]") for number in ids])
         self._mask_filler = None
         if masked_lm is not None:
-            self._mask_filler = _MaskFiller(encoder, masked_lm, tokenizer, max_seq_length, self._pieces)
+            texts = TextReader(tokenizer, max_seq_length, [_MASK])
+            self._mask_filler = _MaskFiller(encoder, masked_lm, texts, tokenizer.vocab[_MASK], self._pieces)
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures.
@@ -69,7 +69,7 @@ class ServedEncoder(tf.Module):
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "pairs": signature(self._from_texts, text_a=TEXTS, text_b=TEXTS),
             "all_layers": signature(self._all_layers, text_a=TEXTS),
-            "ids": ids_signature(self._from_ids),
+            "ids": signature(self._from_ids, **IDS),
         }
         if self._mask_filler is not None:
             signatures["fill_mask"] = signature(self._mask_filler.fill, text_a=TEXTS)
@@ -116,15 +116,14 @@ class _MaskFiller(tf.Module):
         self,
         encoder: InferenceEncoder,
         head: MaskedLMHead,
-        tokenizer: FullTokenizer,
-        max_seq_length: int,
+        texts: TextReader,
+        mask: int,
         pieces: tf.Tensor,
     ) -> None:
         super().__init__(name="fill_mask")
         self._encoder = encoder
-        self._tokenizer = GraphTokenizer.of(tokenizer, [_MASK])
-        self._packer = GraphPacker(tokenizer.vocab, max_seq_length)
-        self._mask = tokenizer.vocab[_MASK]
+        self._texts = texts
+        self._mask = mask
         self._pieces = pieces
         dense, norm = head.transform.dense, head.transform.layer_norm
         self._kernel = tf.Variable(tf.cast(dense.kernel.value, encoder.dtype), trainable=False)
@@ -134,10 +133,7 @@ class _MaskFiller(tf.Module):
 
     def fill(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
         """Texts [B] -> the guesses for each mask; see `ServedEncoder.signatures`."""
-        pieces = self._tokenizer.tokenize(text_a)
-        none = pieces[:, :0]
-        kept = self._packer.fit(pieces, none)
-        batch = self._packer.pack(pieces, none, kept)
+        batch, truncated = self._texts.read(text_a)
         is_mask = batch.ids == self._mask
         states = tf.cast(token_states_in_parts(self._encoder, batch, is_mask), self._encoder.dtype)
         probabilities, guesses = tf.math.top_k(tf.nn.softmax(self._logits(states)), min(_TOP, self._pieces.shape[0]))
@@ -151,7 +147,7 @@ class _MaskFiller(tf.Module):
             "guesses": by_text(tf.gather(self._pieces, guesses), ""),
             "probabilities": by_text(probabilities, 0.0),
             "num_masks": counts,
-            "truncated": kept.truncated,
+            "truncated": truncated,
         }
 
     def _logits(self, states: tf.Tensor) -> tf.Tensor:

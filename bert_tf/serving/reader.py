@@ -40,22 +40,18 @@ TEXT_LISTS = tf.TensorSpec([None, None], tf.string)
 IDS = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids", "input_mask", "segment_ids")}
 
 
-def ids_signature(function: Signature) -> Signature:
-    """Returns a function of `input_ids`, `input_mask` and `segment_ids` that can be saved in a SavedModel."""
-    return signature(function, **IDS)
-
-
 class TextReader(tf.Module):
     """Tokenizes and packs texts or pairs of texts.
 
     Args:
       tokenizer: the model's tokenizer.
-      max_seq_length: longer sequences are cut; in a pair, pieces are removed from the end of the longer text.
+      max_seq_length: longer sequences are cut; in a pair, tokens are removed from the end of the longer text.
+      kept_tokens: tokens in brackets that are not split; see `GraphTokenizer`.
     """
 
-    def __init__(self, tokenizer: FullTokenizer, max_seq_length: int) -> None:
+    def __init__(self, tokenizer: FullTokenizer, max_seq_length: int, kept_tokens: Sequence[str] = ()) -> None:
         super().__init__(name="texts")
-        self.tokenizer = GraphTokenizer.of(tokenizer)
+        self.tokenizer = GraphTokenizer.of(tokenizer, kept_tokens)
         self.packer = GraphPacker(tokenizer.vocab, max_seq_length)
 
     def read(

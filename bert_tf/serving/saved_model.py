@@ -7,37 +7,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  (the tokenizer's operations)
-from google.protobuf.message import DecodeError
 
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import AnsweringModel, Field
-from bert_tf.serving.reader import ServedModel
 from bert_tf.serving.settings import SERVING_DEFAULT
 
-# Padded outputs, each with the output that says how many of a row's values are not padding.
-_COUNTS = {
-    "tokens": "num_tokens",
-    "tags": "num_tokens",
-    "token_starts": "num_tokens",
-    "token_ends": "num_tokens",
-    "input_ids": "num_tokens",
-    "sequence_output": "num_tokens",
-    "entities": "num_entities",
-    "entity_types": "num_entities",
-    "entity_starts": "num_entities",
-    "entity_ends": "num_entities",
-    **dict.fromkeys(
-        ("answers", "answer_starts", "answer_ends", "answer_scores", "answer_probabilities"), "num_answers"
-    ),
-    "scores": "num_tokens",
-    "entity_scores": "num_entities",
-    "guesses": "num_masks",
-    "probabilities": "num_masks",
-    "all_encoder_layers": "num_tokens",
+# The hidden states of all layers, the only output of which another axis than the first is padded.
+_LAYERS = "all_encoder_layers"
+# The output that counts the values of a row without padding -> the outputs that are padded after them.
+_PADDED = {
+    "num_tokens": ("tokens", "tags", "scores", "token_starts", "token_ends", "input_ids", "sequence_output", _LAYERS),
+    "num_entities": ("entities", "entity_types", "entity_scores", "entity_starts", "entity_ends"),
+    "num_answers": ("answers", "answer_starts", "answer_ends", "answer_scores", "answer_probabilities"),
+    "num_masks": ("guesses", "probabilities"),
 }
-# The padded axis of a row, if it isn't the first.
-_PADDED_AXES = {"all_encoder_layers": 1}
+_COUNTS = {name: count for count, names in _PADDED.items() for name in names}
 # Outputs, by name and rank, that have one value for each element of a row of this input.
 _AS_LONG_AS = {
     ("sequence_output", 3): "input_ids",
@@ -47,36 +32,6 @@ _AS_LONG_AS = {
     ("probabilities", 2): "endings",
     ("truncated", 2): "endings",
 }
-# What TensorFlow's loader raises for a damaged model; it has no error class of its own.
-_LOAD_ERRORS = (
-    tf.errors.OpError,
-    OSError,
-    ValueError,
-    RuntimeError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    DecodeError,
-)
-
-
-def write(model: ServedModel, folder: str, text: bool = True) -> list[str]:
-    """Writes a SavedModel into a folder that doesn't exist yet.
-
-    What `tf.saved_model.load` gives of it can be called like its first signature, with inputs in their order.
-
-    Args:
-      model: the served model.
-      folder: the new folder.
-      text: see `ExportConfig`.
-
-    Returns:
-      The names of its signatures.
-    """
-    signatures = {name: function for name, function in model.signatures().items() if text or name == "ids"}
-    model.__call__ = next(iter(signatures.values()))
-    tf.saved_model.save(model, folder, signatures=signatures)
-    return list(signatures)
 
 
 class ExportedModel(AnsweringModel):
@@ -95,18 +50,15 @@ class ExportedModel(AnsweringModel):
     def __init__(self, folder: str, signature: str = SERVING_DEFAULT) -> None:
         if not files.exists(f"{folder}/saved_model.pb"):
             raise InputError(
-                f"{folder} is not an exported model: it has no saved_model.pb. A run or a pre-trained model is "
-                f"exported by `python -m bert_tf.export --model_dir={folder} --export_dir=NEW_FOLDER`."
+                f"{folder} is not an exported model: it has no saved_model.pb. Export a run or a pre-trained model "
+                f"with `python -m bert_tf.export --model_dir={folder} --export_dir=NEW_FOLDER`."
             )
         try:
             self._model = tf.saved_model.load(files.plain_name(folder))
             self.signatures = sorted(self._model.signatures)
-        except _LOAD_ERRORS as error:
-            reason = str(error).partition("\n")[0]
-            raise InputError(
-                f"{folder} can't be loaded: it is damaged, incomplete, or not a model of this version "
-                f"({type(error).__name__}: {reason}). Export the model again."
-            ) from None
+        except Exception as error:  # TensorFlow's loader has no error class of its own
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise InputError(f"{folder} can't be loaded ({reason}). Export the model again.") from None
         if signature not in self.signatures:
             raise InputError(f"{folder} has no signature {signature!r}; it has {', '.join(self.signatures)}.")
         self._function = self._model.signatures[signature]
@@ -127,17 +79,16 @@ class ExportedModel(AnsweringModel):
         """Calls the signature itself, with arrays as inputs and outputs."""
         return {name: values.numpy() for name, values in self._function(**self._renamed(inputs)).items()}
 
-    def _answer(self, examples: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[dict[str, Any]]:
-        batch = [examples[number] for number in numbers]
+    def _answer(self, examples: Sequence[Mapping[str, Any]]) -> list[dict[str, Any] | InputError]:
         try:
-            outputs = self(**{name: self._tensor(name, [fields[name] for fields in batch]) for name in self.inputs})
+            outputs = self(**{name: self._tensor(name, [fields[name] for fields in examples]) for name in self.inputs})
         except tf.errors.InvalidArgumentError as error:  # a failed check of the signature's inputs
-            if len(numbers) == 1:
-                raise InputError(f"example {numbers[0]}: {_assertion(error)}") from None
-            return [row for number in numbers for row in self._answer(examples, [number])]
+            if len(examples) == 1:
+                return [InputError(_assertion(error))]
+            return [answer for fields in examples for answer in self._answer([fields])]
         return [
-            {name: _to_python(name, outputs[name][row], _count(name, outputs, row, fields)) for name in sorted(outputs)}
-            for row, fields in enumerate(batch)
+            {name: _decoded(_unpadded(name, outputs, row, fields)) for name in sorted(outputs)}
+            for row, fields in enumerate(examples)
         ]
 
     def _tensor(self, name: str, column: list) -> tf.Tensor:
@@ -160,19 +111,17 @@ def _assertion(error: tf.errors.InvalidArgumentError) -> str:
     return match.group(1) if match else error.message
 
 
-def _count(name: str, outputs: Mapping[str, np.ndarray], row: int, fields: Mapping[str, Any]) -> int | None:
-    """Returns how many of a row's values are not padding; None for all."""
-    counts = outputs.get(_COUNTS.get(name, ""))
-    if counts is not None:
-        return int(counts[row])
-    source = fields.get(_AS_LONG_AS.get((name, outputs[name].ndim), ""))
-    return None if source is None else len(source)
-
-
-def _to_python(name: str, value: np.ndarray | np.generic, count: int | None) -> Any:
-    """Converts an output to Python values, as in JSON."""
-    kept = value if count is None else value[(slice(None),) * _PADDED_AXES.get(name, 0) + (slice(count),)]
-    return _decoded(kept.tolist() if isinstance(kept, np.ndarray | np.generic) else kept)
+def _unpadded(name: str, outputs: Mapping[str, np.ndarray], row: int, fields: Mapping[str, Any]) -> Any:
+    """Returns a row of an output without padding, as Python values."""
+    values = outputs[name]
+    counts, source = outputs.get(_COUNTS.get(name)), fields.get(_AS_LONG_AS.get((name, values.ndim)))
+    count = None if counts is None else int(counts[row])
+    if counts is None and source is not None:
+        count = len(source)
+    value = values[row : row + 1].tolist()[0]
+    if count is None:
+        return value
+    return [part[:count] for part in value] if name == _LAYERS else value[:count]
 
 
 def _decoded(value: Any) -> Any:

@@ -8,7 +8,8 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.workflow import ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.finished_run import Exportable, FinishedRun
+from bert_tf.serving.exportable import Exportable
+from bert_tf.serving.finished_run import FinishedRun
 from bert_tf.tasks import custom, held_out, multiple_choice, names, served, tables
 from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask

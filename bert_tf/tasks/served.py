@@ -12,17 +12,17 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
-from bert_tf.serving.encoder import InferenceEncoder
-from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
+from bert_tf.serving.encoder import InferenceEncoder, OutputLayer
+from bert_tf.serving.exportable import Exportable, plain_logits
+from bert_tf.serving.finished_run import FinishedRun
 from bert_tf.serving.lite_model import TextTask
-from bert_tf.serving.output_layer import OutputLayer
 from bert_tf.serving.reader import (
+    IDS,
     TEXT_LISTS,
     TEXTS,
     Signature,
     TextReader,
     check_equally_many,
-    ids_signature,
     in_parts,
     read_ids,
     signature,
@@ -85,7 +85,7 @@ class ServedClassifier(tf.Module):
         """
         return {
             "serving_default": signature(self._from_texts, **dict.fromkeys(self._inputs, TEXTS)),
-            "ids": ids_signature(self._from_ids),
+            "ids": signature(self._from_ids, **IDS),
         }
 
     def _from_texts(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
@@ -135,7 +135,7 @@ class ServedChooser(tf.Module):
         texts = dict(zip(CHOICE_INPUTS, (TEXTS, TEXT_LISTS), strict=True))
         return {
             "serving_default": signature(self._from_texts, **texts),
-            "ids": ids_signature(self._from_ids),
+            "ids": signature(self._from_ids, **IDS),
         }
 
     def _from_texts(self, prompt: tf.Tensor, endings: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -189,9 +189,9 @@ def exportable_chooser(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a multiple-choice run."""
     model = ClassifierModel(run.config, 1, causal=run.causal)
     run.restore(model)
-    served = ServedChooser(run.encoder(model), model.head, run.texts())
+    served = ServedChooser(run.encoder(model), model.head, TextReader(run.tokenizer, run.max_seq_length))
     task = TextTask(inputs=CHOICE_INPUTS, problem="choice", labels=None, max_seq_length=run.max_seq_length)
-    return run.exportable(served, plain_logits(model), task=task)
+    return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, task=task)
 
 
 def _exportable_classifier(
@@ -200,8 +200,9 @@ def _exportable_classifier(
     model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
     run.restore(model)
     is_multi_label = problem == "multi_label"
+    texts = TextReader(run.tokenizer, run.max_seq_length)
     served = ServedClassifier(
-        run.encoder(model), model.head, run.texts(), labels=labels, multi_label=is_multi_label, inputs=inputs
+        run.encoder(model), model.head, texts, labels=labels, multi_label=is_multi_label, inputs=inputs
     )
     task = TextTask(inputs=list(inputs), problem=problem, labels=labels, max_seq_length=run.max_seq_length)
-    return run.exportable(served, plain_logits(model), labels, task)
+    return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, labels, task)

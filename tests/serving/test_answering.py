@@ -7,8 +7,8 @@ from bert_tf.serving.answering import AnsweringModel, Field
 
 
 class _Echo(AnsweringModel):
-    def _answer(self, examples, numbers):
-        return [examples[number] for number in numbers]
+    def _answer(self, examples):
+        return examples
 
 
 def test_examples_come_in_lists_and_batches():

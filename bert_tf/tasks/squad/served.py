@@ -15,10 +15,10 @@ from bert_tf.encoder import MASKED_SCORE
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.model.heads import SpanHead
 from bert_tf.sequences.graph_packing import TokenBatch
-from bert_tf.serving.encoder import InferenceEncoder
-from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
-from bert_tf.serving.output_layer import OutputLayer
-from bert_tf.serving.reader import TEXTS, Signature, check_equally_many, ids_signature, in_parts, read_ids, signature
+from bert_tf.serving.encoder import InferenceEncoder, OutputLayer
+from bert_tf.serving.exportable import Exportable, plain_logits
+from bert_tf.serving.finished_run import FinishedRun
+from bert_tf.serving.reader import IDS, TEXTS, Signature, check_equally_many, in_parts, read_ids, signature
 from bert_tf.tasks.squad.answerer import describe_model, find_null_threshold
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
@@ -118,7 +118,7 @@ class ServedAnswerer(tf.Module):
         """
         return {
             "serving_default": signature(self._from_texts, question=TEXTS, context=TEXTS),
-            "ids": ids_signature(self._from_ids),
+            "ids": signature(self._from_ids, **IDS),
         }
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -308,4 +308,4 @@ def exportable(run: FinishedRun) -> Exportable:
         SquadConfig(**given, answer_text="offsets"),
         null_score_diff_threshold=threshold or 0.0,
     )
-    return run.exportable(served, plain_logits(model))
+    return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length)

@@ -17,10 +17,10 @@ from bert_tf.checkpoints.output_layers import tags_of_types
 from bert_tf.finetuning.models import TokenModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
-from bert_tf.serving.encoder import InferenceEncoder
-from bert_tf.serving.finished_run import Exportable, FinishedRun, plain_logits
-from bert_tf.serving.output_layer import OutputLayer
-from bert_tf.serving.reader import TEXT_LISTS, TEXTS, Signature, ids_signature, in_parts, read_ids, signature
+from bert_tf.serving.encoder import InferenceEncoder, OutputLayer
+from bert_tf.serving.exportable import Exportable, plain_logits
+from bert_tf.serving.finished_run import FinishedRun
+from bert_tf.serving.reader import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
 
@@ -87,7 +87,7 @@ class ServedTagger(tf.Module):
         return {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "words": signature(self._from_words, words=TEXT_LISTS),
-            "ids": ids_signature(self._from_ids),
+            "ids": signature(self._from_ids, **IDS),
         }
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -280,4 +280,4 @@ def exportable(run: FinishedRun) -> Exportable:
     model = TokenModel(run.config, len(tags), causal=run.causal)
     run.restore(model)
     served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
-    return run.exportable(served, plain_logits(model), tags)
+    return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, tags)
