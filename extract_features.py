@@ -20,9 +20,7 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences 
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines that are computed together.", lower_bound=1)
 _USE_TPU = flags.DEFINE_bool("use_tpu", False, "Run on a TPU.")
 _MASTER = flags.DEFINE_string("master", None, "The name or the grpc:// address of the TPU.")
-_NUM_TPU_CORES = flags.DEFINE_integer(
-    "num_tpu_cores", 8, "The number of cores that the TPU must have; 0 for any number."
-)
+_NUM_TPU_CORES = flags.DEFINE_integer("num_tpu_cores", 0, "Number of cores the TPU must have; 0 for any.")
 _USE_ONE_HOT = flags.DEFINE_bool(
     "use_one_hot_embeddings", False, "Look up embeddings with matrix products; faster on a TPU."
 )

@@ -1,5 +1,6 @@
 """BERT in TensorFlow 2, with the numbers, names and file formats of the original release."""
 
+import glob
 import os
 import platform
 
@@ -13,6 +14,10 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # one). They too train and answer faster with it; docs/measurements.md says by how much.
 if platform.machine() == "x86_64":
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# The TPU build of TensorFlow loads libtpu when it is imported. Without a TPU, libtpu waits minutes for the cloud's
+# metadata, without a message.
+if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
+    os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 
 __version__ = "1.0.0"
 

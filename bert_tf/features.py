@@ -173,12 +173,14 @@ def extract(
         return {str(layer): tf.cast(output.all_encoder_layers[layer], tf.float32) for layer in layers}
 
     run = strategies.replicated(activations, strategy)
-    replicas = strategy.num_replicas_in_sync
+    replicas, is_tpu = strategy.num_replicas_in_sync, strategies.is_tpu(strategy)
     for start in range(0, len(examples), batch_size):
         batch = examples[start : start + batch_size]
         tokenized = [_tokenize(example, tokenizer, max_seq_length) for example in batch]
         packed = [(tokenizer.convert_tokens_to_ids(tokens), segments) for tokens, segments in tokenized]
-        values = run(packing.pad_all(packed + packed[-1:] * (-len(packed) % replicas)))
+        rows = batch_size if is_tpu else len(packed)  # a TPU compiles the graph again for each shape
+        packed += packed[-1:] * (rows - len(packed) + -rows % replicas)
+        values = run(packing.pad_all(packed, max_seq_length if is_tpu else 0))
         for row, (example, (tokens, _)) in enumerate(zip(batch, tokenized, strict=True)):
             yield {
                 "linex_index": example.unique_id,

@@ -28,6 +28,7 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/index.md", "make quickstart", "takes minutes, and installs"),
     ("docs/data.md", "--runner=FlinkRunner", "needs a Flink cluster"),
     ("docs/pretraining.md", "--use_tpu", "needs a TPU"),
+    ("docs/pretraining.md", "pip install", "installs"),
     ("docs/serving.md", "prediction_service_pb2_grpc", "needs a running server, and tensorflow-serving-api"),
     ("docs/measurements.md", "--init_checkpoint=$M", "is what was measured, in 50 minutes each"),
     ("docs/experiments.md", "--only=Dev,Test", "is what was measured, in two hours"),

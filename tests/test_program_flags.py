@@ -74,7 +74,7 @@ def test_flags_of_devices_and_training_become_settings(monkeypatch):
     kinds = ("string", "bool", "integer", "float", "enum")
     stand_in = types.SimpleNamespace(**{f"DEFINE_{kind}": define for kind in kinds})
     monkeypatch.setattr(training, "flags", stand_in)
-    given |= {"allow_tf32": True, "deterministic": True, "worker_timeout": 7, "num_tpu_cores": 0}
+    given |= {"allow_tf32": True, "deterministic": True, "worker_timeout": 7}
     expected = DistributionConfig(allow_tf32=True, deterministic=True, worker_timeout=7)
     assert program_flags.DistributionFlags().config() == expected
     optimizer = {"weight_decay_rate": 0.3, "clip_norm": 0.5, "lr_decay_power": 0.5, "clip_gradients": "per_replica"}

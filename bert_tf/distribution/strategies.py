@@ -5,6 +5,8 @@ import ctypes
 import functools
 import os
 import platform
+import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +17,12 @@ import tensorflow as tf
 from bert_tf.distribution import workers
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 
+# Seconds of waiting for a TPU before a message says so.
+_SECONDS_OF_SILENCE = 5.0
+_TPU_LOCK = "/tmp/libtpu_lockfile"
+_TPU_PACKAGES = f"tensorflow-tpu=={tf.__version__} libtpu==0.0.31"
 _ERRORS_ONLY = 2  # a value of TF_CPP_MIN_LOG_LEVEL
 
 
@@ -57,15 +64,20 @@ _quieten_tensorflow()
 _warn_of_lost_onednn()
 
 
-def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
+def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> tf.distribute.Strategy:
     """Builds the strategy that the flags ask for, and sets for the whole process how its devices compute.
 
     On a TPU, `allow_tf32` has no effect: float32 matrix multiplications have the TPU's default precision, as in the
     original. TensorFlow would otherwise split each into six multiplications of bfloat16 numbers.
 
+    Args:
+      config: the devices.
+      several_hosts: whether the program can use a TPU with other hosts than this machine. They can't run Python, so
+        their input pipelines must not need it.
+
     Raises:
-      InputError: if workers can't find each other (multi_worker, see `workers.connect`), or no TPU can be reached under
-        the given name.
+      InputError: if workers can't find each other (multi_worker, see `workers.connect`), no TPU can be reached under
+        the given name, or the program can't use this TPU.
     """
     is_tf32_allowed = config.allow_tf32 or config.distribution_strategy == "tpu"
     tf.config.experimental.enable_tensor_float_32_execution(is_tf32_allowed)
@@ -78,24 +90,75 @@ def build_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
         return tf.distribute.MirroredStrategy([device.name for device in devices])
     if config.distribution_strategy == "multi_worker":
         return workers.connect(config.worker_timeout)
-    return _build_tpu_strategy(config)
+    strategy = _build_tpu_strategy(config)
+    if not several_hosts and (
+        strategy.extended.num_hosts > 1 or "/job:localhost" not in strategy.extended.worker_devices[0]
+    ):
+        raise InputError(
+            f"--tpu_name={config.tpu_name}: this TPU has {strategy.extended.num_hosts} hosts, or its host is another "
+            "machine. Only run_pretraining.py can use it. Run this program on a TPU VM with one host, with "
+            "--tpu_name=local."
+        )
+    return strategy
 
 
+@functools.cache  # to initialise a TPU again would remove all variables that are on it
 def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-    given_flag = f"--tpu_name={config.tpu_name}"
+    name = f"--tpu_name={config.tpu_name}"
     if not config.tpu_name:
-        raise InputError("--tpu_name is needed with --use_tpu (the TPU's name, grpc:// address, or 'local').")
+        raise InputError(
+            "--tpu_name is missing. On a TPU VM, give --tpu_name=local; for a slice with several hosts, its name or "
+            "grpc:// address."
+        )
+    message = f"Waiting for the TPU ({name}), and for the cloud's metadata server if a zone or a project is missing."
+    waiting = threading.Timer(_SECONDS_OF_SILENCE, say, [message])
+    waiting.start()
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(
             tpu=config.tpu_name, zone=config.tpu_zone or None, project=config.gcp_project or None
         )
-    except (ValueError, tf.errors.NotFoundError, tf.errors.InvalidArgumentError) as error:
-        raise InputError(f"{given_flag}: no TPU can be reached ({error}). Check its name, zone and project.") from None
-    strategy = tf.distribute.TPUStrategy(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
+        raise InputError(f"{name}: {_explain_missing_tpu(str(error))}") from None
+    finally:
+        waiting.cancel()
     cores = strategy.num_replicas_in_sync
     if config.num_tpu_cores and cores != config.num_tpu_cores:
-        raise InputError(f"{given_flag} has {cores} cores, but --num_tpu_cores is {config.num_tpu_cores}.")
+        raise InputError(
+            f"--num_tpu_cores is {config.num_tpu_cores}, but the TPU of {name} has {cores} cores. Omit --num_tpu_cores "
+            "to use all cores."
+        )
     return strategy
+
+
+def _explain_missing_tpu(error: str) -> str:
+    """Says why no TPU can be used, and what to do."""
+    if "No OpKernel was registered" in error:
+        return (
+            "this build of TensorFlow can't use TPUs. Uninstall the packages tensorflow and tensorflow-tpu, then run "
+            f"`pip install {_TPU_PACKAGES}`."
+        )
+    if re.search("in use|busy", error, re.IGNORECASE) or _is_locked(_TPU_LOCK):
+        return (
+            "the TPU is used by another program. End that program (`sudo lsof -w /dev/accel* /dev/vfio/*` lists it), "
+            "then run this one again."
+        )
+    return (
+        f"no TPU was found ({error.strip().partition(chr(10))[0]}). On a TPU VM, give --tpu_name=local and install "
+        f"{_TPU_PACKAGES}. Elsewhere, check --tpu_name, --tpu_zone and --gcp_project."
+    )
+
+
+def _is_locked(path: str) -> bool:
+    """Whether another process has locked a file, as libtpu does while it uses the TPU of this machine."""
+    import fcntl
+
+    try:
+        with open(path, "r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)
 
 
 # Linux's names for the instructions that multiply bfloat16 numbers: the first two are of x86, the last is of Arm.
@@ -228,7 +291,8 @@ def replicated(
     """
     replicas = strategy.num_replicas_in_sync
 
-    @tf.function(reduce_retracing=True, autograph=False)
+    # Retracing is reduced by unknown dimensions, which a TPU can't compile.
+    @tf.function(reduce_retracing=not is_tpu(strategy), autograph=False)
     def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         return strategy.run(function, args=(batch,))
 

@@ -86,6 +86,7 @@ class Estimator(DataFolder):
         do_lower_case: bool | None = None,
         dtype: str = "float32",
         distribution_strategy: str = "one_device",
+        tpu_name: str = "",
         fresh_head: bool = False,
         reinit_layers: int = 0,
         bilstm_layers: int = 0,
@@ -106,6 +107,7 @@ class Estimator(DataFolder):
           do_lower_case: the tokenizer's casing; by default what the model's folder says.
           dtype: "float32", "bfloat16" or "float16": the type that products are computed in.
           distribution_strategy: "one_device", "mirrored" or "tpu".
+          tpu_name: The name of the TPU for "tpu"; "local" on a TPU VM.
           fresh_head: train a fresh output layer even if the model has one.
           reinit_layers: the number of the encoder's top layers that start anew, with the pooler; helps on small data.
           bilstm_layers: of a BiLSTM between the encoder and the output layer (paper, Table 5); 0 for that of the model.
@@ -127,18 +129,21 @@ class Estimator(DataFolder):
         require_whole("bilstm_layers", bilstm_layers, 0)
         flags |= {"reinit_layers": reinit_layers, "bilstm_layers": bilstm_layers, "bilstm_units": bilstm_units}
         flags |= cls._checked(settings)
-        distribution = DistributionConfig(distribution_strategy)
+        distribution = DistributionConfig(distribution_strategy, tpu_name)
         # A run that is resumed compares the name, not the place of the copy in the cache.
         return cls(path, config, tokenizer, output_dir, labels, flags, distribution)
 
     @classmethod
     @errors_in_python()
-    def load(cls, folder: str | os.PathLike[str], distribution_strategy: str = "one_device") -> Self:
+    def load(
+        cls, folder: str | os.PathLike[str], distribution_strategy: str = "one_device", tpu_name: str = ""
+    ) -> Self:
         """The estimator that `save` wrote, or that a program trained.
 
         Args:
           folder: of the run.
           distribution_strategy: see `from_pretrained`.
+          tpu_name: see `from_pretrained`.
 
         Raises:
           InputError: if the folder isn't that of a finished run of this kind of task.
@@ -165,7 +170,7 @@ class Estimator(DataFolder):
         _, config, tokenizer = pretrained.find_model(folder, "load()", settings["do_lower_case"])
         flags = {**recorded["flags"], "max_seq_length": settings["max_seq_length"], **cls._recorded(settings)}
         flags.pop("num_workers", None)  # other processes can only be started before TensorFlow is used
-        distribution = DistributionConfig(distribution_strategy)
+        distribution = DistributionConfig(distribution_strategy, tpu_name)
         return cls(None, config, tokenizer, folder, settings.get("labels"), flags, distribution)
 
     @classmethod

@@ -33,6 +33,7 @@ class Pretrainer(RunFolder):
       init_checkpoint: a model to go on from; see `from_pretrained`.
       dtype: "float32", "bfloat16" or "float16": the type that products are computed in.
       distribution_strategy: "one_device", "mirrored" or "tpu".
+      tpu_name: The name of the TPU for "tpu"; "local" on a TPU VM.
 
     Raises:
       InputError: if there is no such size, or the vocabulary can't be used.
@@ -49,8 +50,12 @@ class Pretrainer(RunFolder):
         init_checkpoint: str | os.PathLike[str] | None = None,
         dtype: str = "float32",
         distribution_strategy: str = "one_device",
+        tpu_name: str = "",
     ) -> None:
-        flags, distribution = {"dtype": dtype, "objective": objective}, DistributionConfig(distribution_strategy)
+        flags, distribution = (
+            {"dtype": dtype, "objective": objective},
+            DistributionConfig(distribution_strategy, tpu_name),
+        )
         super().__init__(output_dir, init_checkpoint, flags, distribution)
         self.vocab_file = require_path("vocab_file", vocab_file)
         check_vocab_file(self.vocab_file)

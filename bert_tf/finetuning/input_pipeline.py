@@ -34,23 +34,31 @@ def has_graph_per_shape(
         return work >= WORK_FOR_A_GRAPH_PER_SHAPE and not config.jit_compile and strategies.compiles_parts()
 
 
-def training_data(sampler: BatchSampler, num_train_steps: int, has_graph_per_shape: bool = False) -> TrainingData:
+def training_data(
+    sampler: BatchSampler, num_train_steps: int, has_graph_per_shape: bool = False, has_static_shapes: bool = False
+) -> TrainingData:
     """Returns the training loop's input.
 
     Args:
       sampler: chooses the examples of each step.
       num_train_steps: the step at which training ends.
       has_graph_per_shape: see `TrainingData`.
+      has_static_shapes: whether the graph contains the shapes of the batches, as a TPU requires. The sampler then has
+        only one length.
     """
     return TrainingData(
-        lambda step, context: _dataset(sampler, step, num_train_steps, context),
+        lambda step, context: _dataset(sampler, step, num_train_steps, has_static_shapes, context),
         describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
         has_graph_per_shape=has_graph_per_shape,
     )
 
 
 def _dataset(
-    sampler: BatchSampler, start_step: int, end_step: int, context: tf.distribute.InputContext
+    sampler: BatchSampler,
+    start_step: int,
+    end_step: int,
+    has_static_shapes: bool,
+    context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
     """The batches from `start_step` on for one input pipeline; its replicas take their parts of a batch in turn."""
     size = context.get_per_replica_batch_size(sampler.batch_size)
@@ -65,8 +73,9 @@ def _dataset(
                 yield sampler.features.batch(examples[replica * size : (replica + 1) * size], length)
 
     sample = sampler.features.batch(np.zeros(size, np.int64), int(sampler.buckets[-1]))
+    dynamic = set() if has_static_shapes else sampler.features.token_names
     signature = {
-        name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in sampler.features.token_names else x.shape, x.dtype)
+        name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in dynamic else x.shape, x.dtype)
         for name, x in sample.items()
     }
     return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)

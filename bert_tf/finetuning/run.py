@@ -92,6 +92,8 @@ class FinetuningRun:
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
         self._check(config)
         resume.require_starting_point(training_config.output_dir, init_checkpoint)
+        if distribution_config.tpu_name not in ("", "local"):
+            self.strategy  # noqa: B018 (a TPU of other machines is refused before the data is tokenized)
 
     def _check(self, config: BertConfig) -> None:
         config.check_sequence_length(self.max_seq_length)
@@ -197,12 +199,11 @@ class FinetuningRun:
         return features
 
     def buckets(self, features: FeatureSet | LazyFeatures, traced: bool = False) -> list[int]:
-        """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`."""
-        if self.pad_to_max_seq_length:
-            return [self.max_seq_length]
-        compiled = self.training_config.jit_compile or strategies.is_tpu(self.strategy)
+        """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`. A TPU has only one."""
         longest = max(self.max_seq_length, features.max_length)
-        return feature_sets.bucket_lengths(longest, compiled, traced)
+        if self.pad_to_max_seq_length or strategies.is_tpu(self.strategy):
+            return [longest]
+        return feature_sets.bucket_lengths(longest, self.training_config.jit_compile, traced)
 
     @property
     def has_graph_per_shape(self) -> bool:
@@ -295,7 +296,12 @@ class FinetuningRun:
         """Returns the training loop's input."""
         training_config, sampler = self.training_config, self.batch_sampler(features)
         training_config.check_batch(self.strategy)
-        return input_pipeline.training_data(sampler, training_config.num_train_steps, self.has_graph_per_shape)
+        return input_pipeline.training_data(
+            sampler,
+            training_config.num_train_steps,
+            self.has_graph_per_shape,
+            has_static_shapes=strategies.is_tpu(self.strategy),
+        )
 
     @property
     def best_folder(self) -> str:

@@ -75,7 +75,7 @@ class PretrainingRun:
         self._finder = ExampleFinder(config, objective, vocab_file, training_config.seed)
         resume.require_starting_point(training_config.output_dir, init_checkpoint)
         # Workers must find each other before TensorFlow is used for anything else.
-        self.strategy = strategies.build_strategy(distribution_config)
+        self.strategy = strategies.build_strategy(distribution_config, several_hosts=True)
         self.config = config
         self.objective = objective
         self.vocab_file = vocab_file

@@ -21,7 +21,7 @@ class DistributionFlags:
         self._tpu_zone = string("tpu_zone", None, "The TPU's zone, if it can't be detected.")
         self._gcp_project = string("gcp_project", None, "The TPU's project, if it can't be detected.")
         self._master = string("master", None, "The TPU's grpc:// address, if --tpu_name is not given.")
-        self._num_tpu_cores = flags.DEFINE_integer("num_tpu_cores", 8, "Expected number of TPU cores; 0 for any.")
+        self._num_tpu_cores = flags.DEFINE_integer("num_tpu_cores", 0, "Number of cores the TPU must have; 0 for any.")
         self._worker_timeout = flags.DEFINE_integer(
             "worker_timeout",
             DistributionConfig.worker_timeout,

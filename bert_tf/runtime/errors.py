@@ -3,10 +3,13 @@
 import errno
 import numbers
 import os
+import re
 import sys
 from collections.abc import Iterable
 
 _SYSTEM_WORDS = {os.strerror(number) for number in errno.errorcode}
+# TensorFlow's own words, those of XLA's compiler, and those of a TPU.
+_OUT_OF_MEMORY = re.compile("OOM when allocating|[Oo]ut of memory|That was not possible")
 
 
 class InputError(ValueError):
@@ -74,8 +77,11 @@ def explanation(error: BaseException) -> str | None:
         return str(error)
     tensorflow = sys.modules.get("tensorflow")
     is_tensorflow = tensorflow is not None and isinstance(error, tensorflow.errors.OpError)
-    if isinstance(error, MemoryError) or (is_tensorflow and "OOM when allocating" in error.message):
-        return "Out of memory. Use a smaller batch, a shorter --max_seq_length or a smaller model."
+    if isinstance(error, MemoryError) or (is_tensorflow and _OUT_OF_MEMORY.search(error.message)):
+        return (
+            "Out of memory. Use a smaller batch, a shorter --max_seq_length or a smaller model. In training, "
+            "--gradient_accumulation_steps and --recompute_gradients also reduce memory."
+        )
     if isinstance(error, OSError) and error.errno is not None:
         paths, words = [error.filename, error.filename2], error.strerror
     elif is_tensorflow:  # "path; words", and sometimes more lines

@@ -1,5 +1,8 @@
 import logging
 import platform
+import subprocess
+import sys
+import threading
 import warnings
 from unittest import mock
 
@@ -11,7 +14,9 @@ from benchmarks.tpu_step import OneCore
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError
+
+TPU = DistributionConfig("tpu", "local", num_tpu_cores=8)
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -127,3 +132,94 @@ def test_determinism_is_asked_of_tensorflow(monkeypatch):
     enable.assert_not_called()
     build_strategy(DistributionConfig(deterministic=True))
     enable.assert_called_once_with()
+
+
+def tpu(cores, hosts, job):
+    """Stands in for the strategy of a TPU."""
+    strategy = mock.create_autospec(tf.distribute.TPUStrategy, instance=True)
+    strategy.num_replicas_in_sync = cores
+    strategy.extended = mock.Mock(num_hosts=hosts, worker_devices=[f"/job:{job}/replica:0/task:0/device:TPU:0"])
+    return strategy
+
+
+@pytest.fixture
+def connect(monkeypatch):
+    """The function that finds a TPU, which tests replace."""
+    strategies._build_tpu_strategy.cache_clear()
+    monkeypatch.setattr(strategies, "_TPU_LOCK", "no such file")
+    connect = mock.Mock()
+    monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
+    yield connect
+    strategies._build_tpu_strategy.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [
+        (
+            tf.errors.NotFoundError(None, None, "No OpKernel was registered to support Op 'ConfigureDistributedTPU'"),
+            f"tensorflow-tpu=={tf.__version__}",
+        ),
+        (tf.errors.NotFoundError(None, None, "TPUs not found in the cluster."), "TPU VM"),
+        (tf.errors.InternalError(None, None, "Failed to get the topology.\nMore."), "TPU VM"),
+        (tf.errors.InternalError(None, None, "open(/dev/vfio/0): Device or resource busy"), "another program"),
+        (tf.errors.AbortedError(None, None, "The TPU is already in use by process with pid 7."), "another program"),
+        (ValueError("Could not lookup TPU metadata from name 'local'."), "--tpu_zone"),
+        (RuntimeError("Missing runtime dependency on the Google API client."), "Google API client"),
+        (OSError("the metadata server can't be reached"), "--gcp_project"),
+    ],
+)
+def test_a_tpu_that_cannot_be_used_is_reported_in_one_line(connect, error, word):
+    connect.side_effect = error
+    with pytest.raises(InputError) as raised:
+        build_strategy(TPU)
+    message = str(raised.value)
+    assert message.startswith("--tpu_name=local: ") and word in message and "\n" not in message
+
+
+def test_a_tpu_that_another_program_has_locked_is_reported(connect, monkeypatch, tmp_path):
+    connect.side_effect = tf.errors.NotFoundError(None, None, "TPUs not found in the cluster.")
+    lock = tmp_path / "lock"
+    lock.touch()
+    monkeypatch.setattr(strategies, "_TPU_LOCK", str(lock))
+    with pytest.raises(InputError, match="no TPU was found"):
+        build_strategy(TPU)
+    code = f"import fcntl; f = open({str(lock)!r}, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(InputError, match="another program"):
+            build_strategy(TPU)
+        other.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("config", "found", "words"),
+    [
+        (DistributionConfig("tpu"), tpu(8, 1, "localhost"), ["--tpu_name", "local"]),
+        (TPU, tpu(4, 1, "localhost"), ["--num_tpu_cores is 8", "4 cores"]),
+        (TPU, tpu(8, 2, "localhost"), ["--tpu_name=local", "2 hosts", "run_pretraining.py"]),
+        (TPU, tpu(8, 1, "worker"), ["--tpu_name=local", "another machine", "run_pretraining.py"]),
+    ],
+)
+def test_a_tpu_that_does_not_fit_is_refused(connect, monkeypatch, config, found, words):
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda resolver: found)
+    with pytest.raises(InputError) as raised:
+        build_strategy(config)
+    assert all(word in str(raised.value) for word in words)
+
+
+def test_a_tpu_is_initialised_once_and_may_have_several_hosts_in_pretraining(connect, monkeypatch):
+    found = tpu(8, 2, "worker")
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda resolver: found)
+    assert [build_strategy(TPU, several_hosts=True) for _ in range(2)] == [found, found]
+    connect.assert_called_once_with(tpu="local", zone=None, project=None)
+
+
+def test_a_wait_for_a_tpu_is_reported(connect, monkeypatch):
+    reported = threading.Event()
+    monkeypatch.setattr(strategies, "_SECONDS_OF_SILENCE", 0)
+    monkeypatch.setattr(strategies, "say", lambda message: "--tpu_name=local" in message and reported.set())
+    connect.side_effect = lambda **_: reported.wait(100)
+    monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda found: found and tpu(8, 1, "localhost"))
+    build_strategy(TPU)
+    assert reported.is_set()

@@ -49,7 +49,13 @@ def test_tensorflows_errors_of_the_system_are_explained():
         words = os.strerror(number)
         told = errors.explanation(tf.errors.UnknownError(None, None, f"a/b; {words}\n\t [[node]]"))
         assert told.startswith(f"a/b: {words}. ")
-    assert "memory" in errors.explanation(tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor"))
+    for words in (
+        "OOM when allocating tensor",
+        "Ran out of memory in memory space hbm. Used 16.61G of 15.75G hbm.",
+        "Attempting to allocate 1.50G. That was not possible. There are 1.20G free.",
+    ):
+        for kind in (tf.errors.ResourceExhaustedError, tf.errors.InternalError):
+            assert "--recompute_gradients" in errors.explanation(kind(None, None, f"RESOURCE_EXHAUSTED: {words}"))
     for bug in (tf.errors.InternalError(None, None, "a; b"), OSError("of a library"), RuntimeError("a bug")):
         assert errors.explanation(bug) is None
 

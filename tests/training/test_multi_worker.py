@@ -245,7 +245,5 @@ def test_bad_cluster_descriptions_are_refused(monkeypatch):
         monkeypatch.setenv("TF_CONFIG", f'{{{cluster}, "task": {task}}}')
         with pytest.raises(InputError, match=message):
             build_strategy(DistributionConfig("multi_worker"))
-    with pytest.raises(InputError, match="--tpu_name is needed"):
-        build_strategy(DistributionConfig("tpu"))
     with pytest.raises(InputError, match="--distribution_strategy is 'horovod'"):
         DistributionConfig("horovod")

@@ -1,0 +1,108 @@
+"""Traces the programs as on a TPU, through their own loops and input pipelines, and checks the graphs, without a TPU.
+
+A graph lowers if its shapes are static, and if the TPU build of TensorFlow compiles all of its operations
+(`tpu_operations.txt`, which `python -m tests.training.tpu_operations` makes).
+"""
+
+import json
+import pathlib
+
+import pytest
+
+from bert_tf.pretraining.model import PretrainingModel
+from tests import finished_runs, programs
+from tests.documentation import small_data
+
+OPERATIONS = pathlib.Path(__file__).with_name("tpu_operations.txt")
+# The types that a TPU computes with. It emulates float64, and the programs need none.
+TYPES = {"bfloat16", "bool", "float32", "int32", "int64", "resource", "uint16", "uint32", "uint64"}
+LOOP, EVALUATION, PREDICTION = "many_steps", "step", "run"
+
+PRETRAINING = "run_pretraining.py --max_seq_length=12 --max_predictions_per_seq=3 --train_batch_size=16 --do_train"
+PRETRAINING += " --num_train_steps=4 --num_warmup_steps=1 --max_eval_steps=2 --eval_batch_size=8"
+FINETUNING = "--train_batch_size=8 --num_train_epochs=1 --max_seq_length=24 --num_workers=1 --do_train"
+CLASSIFIER = f"run_classifier.py {FINETUNING} --do_eval --do_predict"
+SQUAD = f"run_squad.py {FINETUNING} --doc_stride=8 --max_query_length=8 --do_predict"
+# What is run -> the program and its flags, and the functions that are traced.
+PROGRAMS = {
+    "pre-training in two phases": (
+        f"{PRETRAINING} --input_file=train.tfrecord --second_input_file=second.tfrecord --second_max_seq_length=16"
+        " --second_max_predictions_per_seq=3 --second_phase_proportion=0.5 --second_gradient_accumulation_steps=2"
+        " --do_eval",
+        [LOOP, LOOP, EVALUATION],
+    ),
+    "pre-training with dynamic masks": (
+        f"{PRETRAINING} --input_file=unmasked.tfrecord --eval_input_file=train.tfrecord --recompute_gradients"
+        " --gradient_accumulation_steps=2 --detailed_metrics --max_nonfinite_steps=1",
+        [LOOP, EVALUATION],
+    ),
+    "classification": (f"{CLASSIFIER} --task_name=rte --data_dir=glue/RTE", [LOOP, PREDICTION]),
+    "regression": (
+        f"{CLASSIFIER} --task_name=custom --data_dir=tables --problem=regression --text_column=body"
+        " --label_column=stars --train_batch_size=16 --gradient_accumulation_steps=2 --recompute_gradients",
+        [LOOP, PREDICTION],
+    ),
+    "tagging": (f"{CLASSIFIER} --task_name=ner --data_dir=conll2003", [LOOP, PREDICTION]),
+    "multiple choice": (f"{CLASSIFIER} --task_name=swag --data_dir=swag", [LOOP, PREDICTION]),
+    "SQuAD 2.0": (
+        f"{SQUAD} --train_file=squad/train-v2.0.json --predict_file=squad/asked.json --version_2_with_negative",
+        [LOOP, PREDICTION],
+    ),
+    "features": (
+        "extract_features.py --input_file=texts.txt --init_checkpoint=model --layers=-1 --max_seq_length=24"
+        " --batch_size=12",
+        [PREDICTION],
+    ),
+}
+
+
+def write_files(folder):
+    """Writes small data, a model of two layers and its vocabulary."""
+    small_data.write_files(folder)
+    programs.write_model_files(folder, num_hidden_layers=2)
+    finished_runs.write_run(folder / "model", PretrainingModel(finished_runs.config()))
+    programs.write_pretraining_data(folder / "train.tfrecord")
+    programs.write_pretraining_data(folder / "second.tfrecord", length=16)
+    programs.run(
+        *("-m", "data_prep.create_pretraining_data", f"--input_file={folder}/examples/heldout.txt"),
+        *(f"--vocab_file={folder}/vocab.txt", f"--output_file={folder}/unmasked.tfrecord", "--masking=dynamic"),
+        *("--max_seq_length=12", "--num_workers=1"),
+    )
+    asked = json.loads((folder / "squad" / "dev-v2.0.json").read_text())
+    for question in asked["data"][0]["paragraphs"][0]["qas"]:
+        del question["answers"], question["is_impossible"]
+    (folder / "squad" / "asked.json").write_text(json.dumps(asked))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tpu")
+    write_files(folder)
+    return folder
+
+
+def trace(folder, name, output_dir, *options, **how):
+    """Runs a program, and returns the graphs of the TPU."""
+    flags = f"{PROGRAMS[name][0]} --use_tpu".split()
+    if flags[0] == "extract_features.py":
+        flags += ["--master=local", f"--output_file={output_dir}.jsonl"]
+    else:
+        flags += ["--tpu_name=local", "--vocab_file=vocab.txt", "--bert_config_file=config.json", "--dtype=bfloat16"]
+        flags += [f"--output_dir={output_dir}"]
+    graphs = output_dir.with_suffix(".graphs")
+    programs.run("-m", "tests.fake_tpu", f"--folder={folder}", f"--graphs={graphs}", *options, *flags, **how)
+    return [json.loads(line) for line in graphs.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("cores", [8, pytest.param(1, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_tpu_can_compile_the_programs(folder, tmp_path, name, cores):
+    graphs = trace(folder, name, tmp_path / "run", f"--cores={cores}")
+    assert [graph["function"] for graph in graphs] == PROGRAMS[name][1]
+    compiled = {*OPERATIONS.read_text().split(), "TPUReplicateMetadata"}
+    for graph in graphs:
+        assert {"MatMul", "Softmax", "Tanh"} <= set(graph["operations"]) <= compiled
+        assert not [name for name in graph["host_operations"] if "Optional" in name or "DynamicDimension" in name]
+        assert graph["unknown_shapes"] == graph["host_calls"] == graph["compiled_parts"] == []
+        assert set(graph["types"]) <= TYPES
+        assert graph["products"] == ["float32" if name == "features" else "bfloat16"]
