@@ -1,171 +1,115 @@
-"""Runs the pieces that are left. Any number of processes, on any machines that share the folder, may do so at once.
+"""Runs the pieces that are left, one after the other.
 
-WORK_DIR/pieces/NAME/   what the program writes, and log.txt (what it prints), lock (is locked while it runs), and
-                        done.json (what for, settings, seconds, scores): the piece is finished if it is there
-WORK_DIR/features/      features of frozen models, which many runs read
-WORK_DIR/tables/        the tables, and NAME.SCALE.json: the settings with which each cell was begun
+WORK_DIR/pieces/NAME/   outputs of the program, log.txt (what it prints), and done.json (settings, seconds, scores),
+                        which exists if the piece is finished
+WORK_DIR/features/      features of frozen models, shared by many runs
+WORK_DIR/tables/        the tables
 """
 
-import os
+import json
+import pathlib
 import sys
 import time
-from collections.abc import Sequence
-from typing import Any, TypedDict
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from bert_tf.config import BertConfig
-from bert_tf.runtime import claims, differences, files, json_files, program
+from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import load_vocab
-from experiments.assembly import Cell
-from experiments.pieces import Piece, in_order
+from experiments.pieces import THIS, Piece, in_order
 
-_POLL_SECONDS = 5.0
-_PYTHON = (sys.executable, "-m")
 _DEVICE_FLAGS = ["distribution_strategy", "use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores"]
-# The ending of the file with the scores of a data set -> what stands before the names of these scores.
+# The end of the name of a file with scores of a data set -> the prefix of the names of these scores.
 _SPLITS = {"": "", "_test": "test_", "_dev_mismatched": "mismatched_"}
-
-
-class Done(TypedDict):
-    """What `done.json` holds, beside `settings`."""
-
-    seconds: float
-    resumed: bool
-    scores: dict[str, Any]
 
 
 class Runner:
     """Runs pieces.
 
     Args:
-      work_dir: the folder of all pieces and tables.
-      device_flags: further flags of training, which say where it runs and change no result.
-      launcher: what starts a program; its module and its flags are put behind it.
+      work_dir: The folder of all pieces and tables.
+      device_flags: Further flags of training, which select devices and change no result.
+      launcher: The command that starts a program; its module and its flags are appended.
 
     Raises:
-      InputError: if a device flag may change a result, which no run's name would show.
+      InputError: if a device flag may change a result, because the name of a run does not depend on these flags.
     """
 
-    def __init__(self, work_dir: str, device_flags: Sequence[str] = (), launcher: Sequence[str] = _PYTHON) -> None:
-        self._work_dir, self._pieces_dir = work_dir, os.path.join(work_dir, "pieces")
-        self._device_flags, self._launcher = list(device_flags), list(launcher)
-        known = [f"--{name}" for name in _DEVICE_FLAGS]
-        if wrong := [flag for flag in device_flags if flag.partition("=")[0] not in known]:
-            raise InputError(f"--device_flags: {wrong[0]} does not say where training runs, as {', '.join(known)}.")
+    def __init__(
+        self, work_dir: str, device_flags: Sequence[str] = (), launcher: Sequence[str] = (sys.executable, "-m")
+    ) -> None:
+        self._work_dir, self._device_flags, self._launcher = pathlib.Path(work_dir), [*device_flags], [*launcher]
+        if wrong := [flag for flag in device_flags if flag.strip("-").partition("=")[0] not in _DEVICE_FLAGS]:
+            raise InputError(f"--device_flags: {wrong[0]} is not allowed. Allowed flags: {', '.join(_DEVICE_FLAGS)}.")
 
-    def path(self, piece: Piece, name: str = "") -> str:
-        """A file in the folder of a piece."""
-        return os.path.join(self._pieces_dir, piece.name, name)
-
-    def done(self, piece: Piece) -> Done | None:
-        """What is kept of a finished piece; None if it isn't finished."""
-        return _kept(self.path(piece, "done.json"), Done, self.path(piece))
-
-    def state(self, piece: Piece) -> str:
-        """Whether a piece is finished, or running (by any process), or left."""
-        return "finished" if self.done(piece) else "running" if claims.is_locked(self.path(piece, "lock")) else "left"
-
-    def bytes_left(self, piece: Piece) -> float:
-        """What a piece is expected to add to what is in its folder."""
-        return max(0.0, piece.disk - files.bytes_in(self.path(piece)))
+    def done(self, piece: Piece) -> dict[str, Any] | None:
+        """Returns the record of a finished piece; None if it is not finished."""
+        path = self._work_dir / "pieces" / piece.name / "done.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def command(self, piece: Piece) -> list[str]:
-        """The module of a piece and its arguments."""
-        trains = piece.kind in ("pretraining", "finetuning")
-        more = [f"--features_dir={self._work_dir}/features"] if "feature_layers" in piece.flags else []
-        return piece.command(self._pieces_dir) + more + (self._device_flags if trains else [])
+        """Returns the module of a piece and its arguments."""
+        folder = f"{self._work_dir}/pieces/{piece.name}"
+        command = [piece.module, *(argument.replace(THIS, folder) for argument in piece.arguments)]
+        if "feature_layers" in piece.flags:
+            command.append(f"--features_dir={self._work_dir}/features")
+        return command + (self._device_flags if piece.kind in ("pretraining", "finetuning") else [])
 
-    def check(self, pieces: Sequence[Piece]) -> None:
-        """Checks before any run that what finished runs left can be read, and that the programs have all flags.
+    def listing(self, pieces: Iterable[Piece]) -> str:
+        """Returns each piece with its state, its command and a cell that needs it, in the order in which they run."""
+        lines = [("finished" if self.done(piece) else "left", piece) for piece in in_order(pieces)]
+        return "\n".join(f"{state:8}  python -m {' '.join(self.command(piece))}  # {piece}" for state, piece in lines)
 
-        Raises:
-          InputError: names the file or the flag.
-        """
+    def check(self, pieces: Iterable[Piece]) -> None:
+        """Checks that the programs accept the flags of all pieces that are left."""
         commands = [self.command(piece) for piece in in_order(pieces) if not self.done(piece)]
         for module in sorted({module for module, *_ in commands}):
             given = {flag: None for other, *flags in commands if other == module for flag in flags}
             program.check_arguments([*self._launcher, module, *given])
 
-    def run(self, pieces: Sequence[Piece]) -> None:
-        """Runs pieces and those they need; what other processes run is waited for.
+    def run(self, pieces: Iterable[Piece]) -> str:
+        """Runs pieces and the pieces that they need, except finished ones.
 
-        Raises:
-          InputError: if pieces failed, after all others have been run; names each and the last lines of its program.
+        Returns:
+          A message with the runs that failed and the last lines of their programs; empty if none failed.
         """
-        left, failed = [piece for piece in in_order(pieces) if not self.done(piece)], dict[str, str]()
-        while left:
-            waiting = []
-            for piece in left:
-                try:
-                    if any(needed.name in failed for needed in piece.needs):
-                        raise InputError(f"{piece} needs one that failed, and was not begun.")
-                    if not self._claim_and_run(piece):
-                        waiting.append(piece)
-                except InputError as error:
-                    program.say(f"error: {error}")
-                    failed[piece.name] = str(error)
-            if len(waiting) == len(left):
-                program.say_once("Waiting for runs of other processes.")
-                time.sleep(_POLL_SECONDS)
-            left = waiting
-        if failed:
-            raise InputError("\n".join([*failed.values(), "Finished runs stay; run the command again to go on."]))
+        failed: dict[str, str] = {}
+        for piece in in_order(pieces):
+            try:
+                if any(file.piece and file.piece.name in failed for file in piece.files):
+                    raise InputError(f"{piece} was skipped because a run that it needs failed.")
+                if not self.done(piece):
+                    self._run(piece)
+            except InputError as error:
+                program.say(f"error: {error}")
+                failed[piece.name] = str(error)
+        advice = ["Finished runs are kept. Run the command again to continue."]
+        return "\n".join([*failed.values(), *advice] if failed else [])
 
-    def _claim_and_run(self, piece: Piece) -> bool:
-        """Runs a piece if it isn't finished; false if it can't begin yet, or another process runs it."""
-        if not all(map(self.done, piece.needs)):
-            return False
-        files.make_folder(self.path(piece))
-        with claims.locked(self.path(piece, "lock")) as lock:
-            if lock is not None and not self.done(piece):
-                self._run_claimed(piece, lock.fileno())
-            return lock is not None
-
-    def _run_claimed(self, piece: Piece, lock: int) -> None:
-        log, command, start = self.path(piece, "log.txt"), self.command(piece), time.monotonic()
-        files.check_room(self.path(piece), self.bytes_left(piece), f"--work_dir: {piece}")
+    def _run(self, piece: Piece) -> None:
+        folder, command, start = self._work_dir / "pieces" / piece.name, self.command(piece), time.monotonic()
+        folder.mkdir(parents=True, exist_ok=True)
         if piece.model is not None:
-            vocab = load_vocab(piece.shown(piece.flags["vocab_file"], self._pieces_dir))
+            vocab = load_vocab(piece.flags["vocab_file"].path)
             config = BertConfig.named(**{"vocab_size": len(vocab), **piece.model})
-            files.write_json(self.path(piece, "bert_config.json"), config.to_dict())
-        resumed = files.exists(log)
+            files.write_json(str(folder / "bert_config.json"), config.to_dict())
+        log = folder / "log.txt"
+        resumed = log.exists()
         program.say(f"{'Resuming' if resumed else 'Running'} {piece}: {command[0]} (see {log})")
-        program.call([*self._launcher, *command], log, str(piece), [lock])  # if it outlives this, it keeps the claim
+        program.call([*self._launcher, *command], str(log), str(piece))
         done = {"used_for": piece.used_for, "settings": piece.settings, "resumed": resumed}
-        done |= {"seconds": round(time.monotonic() - start, 1), "scores": self._scores(piece)}
-        files.write_json(self.path(piece, "done.json"), done)
-
-    def _scores(self, piece: Piece) -> dict[str, float]:
-        """What a program has written, with the names of `_SPLITS`."""
-        if piece.kind == "pretraining":
-            lines = json_files.read_lines(self.path(piece, "metrics.jsonl"), "--work_dir", dict)
-            sets = [("", line) for line in lines if line.get("kind") == "eval"][-1:]
-        else:
-            paths = [(prefix, self.path(piece, f"eval_results{suffix}.json")) for suffix, prefix in _SPLITS.items()]
-            sets = [(x, json_files.read(path, "--work_dir", dict)) for x, path in paths if files.exists(path)]
-        scores = [(prefix + name, value) for prefix, of_set in sets for name, value in of_set.items()]
-        return {name: value for name, value in scores if isinstance(value, int | float)}
+        done |= {"seconds": round(time.monotonic() - start, 1), "scores": scores(folder, piece.kind)}
+        files.write_json(str(folder / "done.json"), done)
 
 
-def record_beginning(path: str, cells: Sequence[Cell], allow_changes: bool) -> None:
-    """Keeps the settings with which the cells of a table are begun, and compares those of cells that were begun before.
-
-    Raises:
-      InputError: if they have changed, and `allow_changes` is not set; names settings, both values and a cell.
-    """
-    old = _kept(path, dict[str, dict[str, Any]], path) or {}
-    new = {cell.name: cell.piece.all_settings() for cell in cells}
-    found = {text: cell for cell in reversed(old) if cell in new for text in differences.changes(old[cell], new[cell])}
-    if found and not allow_changes:
-        texts = differences.listed([f"{cell}: {text}" for text, cell in found.items()])
-        advice = "Change it back, or give --allow_changes to run what is new; finished runs stay."
-        raise InputError(f"This experiment has changed since its runs began, as in\n  {texts}\n{advice}")
-    files.write_json(path, old | new)
-
-
-def _kept(path: str, kind: Any, remedy: str) -> Any:
-    """What the harness has written into a file; None if there is none. Without `remedy`, it is written anew."""
-    try:
-        return json_files.read(path, "--work_dir", kind) if files.exists(path) else None
-    except InputError as error:
-        raise InputError(f"{error} Or remove {remedy}; it is made anew by the next run.") from None
+def scores(folder: pathlib.Path, kind: str) -> dict[str, int | float]:
+    """Returns the scores that a program has written: in metrics.jsonl for pre-training, otherwise in eval_results*."""
+    if kind == "pretraining":
+        lines = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+        sets = {"": [line for line in lines if line["kind"] == "eval"][-1]}
+    else:
+        paths = {prefix: folder / f"eval_results{suffix}.json" for suffix, prefix in _SPLITS.items()}
+        sets = {prefix: json.loads(path.read_text()) for prefix, path in paths.items() if path.exists()}
+    found = {prefix + name: value for prefix, of_set in sets.items() for name, value in of_set.items()}
+    return {name: value for name, value in found.items() if isinstance(value, int | float)}

@@ -40,7 +40,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
     "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
     "tests.torture": [("", ["--minutes=0", "--only=kills,damage,disk,workers"])],
     # A run takes minutes; tests/experiments has one.
-    "experiments": [("", ["--plan"])],
+    "experiments": [("", ["--list"])],
 }
 # Notebook -> the parameters at its top that make it small.
 _MODEL = "../../build/quickstart/pretrained"

@@ -1,7 +1,7 @@
-"""Stands in the place of a program: writes scores that its settings determine, and notes that it was called.
+"""Replaces a program: writes scores that its settings determine, and records the call.
 
-If there is a file `slow` in the folder with all pieces, it first waits until this file is gone; if there is one named
-`kills`, two of three calls kill the harness, ten times in all.
+Files in the folder of all pieces change it: `kills` contains how often the harness is still to be killed; the stand-in
+waits while `slow` exists; `MODULE.fails` makes a program fail.
 """
 
 import json
@@ -14,17 +14,18 @@ import zlib
 
 
 def main() -> None:
-    """Writes what the harness reads of a program."""
+    """Writes what the harness reads."""
     module, *arguments = sys.argv[1:]
     flags = dict(argument.removeprefix("--").partition("=")[::2] for argument in arguments)
-    output = pathlib.Path(flags.get("output_dir") or flags["output_file"])
-    pieces = output.parent if flags.get("output_dir") else output.parent.parent
     if "--only_check_args" in arguments:
         sys.exit("Unknown command line flag 'lerning_rate'" if "lerning_rate" in flags else 0)
+    output = pathlib.Path(flags.get("output_dir") or flags["output_file"])
+    pieces = output.parent if flags.get("output_dir") else output.parent.parent
     with open(pieces / "calls.txt", "a") as calls:
         calls.write(f"{module} {output}\n")
-    number = len((pieces / "calls.txt").read_text().splitlines())
-    if (pieces / "kills").exists() and number <= 15 and number % 3 != 1:
+    kills = pieces / "kills"
+    if kills.exists() and (left := int(kills.read_text())):
+        kills.write_text(str(left - 1))
         os.kill(os.getppid(), signal.SIGKILL)
     while (pieces / "slow").exists():
         time.sleep(0.02)
