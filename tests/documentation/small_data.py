@@ -38,7 +38,7 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
         ("--num_shards=64", ["--num_shards=4"]),
     ],
     "data_prep.beam_pipeline": [("", ["--num_shards=2"])],
-    "tests.torture": [("", ["--minutes=0", "--only=kills,damage,disk,workers"])],
+    "tests.torture": [("", ["--minutes=0", "--only=kills,damage"])],
     # A run takes minutes; tests/experiments has one.
     "experiments": [("", ["--list"])],
 }

@@ -1,0 +1,177 @@
+"""Ends work at each of its writes; a second run must complete the work."""
+
+import builtins
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from bert_tf import checkpoints
+from bert_tf.checkpoints import saver
+from bert_tf.runtime import files
+from bert_tf.serving import line_predictions
+from bert_tf.training.log import MetricsLog, read_metrics
+from tests.data_prep import corpora
+
+KILLED = 137
+_OPERATIONS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.symlink")
+# Files that say what a killed job has left.
+_NOT_COMPARED = re.compile(r"^work|\.(lock|incomplete)$")
+
+
+class Operations:
+    """Counts the operations on files of this process, and ends it at one of them, as SIGKILL does.
+
+    Args:
+      at: Number of the operation, from 1; 0 for none. A write ends after half of it.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.count, self._at, self._open = 0, at, builtins.open
+        builtins.open = self._opened
+        sys.addaudithook(lambda event, arguments: self.reach() if event in _OPERATIONS else None)
+
+    def reach(self) -> None:
+        self.count += 1
+        if self.count == self._at:
+            os._exit(KILLED)
+
+    def _opened(self, path, mode="r", *arguments, **options):
+        file = self._open(path, mode, *arguments, **options)
+        return _Writer(file, self) if set(mode) & set("wax+") else file
+
+
+class _Writer:
+    def __init__(self, file, operations: Operations) -> None:
+        self._file, self._operations = file, operations
+
+    def write(self, data):
+        half = len(data) // 2
+        self._file.write(data[:half])
+        self._file.flush()
+        self._operations.reach()
+        return half + self._file.write(data[half:])
+
+    def writelines(self, lines) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._file.close()
+
+
+def in_child(function: Callable[[], str]) -> tuple[int, str]:
+    """Runs a function in a child process; returns the exit status, and the text that the function returns."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, function()[-60000:].encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader) as pipe:
+        text = pipe.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), text
+
+
+def run(job: Callable[[pathlib.Path], None], folder: pathlib.Path, at: int = 0) -> tuple[int, str]:
+    """Runs a job with a kill at an operation; returns the exit status, and the number of operations or the error."""
+
+    def work() -> str:
+        operations = Operations(at)
+        try:
+            job(folder)
+        except BaseException:
+            return traceback.format_exc()
+        return str(operations.count)
+
+    return in_child(work)
+
+
+def replace_json(folder: pathlib.Path) -> None:
+    for value in range(3):
+        if (folder / "x.json").exists():
+            json.loads((folder / "x.json").read_text())
+        files.write_json(str(folder / "x.json"), [value] * 500)
+
+
+def log_metrics(folder: pathlib.Path) -> None:
+    """Continues after the last complete line."""
+    done = max((line["step"] for line in read_metrics(str(folder))), default=0)
+    log = MetricsLog(str(folder), done)
+    for step in range(done + 1, 6):
+        log.write("train", step, {"loss": step / 4})
+    assert [line["step"] for line in read_metrics(str(folder))] == [1, 2, 3, 4, 5]
+
+
+def save_checkpoints(folder: pathlib.Path) -> None:
+    newest = saver.latest_checkpoint(str(folder))
+    done = int(checkpoints.open_checkpoint(newest).read("step")) if newest else 0
+    assert newest is None or newest.endswith(f"-{done}")
+    with saver.CheckpointSaver(str(folder), 2) as writer:
+        for step in range(min(done, 3) + 1, 5):  # the last one again, which removes leftovers
+            writer.save(step, {"step": np.int64(step), "x": np.full(50, step, np.float32)})
+            assert saver.latest_checkpoint(str(folder)).endswith(f"-{step}")
+
+
+def answer_lines(folder: pathlib.Path) -> None:
+    with line_predictions.answers_file(str(folder / "answers.jsonl")) as writer:
+        writer.writelines(f"{number}\n" for number in range(9))
+
+
+def prepare_data(folder: pathlib.Path) -> None:
+    corpora.make(folder, folder / "text.txt", num_shards=2)
+
+
+def replace_folder(folder: pathlib.Path) -> None:
+    if not (folder / "model").exists():
+        with files.replacing_folder(str(folder / "model")) as inside:
+            for name in ("config.json", "vocab.txt"):
+                with open(os.path.join(inside, name), "w") as writer:
+                    writer.write(name)
+
+
+def make_inputs(folder: pathlib.Path) -> None:
+    corpora.write_corpus(folder / "text.txt", documents=4)
+    corpora.write_vocab(folder)
+
+
+JOBS = [replace_json, log_metrics, save_checkpoints, answer_lines, prepare_data, replace_folder]
+
+
+def content(folder: pathlib.Path) -> dict[str, str]:
+    """Returns the checksums of the files in a folder; none for files with times, or with the rest of a killed job."""
+    names = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in names.items()}
+    return {name: found[name] * (name != "metrics.jsonl") for name in found if not _NOT_COMPARED.search(name)}
+
+
+def trial(folder: str, rng: random.Random, number: int, counts: Counter) -> None:
+    """Kills a job at its operations. A second run must write the files of a job that was not killed."""
+    job, places, expected = JOBS[number % len(JOBS)], [0], None
+    for at in places:
+        inside = pathlib.Path(folder) / str(at)
+        inside.mkdir()
+        in_child(lambda inside=inside: make_inputs(inside) or "")
+        status, text = run(job, inside, at)
+        assert status == (KILLED if at else 0), text
+        _, text = run(job, inside) if at else (0, text)
+        assert text.isdigit(), text
+        if not at:
+            expected = content(inside)
+            places += rng.sample(range(1, int(text) + 1), min(60, int(text)))
+        assert content(inside) == expected, (at, content(inside), expected)
+        counts["kills"] += bool(at)
