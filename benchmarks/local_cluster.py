@@ -1,15 +1,23 @@
 """Workers that are processes of this machine."""
 
 import json
+import random
 import socket
+
+# The system gives no port of this range to a connection, so that none takes a worker's port before the worker does.
+_PORTS = range(20_000, 32_000)
 
 
 def worker_configs(count: int) -> list[str]:
     """Returns the TF_CONFIG of each worker of a cluster on free ports of this machine."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
-    for each in sockets:
-        each.close()
+    addresses: list[str] = []
+    while len(addresses) < count:
+        port = random.SystemRandom().choice(_PORTS)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:  # another process has it
+            continue
+        addresses.append(f"127.0.0.1:{port}")
     return [
         json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
         for index in range(count)

@@ -65,6 +65,6 @@ def start(*command, environment=None):
 def run(*command, expect=0, environment=None, typed=""):
     """Runs a program to its end, checks its exit status, and returns its output."""
     process = start(*command, environment=environment)
-    output, _ = process.communicate(typed, timeout=300)
+    output, _ = process.communicate(typed, timeout=1000)
     assert process.returncode == expect, output[-3000:]
     return output

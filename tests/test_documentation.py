@@ -99,7 +99,7 @@ def run_script(folder: pathlib.Path, script: str, **variables: str) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=600,
+        timeout=1000,
     )
     assert finished.returncode == 0, finished.stdout.decode(errors="replace")[-6000:]
 

@@ -128,7 +128,7 @@ def outside(target, *command):
     """Runs a command where the checkout isn't seen, and returns what it prints on standard output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "COVERAGE"))}
     environment |= {"PYTHONPATH": str(target), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=target.parent, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=target.parent, env=environment, capture_output=True, text=True, timeout=1000)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -14,7 +14,7 @@ def pretrained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pretrained")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *["a", "fine", "poor", "day", "words", "here"]]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    config = tiny_config(vocab_size=len(pieces))
+    config = tiny_config(vocab_size=len(pieces), num_hidden_layers=1)
     (folder / "bert_config.json").write_text(config.to_json_string())
     keras.utils.set_random_seed(1)
     weights = {variable.path: variable.numpy() for variable in BertEncoder(config).weights}

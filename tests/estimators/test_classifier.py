@@ -16,7 +16,7 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, with_large_head
-from tests.estimators.tiny import LABELS, LEARN, TEXTS, weights_of
+from tests.estimators.tiny import FIT, LABELS, LEARN, TEXTS, weights_of
 
 pytestmark = pytest.mark.plain
 
@@ -98,21 +98,6 @@ def test_weights_of_examples(pretrained, tmp_path):
     assert len(loaded._read("dev", loaded._table(TEXTS, LABELS))[1]) == len(TEXTS)
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ([1.0] * 23, "x has 24 examples, but 23 weights"),
-        ([1.0] * 23 + [-1], r"the weight of example 23 is '-1' \(int\), but a number of at least 0"),
-        ([1.0] * 23 + [float("nan")], "the weight of example 23 is 'nan'"),
-        ([0.0] * 24, "every row has the weight 0"),
-    ],
-)
-def test_bad_weights_are_named(pretrained, weights, message):
-    estimator = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
-    with pytest.raises(InputError, match=message):
-        estimator.fit(TEXTS, LABELS, sample_weight=weights)
-
-
 def test_several_labels_of_pairs(pretrained):
     estimator = bert_tf.Classifier.from_pretrained(
         pretrained, labels=["fine", "poor"], multi_label=True, max_seq_length=16
@@ -145,6 +130,7 @@ def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
         assert [row["label"] for row in estimator._table(TEXTS[:2], labels)] == [list(map(str, row)) for row in labels]
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize(
     ("given", "to_labels"),
     [
@@ -158,33 +144,21 @@ def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
 def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_path, given, to_labels):
     named = {"labels": to_labels} if "pos" in to_labels else {}
     classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, **named)
-    classifier.fit(TEXTS, [given[int(label == "neg")] for label in LABELS], **LEARN)
-    expected = [to_labels[label == "pos"] for label in LABELS[:4]]
-    classifier.save(tmp_path / "saved")
+    classifier.fit(TEXTS, [given[int(label == "neg")] for label in LABELS], **FIT, max_steps=1)
     saved = tmp_path / "saved"
+    classifier.save(saved)
     read = bert_tf.Classifier.from_pretrained(saved, max_seq_length=16, **named)
+    number = classifier.predict_proba(TEXTS[:1]).argmax()
     for model in (classifier, bert_tf.Classifier.load(saved), read):
-        assert [model.labels, model.predict(TEXTS[:4])] == [to_labels, expected]
+        assert [model.labels, model.predict(TEXTS[:1])] == [to_labels, [to_labels[number]]]
         assert list(map(type, model.predict(TEXTS[:1]))) == [type(to_labels[0])]
-        assert model.score(TEXTS[:2], [given[0]] * 2) == 1.0
-
-
-def test_numbers_may_stand_in_a_column(pretrained):
-    regressor = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16)
-    numbers = np.arange(4.0)
-    assert regressor._table(TEXTS[:4], numbers[:, np.newaxis].tolist()) == regressor._table(TEXTS[:4], numbers.tolist())
-
-
-def test_classes_of_several_types_are_refused(pretrained):
-    with pytest.raises(InputError, match="the labels are of the types int and str"):
-        bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16).fit(TEXTS[:2], [1, "1"])
-    for labels in ("good", 2):
-        with pytest.raises(InputError, match=f"labels is {labels!r}, but a list of classes is expected"):
-            bert_tf.Classifier.from_pretrained(pretrained, labels=labels)
+        assert [model.score(TEXTS[:1], [label]) for label in given] == [number, 1 - number]
 
 
 def test_held_out_examples_are_of_all_classes_that_have_two(pretrained):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
+    with pytest.raises(InputError, match="the labels are of the types int and str"):
+        classifier.fit(TEXTS[:2], [1, "1"])
     splits = []
     classifier.carry_out = lambda run, config: splits.append(
         [[row.label for row in run.task.examples(split)] for split in ("train", "dev")]
@@ -196,9 +170,9 @@ def test_held_out_examples_are_of_all_classes_that_have_two(pretrained):
         {"pos": 9, "neg": 9, "rare": 1},
         {"pos": 3, "neg": 3},
     ]
-    with pytest.raises(InputError, match=r"validation_split=0\.01 of 24 training rows are none"):
-        classifier.fit(TEXTS, LABELS, validation_split=0.01)
     regressor = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16)
+    numbers = np.arange(4.0)
+    assert regressor._table(TEXTS[:4], numbers[:, np.newaxis].tolist()) == regressor._table(TEXTS[:4], numbers.tolist())
     regressor.carry_out = classifier.carry_out
     regressor.fit(TEXTS, np.arange(24.0), validation_split=0.25)
     assert list(map(len, splits[-1])) == [18, 6]

@@ -43,8 +43,6 @@ def test_questions(pretrained, tmp_path):
         assert loaded.predict_n_best(questions[:2]) == best
     data = tmp_path / "run" / "data"
     assert [(data / f"{split}.json").read_text().count("context") for split in ("train", "dev")] == [18, 6]
-    with pytest.raises(InputError, match=r"the answer 'gone' of example 0 is not in its context"):
-        answerer.fit(questions[:1], ["gone"])
     with pytest.raises(InputError, match="a pair \\(question, context\\) is expected"):
         answerer.predict(["a question"])
 
@@ -52,16 +50,17 @@ def test_questions(pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (("fine", 2, 6), r"the answer of example 0 is \"\('fine', 2, 6\)\", but a text or a pair"),
+        (("fine", 2, 6), r"example 0 is \"\('fine', 2, 6\)\", but a text or a pair"),
         (("fine", None), "but a text or a pair"),
         (("fine", True), "but a text or a pair"),
         ((5, 0), "but a text or a pair"),
-        (None, "the answer of example 0 is 'None', but a text or a pair"),
-        (" ", "the answer of example 0 is ' '; give words of the context"),
-        ((" ", 1), "the answer of example 0 is ' '; give words of the context"),
+        (None, "example 0 is 'None', but a text or a pair"),
         ({"text": ["fine"], "answer_start": []}, "but a text or a pair"),
-        (("fine", 3), "the answer 'fine' of example 0 is not at character 3 of its context"),
-        ("", r"example 0 has no answer.* version_2_with_negative=True to from_pretrained\(\)"),
+        (" ", "example 0 is ' '"),
+        ((" ", 1), "example 0 is ' '"),
+        ("gone", "'gone' of example 0 is not in its context"),
+        (("fine", 3), "'fine' of example 0 is not at character 3"),
+        ("", r"example 0 has no answer.* version_2_with_negative=True"),
     ],
 )
 def test_answers_of_other_kinds_are_refused(pretrained, answer, message):
@@ -129,5 +128,3 @@ def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
     assert loaded._answerer.null_score_diff_threshold == scores["best_f1_thresh"]
     with pytest.raises(InputError, match="need validation data"):
         answerer.fit(questions, answers, early_stopping_patience=1)
-    with pytest.raises(InputError, match=r"validation_split is 1, but a number between"):
-        answerer.fit(questions, answers, validation_split=1)

@@ -70,14 +70,19 @@ def test_values_per_token_are_padded_with_their_own_value():
     assert "tags" in features.token_names
 
 
-@pytest.mark.parametrize(("longest", "compiled", "expected"), [(20, False, [8, 16, 20]), (96, True, [32, 64, 96])])
-def test_bucket_lengths(longest, compiled, expected):
-    assert feature_sets.bucket_lengths(longest, compiled) == expected
+_BY_EIGHT = [*range(8, 64, 8), *range(64, 128, 16), *range(128, 256, 32), *range(256, 512, 64), 500]
 
 
-def test_a_graph_for_each_length_needs_few_lengths():
-    expected = [*range(8, 64, 8), *range(64, 128, 16), *range(128, 256, 32), *range(256, 512, 64), 500]
-    assert feature_sets.bucket_lengths(500, compiled=False, traced=True) == expected
+@pytest.mark.parametrize(
+    ("longest", "options", "expected"),
+    [
+        (20, {"compiled": False}, [8, 16, 20]),
+        (96, {"compiled": True}, [32, 64, 96]),
+        (500, {"compiled": False, "traced": True}, _BY_EIGHT),
+    ],
+)
+def test_bucket_lengths(longest, options, expected):
+    assert feature_sets.bucket_lengths(longest, **options) == expected
 
 
 def sampler_of(count=100, batch_size=3, seed=1, buckets=(8, 16, 24, 40), group_by_length=True):

@@ -19,18 +19,21 @@ def test_steps_are_counted_as_the_release_counts_them():
     assert count_steps(3668, 32, 3.0, 0.1) == (343, 34)
     assert count_steps(3668, 32, 3.0, 0.1, max_steps=500) == (500, 50)
     assert count_steps(5, 32, 3.0, 0.1, max_steps=1) == (1, 0)
-    with pytest.raises(InputError, match="5 training examples are less than one step with --train_batch_size=32"):
-        count_steps(5, 32, 3.0, 0.1)
-    with pytest.raises(InputError, match="--train_batch_size is 0, but a whole number of at least 1 is expected"):
-        count_steps(5, 0, 3.0, 0.1)
-    for epochs, warmup, message in (
-        ("3", 0.1, "--num_train_epochs is '3'"),
-        (3.0, 2.0, "--warmup_proportion is 2.0, but"),
-    ):
-        with pytest.raises(InputError, match=message):
-            count_steps(5, 1, epochs, warmup)
-    with pytest.raises(InputError, match="--max_steps is -1, but a whole number of at least 0 is expected"):
-        count_steps(5, 32, 3.0, 0.1, max_steps=-1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((5, 32, 3.0, 0.1), "5 training examples .* --train_batch_size=32"),
+        ((5, 0, 3.0, 0.1), "--train_batch_size is 0"),
+        ((5, 1, "3", 0.1), "--num_train_epochs is '3'"),
+        ((5, 1, 3.0, 2.0), "--warmup_proportion is 2.0"),
+        ((5, 32, 3.0, 0.1, -1), "--max_steps is -1"),
+    ],
+)
+def test_steps_that_cannot_be_counted_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        count_steps(*arguments)
 
 
 def test_grid_has_every_combination_once():

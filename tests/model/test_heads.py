@@ -125,24 +125,6 @@ def test_compiled_loss_and_its_gradient_are_the_plain_ones(shape):
         compiled(logits, tf.fill(shape, 33), upstream)
 
 
-def test_loss_is_the_same_in_parts():
-    model = PretrainingModel(without_dropout(tiny_config()))
-    rng = np.random.default_rng(0)
-    batch = {
-        "input_ids": rng.integers(1, 41, (6, 10)).astype(np.int32),
-        "input_mask": np.ones((6, 10), np.int32),
-        "segment_ids": np.zeros((6, 10), np.int32),
-        "masked_lm_positions": rng.integers(0, 10, (6, 4)).astype(np.int32),
-        "masked_lm_ids": rng.integers(0, 41, (6, 4)).astype(np.int32),
-        "masked_lm_weights": (rng.random((6, 4)) < 0.6).astype(np.float32),
-        "next_sentence_labels": rng.integers(0, 2, 6).astype(np.int32),
-    }
-    totals = model.totals(batch)
-    whole, _ = model.loss(batch, totals, None)
-    parts = [model.loss({k: x[i : i + 2] for k, x in batch.items()}, totals, None)[0] for i in (0, 2, 4)]
-    assert_close(sum(parts), whole, 1e-5)
-
-
 def test_only_the_pretraining_heads_are_initialized_as_the_config_says():
     config = dataclasses.replace(tiny_config(), initializer_range=10.0)
     pretrained = PretrainingModel(config).next_sentence.output_weights

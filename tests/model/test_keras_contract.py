@@ -182,17 +182,14 @@ def sequential(config=SHALLOW):
     return keras.Sequential([BertEncoder(config, seed=1), ClassificationHead(config, 2, seed=1)])
 
 
-@pytest.mark.parametrize("how", ["sequential", "subclassed"])
-def test_a_model_learns_is_evaluated_and_predicts(how):
-    check_that_a_model_learns(how)
+def test_a_model_learns_is_evaluated_and_predicts():
+    check_that_a_model_learns("subclassed")
 
 
 def test_a_model_learns_on_two_devices():
     # In a process of its own, because TensorFlow's collectives of two MirroredStrategies get into each other's way.
-    code = (
-        "from tests.model.test_keras_contract import check_that_a_model_learns; check_that_a_model_learns('mirrored')"
-    )
-    programs.run("-c", code)
+    learn = "from tests.model.test_keras_contract import check_that_a_model_learns as check; check('mirrored')"
+    programs.run("-c", learn)
 
 
 def check_that_a_model_learns(how):
@@ -203,7 +200,7 @@ def check_that_a_model_learns(how):
         model = Subclassed(dtype="mixed_bfloat16", recompute_gradients=True) if subclassed else sequential()
         # XLA, Keras's default, takes seconds to compile; the checks of Keras do.
         model.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy"], jit_compile=False)
-    inputs = IDS if how == "sequential" else INPUTS
+    inputs = INPUTS if subclassed else IDS
     model.fit(inputs, LABELS, batch_size=6, epochs=20, verbose=0)
     loss, accuracy = model.evaluate(inputs, LABELS, batch_size=6, verbose=0)
     assert accuracy == 1
@@ -232,6 +229,9 @@ def test_lora_trains_small_matrices_only_and_is_saved_merged(tmp_path):
     loaded = keras.models.load_model(path, compile=False)
     assert len(loaded.weights) == len(frozen)
     assert_close(loaded(IDS), model(IDS), 1e-5)
+    predicted = model.predict(IDS, verbose=0)
+    encoder.merge_lora()
+    assert_close(model.predict(IDS, verbose=0), predicted, 1e-5)
 
 
 def test_merged_lora_is_a_checkpoint_with_the_released_names(tmp_path):
@@ -256,16 +256,6 @@ def test_merged_lora_is_a_checkpoint_with_the_released_names(tmp_path):
     encoder.trainable = False
     encoder.enable_lora(1)
     assert len(encoder.trainable_variables) == 2 * 2 * SHALLOW.num_hidden_layers
-
-
-def test_models_that_have_predicted_answer_alike_after_lora_is_merged():
-    model = sequential()
-    model.layers[0].enable_lora(2)
-    for matrix in model.layers[0].trainable_variables:
-        matrix.assign(RNG.normal(size=matrix.shape))
-    before = model.predict(IDS, verbose=0)
-    model.layers[0].merge_lora()
-    assert_close(model.predict(IDS, verbose=0), before, 1e-5)
 
 
 @pytest.mark.parametrize("rank", [0, 2.5])
@@ -314,18 +304,15 @@ def test_padding_is_left_out_of_losses(call, causal):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"ids": IDS}, "the input 'ids' is unknown"),
+        ({"ids": IDS}, "the input 'ids'"),
         ({"input_mask": MASK}, "input_ids are missing"),
         ({"input_ids": IDS, "input_mask": MASK, "attention_mask": MASK}, "input_mask is given twice"),
-        ([IDS, MASK], r"input_ids has the shape \[2, 6, 8\], but \[batch, tokens\]"),
-        ((IDS, MASK), "input_ids is a tuple, but a tensor, an array, or a dict"),
-        (IDS[0], r"input_ids has the shape \[8\], but"),
-        (np.ones((1, 33), np.int32), "33 tokens, but the model has only 32 positions"),
-        (
-            {"input_ids": IDS, "segment_ids": MASK[:1]},
-            r"segment_ids has the shape \[1, 8\], but that of input_ids is \[",
-        ),
-        ({"input_ids": IDS, "input_mask": MASK[:, :7]}, r"input_mask has the shape \[6, 7\], but that of input_ids"),
+        ([IDS, MASK], r"input_ids has the shape \[2, 6, 8\]"),
+        ((IDS, MASK), "input_ids is a tuple"),
+        (IDS[0], r"input_ids has the shape \[8\]"),
+        (np.ones((1, 33), np.int32), "33 tokens, .* 32"),
+        ({"input_ids": IDS, "segment_ids": MASK[:1]}, r"segment_ids has the shape \[1, 8\]"),
+        ({"input_ids": IDS, "input_mask": MASK[:, :7]}, r"input_mask has the shape \[6, 7\]"),
     ],
 )
 def test_inputs_that_cannot_be_read_are_named(inputs, message):

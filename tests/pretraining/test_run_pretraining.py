@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import json
 import math
@@ -138,14 +139,16 @@ def make_run(files, folder, config=None, data=None, second_data=None, **options)
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["--recipe=lamb_64k"], "--recipe=lamb_64k has a second phase, and needs --second_input_file for it"),
-        (["--second_num_warmup_steps=3"], "--second_num_warmup_steps is used only with --second_learning_rate"),
+        ([], "^error: At least one of --do_train, --do_eval and --do_export"),
+        (["--do_train", "--keep_best"], "error: --keep_best needs --eval_input_file"),
+        (["--do_eval", "--eval_input_file=a"], "error: --eval_input_file .* --do_train is not given"),
+        (["--do_train", "--recipe=lamb_64k"], "--recipe=lamb_64k .* --second_input_file"),
+        (["--do_train", "--second_num_warmup_steps=3"], "--second_num_warmup_steps .* --second_learning_rate"),
     ],
 )
-def test_settings_of_a_second_phase_need_one(files, tmp_path, values, message):
+def test_usage_errors_name_the_flag(files, tmp_path, values, message):
     given = [flag for flag in flags(files, tmp_path / "out") if "steps" not in flag]
-    output = programs.run("run_pretraining.py", *given, "--do_train", *values, expect=1)
-    assert re.search(message, output)
+    assert re.search(message, programs.run("run_pretraining.py", *given, *values, expect=1), re.MULTILINE)
 
 
 @pytest.mark.parametrize("objective", ["mlm", "ltr"])
@@ -165,16 +168,15 @@ def test_a_run_is_evaluated_only_as_the_model_that_it_trained(files, tmp_path):
     run.record({})
     run.train()
     config = BertConfig.from_json_file(files[0])
-    plain = dataclasses.replace(config, hidden_dropout_prob=0.0, initializer_range=0.5)
-    assert make_run(files, tmp_path / "out", plain).evaluate(8, 1)["global_step"] == 4
-    heads = dataclasses.replace(config, num_attention_heads=1)
-    assert config.num_attention_heads != 1
-    with pytest.raises(InputError, match=r"trained with other settings:\n  bert_config: num_attention_heads was"):
-        make_run(files, tmp_path / "out", heads).evaluate(8, 1)
-    with pytest.raises(InputError, match="bert_config: layer_norm_eps was None, and is 1e-05 now"):
-        make_run(files, tmp_path / "out", dataclasses.replace(config, layer_norm_eps=1e-5)).evaluate(8, 1)
-    with pytest.raises(InputError, match="objective was 'mlm_nsp', and is 'mlm' now"):
-        make_run(files, tmp_path / "out", objective="mlm").evaluate(8, 1)
+    for changes, objective, message in (
+        ({"hidden_dropout_prob": 0.0, "initializer_range": 0.5}, "mlm_nsp", ""),
+        ({"num_attention_heads": 1}, "mlm_nsp", r"settings:\n  bert_config: num_attention_heads was"),
+        ({"layer_norm_eps": 1e-5}, "mlm_nsp", "bert_config: layer_norm_eps was None, and is 1e-05 now"),
+        ({}, "mlm", "objective was 'mlm_nsp', and is 'mlm' now"),
+    ):
+        changed = dataclasses.replace(config, **changes)
+        with pytest.raises(InputError, match=message) if message else contextlib.nullcontext():
+            assert make_run(files, tmp_path / "out", changed, objective=objective).evaluate(8, 1)["global_step"] == 4
 
 
 def test_workers_compare_settings_and_what_they_have_restored_before_they_train_and_evaluate(
@@ -190,9 +192,7 @@ def test_workers_compare_settings_and_what_they_have_restored_before_they_train_
     assert all("checksum of all variables" in values for values in compared[1:])
 
 
-def test_what_do_eval_evaluates_on_is_what_its_description_says(files, tmp_path, monkeypatch):
-    output = programs.run("run_pretraining.py", "--help", expect=1)  # absl calls help a failure
-    description = re.search(r"--\[no\]do_eval: ((?:.|\n)*?)\n  --", output).group(1)
+def test_the_data_of_the_last_phase_are_evaluated(files, tmp_path, monkeypatch):
     data = [
         PretrainingData(path, LENGTH, PREDICTIONS, name)
         for path, name in zip(files[2].split(","), ("--input_file", "--second_input_file"), strict=True)
@@ -204,7 +204,6 @@ def test_what_do_eval_evaluates_on_is_what_its_description_says(files, tmp_path,
         monkeypatch.setattr(run, "_evaluate", lambda examples, *_, found=evaluated: found.append(examples) or {})
         run.evaluate(8, 2)
         assert [examples.flag_name for examples in evaluated] == [given[-1].flag_name]
-        assert given[-1].flag_name in description
 
 
 def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tmp_path, monkeypatch):
@@ -305,26 +304,19 @@ def test_the_same_files_by_other_paths_are_the_same_data(files, tmp_path, monkey
         make_run(files, "out", data=same, init_checkpoint="out/model.ckpt-1").record({})
 
 
-def test_a_damaged_record_stops_the_run_and_its_shards_are_named(files, tmp_path, monkeypatch):
+def test_damaged_records_stop_the_run_and_their_files_are_named(files, tmp_path, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 8)
-    path = files[2].split(",")[0]
-    with open(path, "r+b") as file:
+    damaged, whole = files[2].split(",")
+    with open(damaged, "r+b") as file:
         file.seek(20 * (len(file.read()) // 40) + 30)  # inside a record's data, so only the checksum is wrong
         file.write(b"\xff" * 4)
     with pytest.raises(InputError, match=r"after step \d \(part-.*\) is damaged: corrupted record at \d+\. Make"):
-        make_run((files[0], files[1], path), tmp_path / "out").train()
-
-
-def test_a_damaged_held_out_record_is_not_blamed_on_the_training_data(files, tmp_path):
-    paths = files[2].split(",")
-    with open(paths[0], "r+b") as file:
-        file.seek(20 * (len(file.read()) // 40) + 30)  # inside a record's data, so only the checksum is wrong
-        file.write(b"\xff" * 4)
-    run = make_run((files[0], files[1], paths[1]), tmp_path / "out")
-    held_out = PretrainingData(paths[0], LENGTH, PREDICTIONS, flag_name="--eval_input_file")
+        make_run((files[0], files[1], damaged), tmp_path / "out").train()
+    run = make_run((files[0], files[1], whole), tmp_path / "held out")
+    held_out = PretrainingData(damaged, LENGTH, PREDICTIONS, flag_name="--eval_input_file")
     evaluation = run.held_out_evaluation(held_out, batch_size=2, max_steps=100, every=1)
     for failing in (lambda: evaluation.evaluate(0), lambda: run.train(evaluation)):
-        with pytest.raises(InputError, match=rf"^--eval_input_file: one of {paths[0]} is damaged: corrupted record"):
+        with pytest.raises(InputError, match=rf"^--eval_input_file: one of {damaged} is damaged: corrupted record"):
             failing()
 
 
@@ -346,13 +338,3 @@ def test_ids_outside_the_vocabulary_are_noticed_in_the_input_on_every_device(fil
         next(iter(batches))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"input_ids = -1 is not in \[0, 9\)"):
         parse([Feature("input_ids", 2, limit=9)], [serialize([Feature("input_ids", 2)], {"input_ids": [-1, 8]})])
-
-
-def test_usage_errors_name_the_flag(files, tmp_path):
-    output = programs.run("run_pretraining.py", *flags(files, tmp_path / "out"), expect=1)
-    assert re.search(r"^error: At least one of --do_train, --do_eval and --do_export", output, re.MULTILINE)
-    output = programs.run("run_pretraining.py", *flags(files, tmp_path / "out"), "--do_train", "--keep_best", expect=1)
-    assert "error: --keep_best needs --eval_input_file" in output
-    given = ["--do_eval", "--eval_input_file=held_out.tfrecord"]
-    output = programs.run("run_pretraining.py", *flags(files, tmp_path / "out"), *given, expect=1)
-    assert "error: --eval_input_file is read while a model is trained, and --do_train is not given" in output

@@ -1,6 +1,5 @@
 """One table of cases for masking; the release's order, NumPy batches and tensors all run over it."""
 
-import dataclasses
 import functools
 import random
 
@@ -203,12 +202,15 @@ def test_masks_of_tensors_depend_on_seed_step_and_row_only(ids):
         assert (masked(everything, seed=2)[i] != whole[i]).any()
 
 
-def test_policies_are_checked():
-    with pytest.raises(InputError, match=r"--masking_policy is 0\.8,0\.1,0\.2"):
-        MaskingPolicy(0.8, 0.1, 0.2)
-    with pytest.raises(InputError, match=r"--masking_policy is nan,0\.1,0\.1"):
-        MaskingPolicy(float("nan"), 0.1, 0.1)
-    with pytest.raises(InputError, match="--masked_lm_prob is 0"):
-        MaskingPolicy(masked_lm_prob=0)
-    with pytest.raises(InputError, match="--draw_per_word needs"):
-        dataclasses.replace(MaskingPolicy(), draw_per_word=True)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mask": 0.8, "same": 0.1, "random": 0.2}, r"--masking_policy is 0\.8,0\.1,0\.2"),
+        ({"mask": float("nan"), "same": 0.1, "random": 0.1}, r"--masking_policy is nan,0\.1,0\.1"),
+        ({"masked_lm_prob": 0}, "--masked_lm_prob is 0"),
+        ({"draw_per_word": True}, "--draw_per_word needs"),
+    ],
+)
+def test_policies_are_checked(settings, message):
+    with pytest.raises(InputError, match=message):
+        MaskingPolicy(**settings)

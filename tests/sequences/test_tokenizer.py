@@ -41,42 +41,33 @@ def test_ways_to_give_pairs(tokenizer, texts, second):
     assert tokenizer(texts, second)["segment_ids"].tolist() == [[0, 0, 0, 1, 1]] * 2
 
 
-def test_pads_to_the_longest_sequence(tokenizer):
+def test_pads_to_the_longest_sequence_and_cuts_at_the_length_of_the_released_models(tokenizer):
     assert tokenizer("whales")["input_ids"].tolist() == [[2, 6, 7, 3]]
     assert tokenizer(("the", "whale"))["input_ids"].tolist() == [[2, 5, 3, 6, 3]]
     assert tokenizer(["the", "whales"])["input_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert tokenizer("the whale", max_length=4, truncation=False)["input_ids"].tolist() == [[2, 5, 6, 3]]
+    for options in ({}, {"max_length": None, "truncation": "longest_first"}):
+        assert tokenizer("the " * 600, **options)["input_ids"].shape == (1, 512)
 
 
 @pytest.mark.parametrize(
     ("texts", "arguments", "message"),
     [
-        ([], {}, "no text is given"),
-        ([("a", "b", "c")], {}, "a pair of texts"),
-        ([3], {}, "'3' is given"),
+        ([], {}, "no text"),
+        ([("a", "b", "c")], {}, "pair of texts"),
+        ([3], {}, "'3'"),
         (["a", "b"], {"text_pair": ["c"]}, "2 texts have 1 second texts"),
         (["the", "the whale swim"], {"max_length": 4, "truncation": False}, "text 1 has more than 4 tokens"),
-        (
-            "the whale swim",
-            {"max_length": 4, "truncation": "do_not_truncate"},
-            "more than 4 tokens, and truncation is 'do",
-        ),
-        ("the", {"truncation": "only_first"}, "truncation is 'only_first', but True, 'longest_first', False or"),
+        ("the whale swim", {"max_length": 4, "truncation": "do_not_truncate"}, "more than 4 tokens, .*'do"),
+        ("the", {"truncation": "only_first"}, "truncation is 'only_first'"),
         ("the", {"padding": "longer"}, "padding is 'longer'"),
         ("the", {"max_length": 3}, "at least 4"),
+        ("the", {"return_tensors": "pt"}, "return_tensors is 'pt'"),
     ],
 )
 def test_refuses(tokenizer, texts, arguments, message):
     with pytest.raises(InputError, match=message):
         tokenizer(texts, **arguments)
-
-
-def test_whole_text_of_the_largest_length_is_not_too_long(tokenizer):
-    assert tokenizer("the whale", max_length=4, truncation=False)["input_ids"].tolist() == [[2, 5, 6, 3]]
-
-
-def test_length_is_that_of_the_released_models_without_another(tokenizer):
-    for options in ({}, {"max_length": None, "truncation": "longest_first"}):
-        assert tokenizer("the " * 600, **options)["input_ids"].shape == (1, 512)
 
 
 def test_decode(tokenizer):
@@ -93,5 +84,3 @@ def test_decode(tokenizer):
 def test_tensors_of_tensorflow(tokenizer):
     tensors, arrays = (tokenizer(["whales", "the whales"], return_tensors=kind) for kind in ("tf", "np"))
     assert all(tf.is_tensor(tensors[name]) and (tensors[name].numpy() == arrays[name]).all() for name in arrays)
-    with pytest.raises(InputError, match="return_tensors is 'pt', but 'np' or 'tf'"):
-        tokenizer("the", return_tensors="pt")

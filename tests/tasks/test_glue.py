@@ -1,10 +1,20 @@
-import dataclasses
+"""GLUE's tasks, its table and its submissions."""
 
+import dataclasses
+import zipfile
+
+import numpy as np
 import pytest
 
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks import glue_benchmark, multiple_choice, names
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
+from bert_tf.tasks.tagging.task import TaggingTask
 from tests.conftest import GOLDEN, data_path, golden_json
+
+QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+RTE = "index\tsentence1\tsentence2\tlabel"
+STS_B = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
 
 
 @pytest.mark.golden
@@ -45,17 +55,17 @@ def test_quotes_carriage_returns_and_byte_order_marks(write):
     assert [(e.text_a, e.label) for e in task.examples("train")] == [('say "hi', "1"), ("a \u2028 b", "0")]
 
 
-def test_incomplete_rows_of_published_qqp_are_skipped_and_counted(write, capsys):
-    text = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\ta\tb\t1\n4\t5\t6\tcut\n"
-    task = rows(write, "QQP", "train.tsv", text)
-    assert [e.text_b for e in task.examples("train")] == ["b"]
-    assert "1 rows skipped (columns are missing in the published file)" in capsys.readouterr().err
-
-
-def test_rows_without_gold_label_are_skipped_and_counted(write, capsys):
-    task = rows(write, "RTE", "dev.tsv", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\ta\tb\t-\n")
-    assert len(task.examples("dev")) == 1
-    assert "1 rows skipped (no gold label)" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("task", "text", "options", "kept", "counted"),
+    [
+        ("QQP", f"{QQP}\n1\t2\t3\ta\tb\t1\n4\t5\t6\tcut\n", {}, ["a"], "1 rows skipped (columns are missing"),
+        ("RTE", f"{RTE}\n0\ta\tb\tentailment\n1\ta\tb\t-\n", {}, ["a"], "1 rows skipped (no gold label)"),
+        ("SST-2", "sentence\tlabel\na\t1\nb\nc\t7\n", {"on_bad_row": "skip"}, ["a"], "2 rows skipped (bad rows)"),
+    ],
+)
+def test_rows_are_skipped_and_counted(write, capsys, task, text, options, kept, counted):
+    assert [e.text_a for e in rows(write, task, "train.tsv", text, **options).examples("train")] == kept
+    assert counted in capsys.readouterr().err
 
 
 def test_mrpc_in_its_original_form(write):
@@ -86,38 +96,103 @@ def test_cola_has_a_header_only_in_its_test_set(write):
     assert [e.text_a for e in task.examples("test")] == ["c d"]
 
 
-def test_regression_rows(write):
-    header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
-    task = rows(write, "STS-B", "dev.tsv", header + "0\tg\tf\ty\to\ts\ts\ta\tb\t4.75\n")
-    assert task.labels is None
-    assert task.examples("dev")[0].label == "4.75"
-    bad = rows(write, "STS-B", "dev.tsv", header + "0\tg\tf\ty\to\ts\ts\ta\tb\thigh\n")
-    with pytest.raises(InputError, match="line 2: the score 'high' is not a number"):
-        bad.examples("dev")
-
-
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("task", "text", "message"),
     [
-        ("sentence\tclass\na\t1\n", "line 1: the column 'label' is missing"),
-        ("sentence\tlabel\na\t1\nb\t2\n", "line 3: the label '2' is unknown; '0', '1' are expected"),
-        ("sentence\tlabel\na\t1\nb\n", "line 3: the row has 1 columns, but column label is needed"),
-        ("sentence\tlabel\n", "has no rows"),
-        ("", "is empty"),
-        (b"sentence\tlabel\na\xff\t1\n", "line 2: byte 0xff is not UTF-8"),
+        ("SST-2", "sentence\tclass\na\t1\n", "line 1: the column 'label'"),
+        ("SST-2", "sentence\tlabel\na\t1\nb\t2\n", "line 3: the label '2' .* '0', '1'"),
+        ("SST-2", "sentence\tlabel\na\t1\nb\n", "line 3: .* column label"),
+        ("SST-2", "sentence\tlabel\n", "has no rows"),
+        ("SST-2", "", "is empty"),
+        ("SST-2", b"sentence\tlabel\na\xff\t1\n", "line 2: byte 0xff"),
+        ("STS-B", f"{STS_B}\n0\tg\tf\ty\to\ts\ts\ta\tb\thigh\n", "line 2: the score 'high'"),
     ],
 )
-def test_problems_of_files_are_reported_with_their_line(write, text, message):
+def test_problems_of_files_are_reported_with_their_line(write, task, text, message):
     with pytest.raises(InputError, match=message):
-        rows(write, "SST-2", "train.tsv", text).examples("train")
+        rows(write, task, "train.tsv", text).examples("train")
+    with pytest.raises(InputError, match=r"--data_dir: there is no file .*dev\.tsv"):
+        rows(write, task, "train.tsv", text).examples("dev")
 
 
-def test_a_missing_file_is_reported(tmp_path):
-    with pytest.raises(InputError, match=r"--data_dir: there is no file .*train\.tsv"):
-        GlueTask("RTE", str(tmp_path)).examples("train")
+def test_regression_rows(write):
+    task = rows(write, "STS-B", "dev.tsv", f"{STS_B}\n0\tg\tf\ty\to\ts\ts\ta\tb\t4.75\n")
+    assert task.labels is None
+    assert task.examples("dev")[0].label == "4.75"
 
 
-def test_bad_rows_are_skipped_and_counted_on_request(write, capsys):
-    task = rows(write, "SST-2", "train.tsv", "sentence\tlabel\na\t1\nb\nc\t7\n", on_bad_row="skip")
-    assert [e.text_a for e in task.examples("train")] == ["a"]
-    assert "2 rows skipped (bad rows)" in capsys.readouterr().err
+def test_names_of_tasks():
+    assert names.parse("MRPC") == ["mrpc"]
+    assert names.parse("CoLA, WNLI") == ["cola", "wnli"]
+    everything = names.parse("all")
+    assert len(everything) == 8
+    assert "wnli" not in everything
+    with pytest.raises(InputError, match="'xnli' can't be combined with other tasks"):
+        names.parse("cola,xnli")
+    with pytest.raises(InputError, match="--task_name is 'colla', but one of cola, "):
+        names.parse("colla,wnli")
+
+
+def test_every_name_is_a_task():
+    assert {*DEFINITIONS, *multiple_choice.FILE_NAMES, names.CUSTOM, TaggingTask.name} == set(names.TASK_NAMES)
+    assert {task for task, _ in glue_benchmark.SUBMISSION} == set(names.GLUE_TASKS)
+    assert tuple(dict.fromkeys(task for task, *_ in glue_benchmark.TABLE_1)) == names.TABLE_1_TASKS
+
+
+def test_the_average_is_that_of_the_paper():
+    # BERT-base in Table 1, test sets.
+    scores = {
+        "mnli": {"dev_matched": {"eval_accuracy": 0.846}, "dev_mismatched": {"eval_accuracy": 0.834}},
+        "qqp": {"dev": {"eval_f1": 0.712, "eval_accuracy": 0.892}},
+        "qnli": {"dev": {"eval_accuracy": 0.905}},
+        "sst-2": {"dev": {"eval_accuracy": 0.935}},
+        "cola": {"dev": {"eval_matthews_correlation": 0.521, "eval_accuracy": 0.8}},
+        "sts-b": {"dev": {"eval_spearman": 0.858, "eval_pearson": 0.9}},
+        "mrpc": {"dev": {"eval_f1": 0.889, "eval_accuracy": 0.848}},
+        "rte": {"dev": {"eval_accuracy": 0.664}},
+        "wnli": {"dev": {"eval_accuracy": 0.563}},
+    }
+    row = glue_benchmark.table_1_row(scores)
+    assert list(row) == ["MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "Average"]
+    assert row["Average"] == 79.6
+    assert glue_benchmark.table_1_row({"rte": scores["rte"]}) == {"RTE": 66.4, "Average": 66.4}
+    assert glue_benchmark.table_1_row({}) == {}
+
+
+def test_predictions_have_the_server_s_format(write, tmp_path):
+    task = GlueTask("rte", write("RTE/test.tsv", "index\tsentence1\tsentence2\n7\ta\tb\n9\tc\t\n").rpartition("/")[0])
+    found = glue_benchmark.server_predictions(task, {"test": {"logits": np.array([[0.0, 1.0], [3.0, 1.0]])}})
+    assert found == {"RTE.tsv": [("7", "not_entailment"), ("9", "entailment")]}
+
+    folder = write("STS-B/test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n1\tc\td\n").rpartition("/")[0]
+    found |= glue_benchmark.server_predictions(GlueTask("sts-b", folder), {"test": {"score": np.array([5.2, 1.23456])}})
+    assert found["STS-B.tsv"] == [("0", "5.000"), ("1", "1.235")]
+
+    columns = "index\tsentence1\tsentence2"
+    write("WNLI/train.tsv", f"{columns}\tlabel\n0\ta\tb\t0\n1\ta\tb\t1\n2\ta\tb\t0\n")
+    folder = write("WNLI/test.tsv", f"{columns}\n0\ta\tb\n1\tc\td\n").rpartition("/")[0]
+    found |= glue_benchmark.majority_predictions(GlueTask("wnli", folder))
+
+    glue_benchmark.write_submission(str(tmp_path / "glue.zip"), found)
+    with zipfile.ZipFile(tmp_path / "glue.zip") as archive:
+        assert sorted(archive.namelist()) == ["RTE.tsv", "STS-B.tsv", "WNLI.tsv"]
+        assert archive.read("WNLI.tsv").decode() == "index\tprediction\n0\t0\n1\t0\n"
+
+
+def test_incomplete_rows_of_a_test_set_are_predicted_too(write):
+    text = "id\tquestion1\tquestion2\n0\ta\tb\n1\tc\n2\t\td\n"
+    task = GlueTask("qqp", write("QQP/test.tsv", text).rpartition("/")[0], on_bad_row="skip")
+    assert [(e.text_a, e.text_b) for e in task.examples("test")] == [("a", "b"), ("c", ""), ("", "d")]
+    assert task.test_indices("test") == ["0", "1", "2"]
+
+
+def test_mnli_has_two_dev_sets_and_the_diagnostic_set(write):
+    header = "index\tsentence1\tsentence2"
+    for name in ("dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
+        folder = write(f"MNLI/{name}.tsv", f"{header}\n0\ta\tb\n").rpartition("/")[0]
+    write("diagnostic/diagnostic.tsv", f"{header}\n0\ta\tb\n")
+    task = GlueTask("mnli", folder)
+    assert task.dev_splits == ["dev_matched", "dev_mismatched"]
+    assert [glue_benchmark.SUBMISSION["mnli", split] for split in task.test_splits] == [
+        *("MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv")
+    ]

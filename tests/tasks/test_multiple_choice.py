@@ -10,17 +10,12 @@ from tests.programs import PIECES
 # The columns that SWAG is published with.
 SWAG = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
 SWAG_ROW = '0,v,1,s,"a, b",c,gold,d,e,f,g,2\n'
+HEADER = "prompt\tending0\tending1\tlabel\n"
+GOOD = '{"prompt": "p", "endings": ["a", "b", "c"], "label": 1}\n'
 
 
 def task_of(write, name, file, text, split="train", **options):
     return MultipleChoiceTask(name, {split: write(file, text)}, **options)
-
-
-def test_endings_of_swag_continue_their_fragment(write):
-    (example,) = task_of(write, "swag", "train.csv", SWAG + SWAG_ROW).examples("train")
-    assert example.prompt == "a, b"
-    assert example.endings == ("c d", "c e", "c f", "c g")
-    assert example.label == "2"
 
 
 def test_published_rows():
@@ -31,33 +26,33 @@ def test_published_rows():
     assert codah.labels == ("0", "1", "2", "3")
 
 
-def test_codah_has_no_header(write):
-    (example,) = task_of(write, "codah", "train.tsv", "i\tprompt\ta\tb\tc\td\t3\n").examples("train")
-    assert (example.prompt, example.endings, example.label) == ("prompt", ("a", "b", "c", "d"), "3")
+@pytest.mark.parametrize(
+    ("name", "file", "text", "expected"),
+    [
+        ("swag", "a.csv", SWAG + SWAG_ROW, ("a, b", ("c d", "c e", "c f", "c g"), "2")),  # continues "sent2"
+        ("codah", "a.tsv", "i\tp\ta\tb\tc\td\t3\n", ("p", ("a", "b", "c", "d"), "3")),  # has no header
+        ("multiple_choice", "a.tsv", HEADER + "p\ta\tb\t1\n", ("p", ("a", "b"), "1")),
+        ("multiple_choice", "a.jsonl", GOOD, ("p", ("a", "b", "c"), "1")),
+    ],
+)
+def test_rows_of_all_forms(write, name, file, text, expected):
+    task = task_of(write, name, file, text)
+    (example,) = task.examples("train")
+    assert (example.prompt, example.endings, example.label) == expected
+    assert task.labels == tuple(map(str, range(len(example.endings))))
 
 
 @pytest.mark.parametrize(
-    ("file", "text"),
+    ("name", "text", "labels"),
     [
-        ("a.tsv", "prompt\tending0\tending1\tending2\tlabel\np\ta\tb\tc\t1\n"),
-        ("a.jsonl", '{"prompt": "p", "endings": ["a", "b", "c"], "label": 1}\n'),
+        ("multiple_choice", HEADER + "p\ta\tb\t1\nq\ta\tb\t0\n", ["1", "0"]),
+        ("multiple_choice", HEADER + "p\ta\tb\t-1\n", [None]),
+        ("codah", "i\tp\ta\tb\tc\td\t3\ni\tp\ta\tb\tc\td\t1\n", ["3", "1"]),
     ],
 )
-def test_any_number_of_endings(write, file, text):
-    task = task_of(write, "multiple_choice", file, text)
-    assert task.labels == ("0", "1", "2")
-    (example,) = task.examples("train")
-    assert (example.prompt, example.endings, example.label) == ("p", ("a", "b", "c"), "1")
-
-
-def test_test_sets_with_labels(write):
-    header = "prompt\tending0\tending1\tlabel\n"
-    task = task_of(write, "multiple_choice", "test.tsv", header + "p\ta\tb\t1\nq\ta\tb\t0\n", split="test")
-    assert [example.label for example in task.examples("test")] == ["1", "0"]
-    task = task_of(write, "multiple_choice", "test.tsv", header + "p\ta\tb\t-1\n", split="test")
-    assert [example.label for example in task.examples("test")] == [None]
-    codah = task_of(write, "codah", "test.tsv", "i\tp\ta\tb\tc\td\t3\ni\tp\ta\tb\tc\td\t1\n", split="test")
-    assert [example.label for example in codah.examples("test")] == ["3", "1"]
+def test_test_sets_may_have_labels(write, name, text, labels):
+    task = task_of(write, name, "test.tsv", text, split="test")
+    assert [example.label for example in task.examples("test")] == labels
 
 
 def test_each_ending_has_a_sequence_with_the_prompt(write):
@@ -74,46 +69,27 @@ def test_each_ending_has_a_sequence_with_the_prompt(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("file", "text", "message"),
     [
-        (
-            "prompt\tending0\tending1\tlabel\np\ta\tb\t2\n",
-            "line 2: the label '2' is not the number of an ending; 0 to 1",
-        ),
-        ("prompt\tending0\tending1\tlabel\np\ta\t \t0\n", "line 2: the ending 1 is empty"),
-        ("prompt\tending0\tlabel\np\ta\t0\n", "line 2: the columns ending0, ending1"),
-        (
-            "prompt\tending1\tending2\tlabel\np\ta\tb\t1\n",
-            "line 2: the columns ending1, ending2 are found, but ending0",
-        ),
-        ("ending0\tending1\tlabel\na\tb\t0\n", "line 1: the column 'prompt' is missing"),
-        (
-            "prompt\tending0\tending1\tid\tlabel\np\ta\tb\t7\t0\np\ta\tb\t7\t0\n",
-            "line 3: the id '7' already occurs on line 2",
-        ),
+        ("a.tsv", HEADER + "p\ta\tb\t2\n", "line 2: the label '2' .* 0 to 1"),
+        ("a.tsv", HEADER + "p\ta\t \t0\n", "line 2: the ending 1 is empty"),
+        ("a.tsv", "prompt\tending0\tlabel\np\ta\t0\n", "line 2: .* ending0, ending1"),
+        ("a.tsv", "prompt\tending1\tending2\tlabel\np\ta\tb\t1\n", "line 2: .* ending1, ending2 .* ending0"),
+        ("a.tsv", "ending0\tending1\tlabel\na\tb\t0\n", "line 1: the column 'prompt'"),
+        ("a.tsv", "id\t" + HEADER + "7\tp\ta\tb\t0\n7\tp\ta\tb\t0\n", "line 3: the id '7' .* line 2"),
+        ("a.jsonl", '{"prompt": "p", "endings": "abc", "label": 0}\n', "line 1: 'endings' is not a list"),
+        ("a.jsonl", '{"prompt": "p", "endings": null, "label": 0}\n', "line 1: 'endings' is not a list"),
+        ("a.jsonl", '{"prompt": "p", "endings": ["a"], "label": 0}\n', "line 1: .* ending0, ending1"),
+        ("a.jsonl", '{"prompt": "p", "endings": ["a", null], "label": 0}\n', "line 1: the ending 1 is empty"),
+        ("a.jsonl", GOOD + '{"prompt": "p", "endings": ["a"], "label": 0}\n', "line 2: .* 1 endings, but 3"),
     ],
 )
-def test_bad_rows_are_reported(write, text, message):
+def test_bad_rows_are_reported_or_skipped(write, file, text, message):
     with pytest.raises(InputError, match=message):
-        task_of(write, "multiple_choice", "a.tsv", text).examples("train")
-
-
-@pytest.mark.parametrize(
-    ("endings", "message"),
-    [
-        ('"abc"', "line 1: 'endings' is not a list of texts"),
-        ("null", "line 1: 'endings' is not a list of texts"),
-        ('["a"]', "line 1: the columns ending0, ending1"),
-        ('["a", null]', "line 1: the ending 1 is empty"),
-    ],
-)
-def test_endings_in_json_are_a_list(write, endings, message):
-    bad = f'{{"prompt": "p", "endings": {endings}, "label": 0}}\n'
-    good = '{"prompt": "p", "endings": ["a", "b"], "label": 1}\n'
-    with pytest.raises(InputError, match=message):
-        task_of(write, "multiple_choice", "a.jsonl", bad + good).examples("train")
-    skipping = task_of(write, "multiple_choice", "a.jsonl", "no JSON\n" + bad + good, on_bad_row="skip")
-    assert [example.label for example in skipping.examples("train")] == ["1"]
+        task_of(write, "multiple_choice", file, text).examples("train")
+    if file == "a.jsonl":
+        skipping = task_of(write, "multiple_choice", file, "no JSON\n" + GOOD + text, on_bad_row="skip")
+        assert {example.label for example in skipping.examples("train")} == {"1"}
 
 
 def test_what_is_only_predicted_may_be_blank(write):
@@ -132,9 +108,3 @@ def test_a_label_is_the_number_in_the_name_of_its_ending(write):
     swapped = '{"prompt": "p", "ending1": "b", "ending0": "a", "label": 0, "id": null}\n'
     (example,) = task_of(write, "multiple_choice", "a.jsonl", swapped).examples("train")
     assert (example.endings, example.guid) == (("a", "b"), "1")
-
-
-def test_rows_with_another_number_of_endings_are_reported(write):
-    text = '{"prompt": "p", "endings": ["a", "b"], "label": 1}\n{"prompt": "p", "endings": ["a"], "label": 0}\n'
-    with pytest.raises(InputError, match="line 2: the row has 1 endings, but 2 are expected"):
-        task_of(write, "multiple_choice", "a.jsonl", text).examples("train")

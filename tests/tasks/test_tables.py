@@ -38,12 +38,9 @@ def test_the_delimiter_is_what_the_header_shows_or_the_user_says(write):
         cells("a.tsv", "text;label\na;x\n")
 
 
-def test_csv_cells_may_span_lines(write):
+def test_csv_cells_may_span_lines_and_several_columns_may_have_no_name(write):
     rows = list(tables.read_csv(write("a.csv", 'text,label\n"one\ntwo",x\nb,y\n')))
     assert [(row["text"], row.line) for row in rows] == [("one\ntwo", 2), ("b", 4)]
-
-
-def test_several_columns_may_have_no_name(write):
     for path in (write("a.csv", "text,label,,\na,x,,\n"), write("a.tsv", "text\tlabel\t\t\na\tx\t\t\n")):
         (row,) = tables.read_table(path, ("text",))
         assert (row["text"], row["label"], row.problem) == ("a", "x", "")

@@ -19,7 +19,7 @@ def outcomes(monkeypatch):
     """Calls `require` with the values of each worker, and returns the errors of all, and the lengths of their texts."""
 
     def run(*values):
-        barrier, sent, lengths = threading.Barrier(len(values), timeout=10), {}, []
+        barrier, sent, lengths = threading.Barrier(len(values), timeout=100), {}, []
 
         def gather(strategy, text):
             sent[strategy.name] = text

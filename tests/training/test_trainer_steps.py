@@ -1,6 +1,9 @@
-"""Steps of a tiny model: clipping with two replicas as a restatement in NumPy does it, and two phases."""
+"""Steps of a tiny model: clipping with two replicas as a restatement in NumPy does it, two phases, and loss curves."""
 
 import dataclasses
+import json
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -11,9 +14,11 @@ from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.distribution.strategies import build_strategy
 from bert_tf.optimization import OptimizerConfig, SecondSchedule
+from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.loop import Trainer
-from bert_tf.training.settings import TrainingConfig
-from tests.conftest import assert_close, train_steps
+from bert_tf.training.settings import DTYPES, TrainingConfig
+from tests.conftest import ROOT, assert_close, tiny_config, train_steps, without_dropout
+from tests.training.test_training import config_for, dataset_from_step
 
 STEPS, ROWS, WIDTH = 3, 6, 4
 KEYS = 1_000_000
@@ -157,3 +162,50 @@ def test_a_checkpoint_says_when_the_means_were_reset():
         train_steps(trainer, data, 1)
     np.testing.assert_equal(state_of(resumed), state_of(whole))
     assert state_of(whole)["skipped_steps"] == 1
+
+
+CURVE_STEPS = 200
+
+
+def learnable(step, batch):
+    """A batch in which few pieces are frequent, so that the loss falls."""
+    return batch | {"masked_lm_ids": batch["masked_lm_ids"] % 5}
+
+
+def losses(replicas, dtype):
+    """The loss of every step, from the same initial values and batches."""
+    devices = [f"CPU:{i}" for i in range(replicas)]
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0") if replicas == 1 else tf.distribute.MirroredStrategy(devices)
+    tf.keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = PretrainingModel(without_dropout(tiny_config(num_hidden_layers=1)), dtype=DTYPES[dtype])
+        trainer = Trainer(model, config_for("unused", CURVE_STEPS, dtype=dtype), strategy)
+    batches = iter(
+        strategy.distribute_datasets_from_function(
+            lambda context: dataset_from_step(0, context, steps=CURVE_STEPS, change=learnable)
+        )
+    )
+    return [trainer.take_means()["loss"] for _ in trainer.steps(batches, CURVE_STEPS)]
+
+
+def losses_in_a_process(replicas, dtype):
+    """The losses from a process of its own: TensorFlow's sums over different replicas get into each other's way."""
+    code = (
+        "import json, tensorflow as tf\n"
+        "from tests.training import test_trainer_steps\n"  # imports conftest, which makes two devices
+        "cpu, = tf.config.list_physical_devices('CPU')\n"
+        "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 4)\n"
+        "assert len(tf.config.list_logical_devices()) == 4\n"
+        f"print(json.dumps(test_trainer_steps.losses({replicas}, {dtype!r})))\n"
+    )
+    output = subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
+    return np.array(json.loads(output.stdout.splitlines()[-1]))
+
+
+@pytest.mark.slow  # two minutes for each type
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2)])
+def test_curves_of_one_two_and_four_replicas_are_the_same(dtype, tolerance):
+    one, two, four = (losses_in_a_process(replicas, dtype) for replicas in (1, 2, 4))
+    assert one[-20:].mean() < one[:20].mean() - 0.1  # the loss falls
+    np.testing.assert_allclose(two, one, rtol=tolerance)
+    np.testing.assert_allclose(four, one, rtol=tolerance)

@@ -9,7 +9,7 @@ from bert_tf.tasks import original, squad
 from bert_tf.tasks.squad import decoding
 from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, ScoredText
 from bert_tf.tokenization import FullTokenizer
-from tests.conftest import data_path, golden_path
+from tests.conftest import golden_path
 
 LENGTHS = (64, 16, 8)
 
@@ -41,29 +41,6 @@ class Case:
     def place(self, piece, window=0):
         """Where a piece stands in a window."""
         return self.features[window].tokens.index(piece, int(self.windows.first_lengths[window]))
-
-
-def test_right_spans_give_the_right_answers_in_chinese(tokenizer):
-    data = squad.read_squad(
-        str(data_path("xquad/xquad.zh.json")), is_training=True, config=squad.SquadConfig(answer_text="offsets")
-    )
-    examples = data.examples[:300]
-    config = squad.SquadConfig(n_best_size=3, max_answer_length=99, answer_text="offsets")
-    windows = squad.featurize(examples, tokenizer, config, is_training=True)
-    logits = np.full([2, len(windows), 384], -50.0, np.float32)
-    for x, name in zip(logits, ("start_positions", "end_positions"), strict=True):
-        positions = windows.per_example[name]
-        x[np.arange(len(windows)), positions] = np.where(positions, 5.0, -50.0)
-    answers = {
-        answer_text: squad.decode(
-            examples, windows, *logits, tokenizer, dataclasses.replace(config, answer_text=answer_text)
-        ).answers
-        for answer_text in ("release", "offsets")
-    }
-    right = {example.qas_id: example.orig_answer_text for example in examples}
-    assert answers["offsets"] == right
-    # Characters that the vocabulary lacks can't be found again, so the release gives whole sentences.
-    assert sum(answers["release"][qas_id] == text for qas_id, text in right.items()) < 0.9 * len(right)
 
 
 def test_n_best_files_are_json_as_python_writes_it(tmp_path):

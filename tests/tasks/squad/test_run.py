@@ -325,18 +325,20 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     assert not (out / "stage_1").exists()
 
 
-def test_usage_errors_name_the_flag(folder, tmp_path):
-    output = programs.run("run_squad.py", f"--output_dir={tmp_path}", expect=1)
-    assert "error: At least one of --do_train, --do_predict, --interactive, --do_export and --evaluate_file" in output
-    assert "Traceback" not in output
-    for given, message in [
-        (["--evaluate_file=p.json", "--do_train"], "--evaluate_file only evaluates .* Omit --do_train"),
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "^error: .*--do_train, --do_predict, --interactive, --do_export and --evaluate_file"),
+        (["--evaluate_file=p.json", "--do_train"], "--evaluate_file .* --do_train"),
         (["--evaluate_file=p.json"], "--predict_file is needed"),
         (["--do_predict", "--null_score_diff_threshold=-1"], "only with --version_2_with_negative"),
-        (["--do_predict", "--bilstm_units=8"], "--bilstm_units is used only with --bilstm_layers"),
-    ]:
-        output = programs.run("run_squad.py", f"--output_dir={tmp_path}", *given, expect=1)
-        assert re.search(message, output)
+        (["--do_predict", "--bilstm_units=8"], "--bilstm_units .* --bilstm_layers"),
+    ],
+)
+def test_usage_errors_name_the_flag(tmp_path, given, message):
+    output = programs.run("run_squad.py", f"--output_dir={tmp_path}", *given, expect=1)
+    assert re.search(message, output, re.MULTILINE)
+    assert "Traceback" not in output
 
 
 def test_a_member_of_an_ensemble_is_known_by_its_weights(tmp_path):

@@ -4,7 +4,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original, squad
 from bert_tf.tasks.squad import windows
 from bert_tf.tokenization import FullTokenizer
-from tests.conftest import data_path, golden_path
+from tests.conftest import golden_path
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n"
 
@@ -152,30 +152,3 @@ def test_offsets_need_the_context(letters):
     example = squad.SquadExample("q7", "a?", ["b"])
     with pytest.raises(ValueError, match="'q7' has no context"):
         windows_of([example], letters, 12, 4, 4, is_training=False, answer_text="offsets")
-
-
-@pytest.mark.parametrize("language", ["ar", "hi", "ru", "th", "zh"])
-def test_pieces_of_other_languages_have_their_characters(language, write):
-    """With a vocabulary of single characters every answer's span gives it back."""
-    path = str(data_path(f"xquad/xquad.{language}.json"))
-    articles = squad.load_articles(path, "--train_file")
-    contexts = [p["context"] for article in articles for p in article["paragraphs"]][:40]
-    characters = sorted({x for context in contexts for x in context.lower() if not x.isspace()})
-    vocab = write("vocab.txt", SPECIAL + "\n".join([*characters, *(f"##{x}" for x in characters)]))
-    tokenizer = FullTokenizer(vocab, do_lower_case=False)
-    examples = [
-        training_example(p["context"], qa["answers"][0]["text"], qa["answers"][0]["answer_start"], qa["id"])
-        for article in articles
-        for p in article["paragraphs"]
-        if p["context"] in contexts
-        for qa in p["qas"]
-    ]
-    windows = windows_of(examples, tokenizer, 4096, 128, 8, is_training=True, answer_text="offsets")
-    assert windows.examples_without_windows() == []
-    assert len(windows) == len(examples)
-    for i, example in enumerate(examples):
-        document = windows.documents[windows.document_of_example[i]]
-        first = windows.per_example["start_positions"][i] - windows.first_lengths[i]
-        last = windows.per_example["end_positions"][i] - windows.first_lengths[i]
-        text = example.context[document.spans[first][0] : document.spans[last][1]]
-        assert text == example.orig_answer_text

@@ -28,20 +28,17 @@ def test_two_columns_with_tabs_and_odd_blank_lines(write):
     assert sentences[0].document is None
 
 
-def test_comments_are_skipped_but_a_hash_can_be_a_word(write):
-    sentences = read(write, "# id 7\tdomain=en\na _ _ O\n# _ _ O\n\n# source: x y\n# _ _ B-X\n")
-    assert [s.words for s in sentences] == [("a", "#"), ("#",)]
-    assert [s.lines for s in sentences] == [(2, 3), (6,)]
-    (sentence,) = read(write, "# PER\n")
-    assert sentence.problem.startswith("the tag is 'PER'")
-
-
-def test_a_hashtag_at_the_beginning_of_a_sentence_is_a_word(write):
-    sentences = read(write, "#fun RB x\nyes UH y\n\n# id 7\n#no RB z\n", has_tags=False)
-    assert [s.words for s in sentences] == [("#fun", "yes"), ("#no",)]
-    assert [s.words for s in read(write, "#begin document (x)\n#text = Hi\na\n", has_tags=False)] == [("a",)]
-    tagged = read(write, "#begin document (x)\na RB B-X O\n\n#sent_id = 3 x\n#b RB B-X O\n")
-    assert [s.words for s in tagged] == [("a",), ("#b",)]
+@pytest.mark.parametrize(
+    ("text", "has_tags", "words"),
+    [
+        ("# id 7\tdomain=en\na _ _ O\n# _ _ O\n\n# source: x y\n# _ _ B-X\n", True, [("a", "#"), ("#",)]),
+        ("#fun RB x\nyes UH y\n\n# id 7\n#no RB z\n", False, [("#fun", "yes"), ("#no",)]),
+        ("#begin document (x)\n#text = Hi\na\n", False, [("a",)]),
+        ("#begin document (x)\na RB B-X O\n\n#sent_id = 3 x\n#b RB B-X O\n", True, [("a",), ("#b",)]),
+    ],
+)
+def test_comments_are_skipped_but_a_hash_and_a_hashtag_can_be_words(write, text, has_tags, words):
+    assert [sentence.words for sentence in read(write, text, has_tags)] == words
 
 
 def test_words_alone_are_enough_to_predict(write):
@@ -52,15 +49,15 @@ def test_words_alone_are_enough_to_predict(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a O\nb O x\n", "line 2: the row has 3 columns, but the rows before have 2"),
-        ("a\nb\n", "line 1: the row has one column, but a word and a tag are expected"),
-        ("a O\nb PER\n", "line 2: the tag is 'PER', but O, or B-, I-, E- or S- followed by a type, is expected"),
+        ("a O\nb O x\n", "line 2: the row has 3 columns"),
+        ("a\nb\n", "line 1: the row has one column"),
+        ("a O\nb PER\n", "line 2: the tag is 'PER'"),
+        ("# PER\n", "line 1: the tag is 'PER'"),
         ("b\tO\n\tO\n", "line 2: the word is empty"),
     ],
 )
 def test_problems_of_a_sentence_are_reported_with_their_line(write, text, message):
-    sentences = read(write, text)
-    (problem,) = [f"line {s.line}: {s.problem}" for s in sentences if s.problem]
+    (problem,) = [f"line {s.line}: {s.problem}" for s in read(write, text) if s.problem]
     assert problem.startswith(message)
 
 

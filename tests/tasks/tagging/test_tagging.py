@@ -58,16 +58,10 @@ def test_the_first_piece_has_the_word_s_tag_and_the_input_contains_the_document(
     assert alone.featurize(alone.examples("train"), tokenizer, 16).lengths.tolist() == [6, 3, 4]
 
 
-def test_test_sets_have_tags_only_if_all_are_valid(write):
-    for test, has_tags in (
-        (IOB1, True),
-        ("a O\nb B-ORG\n", True),
-        ("a O\n", False),
-        ("a B-NEW\n", False),
-        ("a\n", False),
-    ):
-        task = task_of(write, test=test)
-        assert task.has_labels(task.examples("test")) == has_tags
+@pytest.mark.parametrize("test", [IOB1, "a O\nb B-ORG\n", "a O\n", "a B-NEW\n", "a\n"])
+def test_test_sets_have_tags_only_if_all_are_valid(write, test):
+    task = task_of(write, test=test)
+    assert task.has_labels(task.examples("test")) == ("ORG" in test)
 
 
 def test_words_without_pieces_have_a_tag(write, tokenizer):

@@ -1,0 +1,131 @@
+"""Taggers, sentence encoders and pre-trainers."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+import bert_tf
+from bert_tf.config import BertConfig
+from bert_tf.runtime.files import InputError
+from tests import programs
+from tests.conftest import assert_close
+from tests.estimators.tiny import LEARN, TEXTS, weights_of
+from tests.programs import LENGTH, PREDICTIONS
+
+
+def test_tags(pretrained, tmp_path):
+    sentences = [text.split() for text in TEXTS]
+    tags = [["B-ADJ" if word in ("fine", "poor") else "O" for word in words] for words in sentences]
+    tagger = bert_tf.Tagger.from_pretrained(pretrained, max_seq_length=16)
+    tagger.fit(sentences, tags, validation_data=(sentences[:4], tags[:4]), **LEARN)
+    assert tagger.predict(sentences[:4]) == tags[:4]
+    assert tagger.evaluate(sentences, tags)["f1"] == 1.0
+    with pytest.raises(InputError, match=r"^sentence 1: the tag is 'NOUN', but O, or B-"):
+        tagger.evaluate(sentences[:2], [tags[0], ["O", "O", "NOUN"]])
+    for words, row, found in zip(sentences[:4], tags, tagger.predict_entities(sentences[:4]), strict=False):
+        places = [(i, i + 1) for i, tag in enumerate(row) if tag != "O"]
+        assert [(entity.start, entity.end) for entity in found] == places
+        assert [(entity.type, entity.text) for entity in found] == [("ADJ", words[i]) for i, _ in places]
+        assert all(0.5 < entity.score <= 1 for entity in found)
+    probabilities = tagger.predict_proba(sentences[:4])
+    assert tagger.labels == ["O", "B-ADJ", "I-ADJ"]
+    assert [[tagger.labels[i] for i in row.argmax(axis=-1)] for row in probabilities] == tags[:4]
+    assert all(np.allclose(row.sum(axis=-1), 1) for row in probabilities)
+    tagger.save(str(tmp_path / "saved"))
+    assert bert_tf.Tagger.load(str(tmp_path / "saved")).predict(sentences[:4]) == tags[:4]
+    assert bert_tf.Tagger.from_pretrained(str(tmp_path / "saved")).labels == tagger.labels
+    with pytest.raises(InputError, match="holds a run of 'ner', which is no task of Classifier"):
+        bert_tf.Classifier.load(str(tmp_path / "saved"))
+
+
+def test_a_mark_of_documents_is_no_word(pretrained):
+    tagger = bert_tf.Tagger.from_pretrained(pretrained)
+    with pytest.raises(InputError, match="sentence 1 has a word that begins with -DOCSTART-"):
+        tagger._table([["a", "day"], ["a", "-DOCSTART-X", "day"]], None)
+
+
+def test_tags_name_their_types(pretrained):
+    for labels, expected in (
+        (["O", "B-PER", "I-PER", "B-LOC"], ["PER", "LOC"]),
+        (["PER", "B-LOC"], ["PER", "B-LOC"]),
+        (None, None),
+    ):
+        tagger = bert_tf.Tagger.from_pretrained(pretrained, labels)
+        assert tagger._data_config("").labels == expected
+    with pytest.raises(InputError, match="the label of sentence 0 is 'None', but a list of tags is expected"):
+        tagger.fit([["a", "day"]], [None])
+
+
+def test_a_tagger_reads_the_words_as_they_are_given(pretrained):
+    tagger = bert_tf.Tagger.from_pretrained(pretrained, ["PER"])
+    sentences = [["\ufeffa", "day"], ["\ufeff"]]
+    for given in (sentences, sentences[::-1]):
+        tagger._check_usable = lambda: None
+        read = tagger._read("test", tagger._table(given, None))[1]
+        assert [list(sentence.words) for sentence in read] == given
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
+def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
+    encoder = bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=16)
+    texts = ["day", ("a fine day", "words"), "a fine poor day here words"]
+    vectors = encoder.encode(texts, pooling=pooling, batch_size=3)
+    for text, vector in zip(texts, vectors, strict=True):
+        output = encoder.bert(text)
+        states = output.sequence_output[0].numpy()
+        expected = {
+            "mean": states.mean(axis=0),
+            "max": states.max(axis=0),
+            "cls": states[0],
+            "pooled": output.pooled_output[0].numpy(),
+        }[pooling]
+        assert_close(vector, expected, 1e-5)
+    lengths = np.linalg.norm(encoder.encode(texts, pooling=pooling, normalize=True), axis=1)
+    assert_close(lengths, 1, 1e-6)
+
+
+pytestmark = pytest.mark.plain
+
+LENGTHS = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
+FIT = {**LENGTHS, "max_steps": 3, "batch_size": 8, "learning_rate": 1e-3, "warmup_proportion": 0.4}
+
+
+def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_path):
+    config, vocab = programs.write_model_files(tmp_path)
+    data = [programs.write_pretraining_data(tmp_path / f"{name}.tfrecord", 40, seed=i) for i, name in enumerate("ab")]
+    bert_config = BertConfig.from_json_file(config)
+    pretrainer = bert_tf.Pretrainer(bert_config, vocab, output_dir=str(tmp_path / "ours"))
+    with pytest.raises(InputError, match=r"Pretrainer: there is no trained model yet; call fit\(\)"):
+        pretrainer.save(str(tmp_path / "saved"))
+    with pytest.raises(InputError, match="keep_best needs validation_data"):
+        pretrainer.fit(data[0], keep_best=True, **FIT)
+    with pytest.raises(TypeError, match=r"Pretrainer\.fit\(\) has no argument 'epochs'"):
+        pretrainer.fit(data[0], epochs=1, **FIT)
+    objects = map(pathlib.Path, data)
+    scores = pretrainer.fit(next(objects), validation_data=next(objects), evaluate_every=2, keep_best=True, **FIT)
+    assert scores["masked_lm_loss"] > 0
+    assert [line["step"] for line in pretrainer.history() if line["kind"] == "eval"] == [2, 3]
+    flags = {
+        **LENGTHS,
+        "bert_config_file": config,
+        "vocab_file": vocab,
+        "input_file": data[0],
+        "output_dir": tmp_path / "theirs",
+        "num_train_steps": 3,
+        "num_warmup_steps": 1,
+        "train_batch_size": 8,
+        "learning_rate": 1e-3,
+    }
+    programs.run("run_pretraining.py", "--do_train", *(f"--{name}={value}" for name, value in flags.items()))
+    ours, theirs = (weights_of(tmp_path / run / "model.ckpt-3") for run in ("ours", "theirs"))
+    assert ours.keys() == theirs.keys()
+    assert all(np.array_equal(value, theirs[name]) for name, value in ours.items())
+    pretrainer.save(str(tmp_path / "saved"))
+    further = bert_tf.Pretrainer.from_pretrained(str(tmp_path / "saved"), objective="mlm")
+    assert further.config == bert_config
+    assert further._init_checkpoint == str(tmp_path / "saved")
+    loaded = bert_tf.load(str(tmp_path / "saved"))
+    assert np.array_equal(
+        loaded.encoder.weights[0].numpy(), weights_of(tmp_path / "ours" / "best")[loaded.encoder.weights[0].path]
+    )

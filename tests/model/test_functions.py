@@ -1,0 +1,183 @@
+"""Activations, normalisation and matrix multiplication: their definitions, and that compiled and plain forms agree."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.distribution import strategies
+from bert_tf.model import activations, layers
+from bert_tf.model.activations import activate
+from bert_tf.model.cpu_kernels import cast
+from bert_tf.model.normalization import layer_norm, softmax
+from tests.conftest import assert_close, is_compiled
+
+ROWS, WIDTH = 31, 17
+EPSILON = 1e-12
+# What rounds to the next number of a type is this part of it away at the most.
+ROUNDING = {"float32": 2e-6, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+
+def normal(dtype, number, deviation=1.0):
+    return tf.cast(deviation * tf.random.stateless_normal([ROWS, WIDTH], [1, number]), dtype)
+
+
+def far_apart(dtype):
+    """Numbers from -300 to 300: the square of the largest is no number of float16."""
+    return tf.cast(tf.reshape(tf.linspace(-300.0, 300.0, ROWS * WIDTH), [ROWS, WIDTH]), dtype)
+
+
+GAMMA, BETA = tf.linspace(0.5, 2.0, WIDTH), tf.linspace(-1.0, 1.0, WIDTH)
+BIAS = tf.where(tf.range(WIDTH) % 3 == 0, -10000.0, 0.0)
+# A function of numbers in the type, and of others in float32, with these.
+FORMS = {
+    "gelu": (lambda x: activate(x, "gelu"), normal, []),
+    "gelu far apart": (lambda x: activate(x, "gelu"), lambda dtype, number: far_apart(dtype), []),
+    "gelu_erf": (lambda x: activate(x, "gelu_erf"), normal, []),
+    "gelu_erf far apart": (lambda x: activate(x, "gelu_erf"), lambda dtype, number: far_apart(dtype), []),
+    "layer norm": (lambda x, gamma, beta: layer_norm(x, gamma, beta, EPSILON), normal, [GAMMA, BETA]),
+    "layer norm with residual": (
+        lambda x, gamma, beta: layer_norm(x, gamma, beta, EPSILON, 0.3 * x),
+        normal,
+        [GAMMA, BETA],
+    ),
+    "softmax": (lambda x: softmax(x, BIAS), lambda dtype, number: normal(dtype, number, 3.0), []),
+}
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("name", FORMS)
+def test_both_forms_round_once(name, dtype):
+    form, make, others = FORMS[name]
+    x, upstream = make(dtype, 1), normal(dtype, 2)
+
+    def with_gradients(upstream, *inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            y = form(*inputs)
+        return y, *tape.gradient(y, inputs, upstream)
+
+    compiled = tf.function(with_gradients)
+    signature = [tf.TensorSpec([None, WIDTH], dtype)] * 2 + [tf.TensorSpec([WIDTH], tf.float32)] * len(others)
+    plain = tf.function(with_gradients, input_signature=signature)
+    assert is_compiled(compiled, upstream, x, *others) == (name != "softmax" or dtype != "float32")
+    assert not is_compiled(plain)
+    exact = with_gradients(*(tf.cast(part, tf.float32) for part in (upstream, x, *others)))
+    for found in (compiled(upstream, x, *others), plain(upstream, x, *others)):
+        assert [part.dtype for part in found] == [x.dtype, x.dtype, *(other.dtype for other in others)]
+        for part, expected in zip(found, exact, strict=True):
+            # The gradient of a residual branch is rounded once more where it meets the other.
+            tolerance = (3 if "residual" in name else 1) * ROUNDING[dtype]
+            size = np.abs(expected).max()
+            np.testing.assert_allclose(tf.cast(part, tf.float32), expected, rtol=tolerance, atol=tolerance * size)
+
+
+def test_casts_are_compiled_and_give_gradients_of_the_same_precision_back():
+    @tf.function
+    def static(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = cast(x, "bfloat16")
+            total = tf.reduce_sum(tf.cast(y, tf.float32) ** 2)
+        return y, tape.gradient(total, x)
+
+    x = normal("float32", 2)
+    y, gradient = static(x)
+    assert is_compiled(static, x)
+    assert (y.dtype, gradient.dtype) == (tf.bfloat16, tf.float32)
+    np.testing.assert_array_equal(tf.cast(y, tf.float32), tf.cast(tf.cast(x, tf.bfloat16), tf.float32))
+    np.testing.assert_array_equal(gradient, 2 * tf.cast(y, tf.float32))
+    assert cast(x, "float32") is x
+
+
+def test_nothing_is_compiled_for_each_length_nor_where_devices_are_shared():
+    def spec(*shape):
+        return tf.TensorSpec(shape, tf.float32)
+
+    plain = tf.function(lambda x: activate(x, "gelu"))
+    assert is_compiled(plain, spec(5, 3))
+    assert not is_compiled(plain, spec(None, 3))
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    shared = tf.function(lambda x: strategy.run(plain.python_function, args=(x,)))
+    assert not is_compiled(shared, spec(5, 3))
+
+
+def reference(x, gamma, beta):
+    """In float64, by definition."""
+    mean, variance = x.mean(axis=-1, keepdims=True), x.var(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + EPSILON) * gamma + beta
+
+
+def test_both_functions_are_those_of_their_definitions():
+    rng = np.random.default_rng(0)
+    x, gamma, beta = rng.normal(2, 3, (5, 7, 33)), rng.normal(1, 1, 33), rng.normal(1, 1, 33)
+    assert_close(
+        layer_norm(*(tf.constant(part, tf.float32) for part in (x, gamma, beta)), EPSILON),
+        reference(x, gamma, beta),
+        2e-5,
+    )
+    bias = rng.choice([0.0, -10000.0], (5, 1, 33), p=[0.7, 0.3])
+    expected = np.exp(x + bias - (x + bias).max(axis=-1, keepdims=True))
+    expected /= expected.sum(axis=-1, keepdims=True)
+    assert_close(softmax(tf.constant(x, tf.float32), tf.constant(bias, tf.float32)), expected, 1e-6)
+
+
+def test_equal_numbers_become_the_offset():
+    gamma, beta = tf.fill([33], 2.0), tf.range(33.0)
+    for form in (layer_norm, tf.function(layer_norm)):
+        assert_close(form(tf.fill([3, 33], 5.0), gamma, beta, EPSILON), np.tile(beta, (3, 1)), 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("wrapped", [tf.function, lambda function: function], ids=["compiled", "plain"])
+def test_the_sum_with_a_residual_branch_is_not_rounded(dtype, wrapped):
+    rng = np.random.default_rng(1)
+    x, residual = (tf.cast(rng.normal(2, 3, (5, 7, 33)), dtype) for _ in range(2))
+    gamma, beta = (tf.constant(rng.normal(1, 1, 33), tf.float32) for _ in range(2))
+    found = wrapped(lambda *inputs: layer_norm(inputs[0], gamma, beta, EPSILON, inputs[1]))(x, residual)
+    total = np.asarray(x, np.float64) + np.asarray(residual, np.float64)
+    expected = reference(total, gamma.numpy().astype(np.float64), beta.numpy().astype(np.float64))
+    half_of_the_last_place = {"bfloat16": 2.0**-8, "float16": 2.0**-11}[dtype]
+    np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=1.01 * half_of_the_last_place, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("gelu", lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
+        ("relu", lambda x: np.maximum(x, 0)),
+        ("tanh", np.tanh),
+        ("linear", lambda x: x),
+    ],
+)
+def test_activations(name, reference):
+    x = np.linspace(-6, 6, 1001)
+    assert_close(activations.ACTIVATIONS[name](tf.constant(x, tf.float32)), reference(x), 1e-6)
+
+
+def test_the_two_gelus_differ_as_they_should():
+    x = tf.constant(np.linspace(-6, 6, 1001), tf.float32)
+    assert 2e-4 < np.abs(activations.gelu(x) - activations.gelu_erf(x)).max() < 1e-3
+
+
+def test_gradient_of_a_bias_is_the_sum_of_its_column():
+    rng = np.random.default_rng(0)
+    x, upstream = (tf.constant(rng.normal(size=(5, 7, 33)), tf.float32) for _ in range(2))
+    bias = tf.constant(rng.normal(size=33), tf.float32)
+    with tf.GradientTape() as tape:
+        tape.watch((x, bias))
+        y = layers.add_bias(x, bias)
+    gradients = tape.gradient(y, (x, bias), upstream)
+    assert_close(y, x + bias, 1e-6)
+    assert_close(gradients[0], upstream, 0)
+    assert_close(gradients[1], tf.reduce_sum(upstream, axis=(0, 1)), 1e-5)
+
+
+def test_bfloat16_products_are_the_same_where_there_are_no_instructions_for_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    a, b = (tf.cast(rng.normal(size=(2, 7, 33)), tf.bfloat16) for _ in range(2))
+    products = []
+    for emulated in (False, True):
+        monkeypatch.setattr(strategies, "emulates_bfloat16", lambda emulated=emulated: emulated)
+        products.append(layers.matmul(a, b, transpose_b=True))
+    assert products[0].dtype == products[1].dtype == tf.bfloat16
+    np.testing.assert_allclose(*(np.asarray(x, np.float32) for x in products), rtol=2**-7, atol=1e-3)
