@@ -51,7 +51,7 @@ def run_folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def exported(run_folder, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported") / "model"
-    export.export_run(run_folder, str(folder), ExportConfig(quantize="int8"))
+    export.export_run(run_folder, str(folder))
     return str(folder)
 
 
@@ -65,7 +65,7 @@ def model(exported):
 
 def test_the_folder_is_complete_and_contains_no_path_of_this_machine(exported, run_folder):
     assert sorted(os.listdir(os.path.dirname(exported))) == ["model"]
-    assert {"saved_model.pb", "variables", "ids_int8.tflite"} <= set(os.listdir(exported))
+    assert {"saved_model.pb", "variables"} <= set(os.listdir(exported))
     with open(f"{exported}/vocab.txt", encoding="utf-8") as reader:
         assert reader.read().split() == PIECES
     assert json_files.read(f"{exported}/labels.json", "") == ["x", "ý", "z"]
@@ -95,10 +95,7 @@ def test_examples_of_any_length_are_answered_in_their_order(model):
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        (
-            {"text_a": "a"},
-            r"example 0: the field 'text_b' is missing: .*'text_b'\], but gets \['text_a'\]\.",
-        ),
+        ({"text_a": "a"}, r"example 0: the field 'text_b' is missing: .*'text_b'\], but gets \['text_a'\]"),
         ({"text_a": "a", "text_b": 5}, "the field 'text_b' must be text, not 5"),
         ("a", "an object with 'text_a', 'text_b' is expected, not 'a'"),
     ],
@@ -106,11 +103,6 @@ def test_examples_of_any_length_are_answered_in_their_order(model):
 def test_invalid_examples_are_refused_with_their_numbers(model, example, message):
     with pytest.raises(InputError, match=message):
         model.predict([example])
-
-
-def test_a_saved_model_can_be_called_itself(model):
-    texts = tf.constant(["a b", "c"])
-    assert_close(model._model(texts, texts)["logits"], model(text_a=texts, text_b=texts)["logits"], 0)
 
 
 def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
@@ -195,29 +187,24 @@ def test_lines_are_answered_although_reading_fails_behind_them(model):
 
 
 def test_valid_ids_are_answered_although_others_are_refused(exported):
-    def line(number, ids, mask=(1, 1), segments=(0, 0)):
-        fields = {"id": number, "input_ids": ids, "input_mask": list(mask), "segment_ids": list(segments)}
-        return json.dumps(fields).encode()
-
-    lines = [
-        line(0, [2, 3]),
-        line(1, [2, 4000]),
-        line(2, [2, 3, 4]),
-        line(3, [2, 3], segments=(0, 7)),
-        line(4, [2, 1 << 40]),
-        line(5, [2, 5]),
+    rows = [
+        ([2, 3], [0, 0], None),
+        ([2, 4000], [0, 0], f"input_ids must lie between 0 and {len(PIECES) - 1}."),
+        ([2, 3, 4], [0, 0], "the fields 'input_ids', 'input_mask', 'segment_ids' must have the same length."),
+        ([2, 3], [0, 7], "segment_ids must lie between 0 and 1."),
+        (
+            [2, 1 << 40],
+            [0, 0],
+            "the field 'input_ids' must contain numbers from 0 to 2147483647, not [2, 1099511627776].",
+        ),
+        ([2, 5], [0, 0], None),
     ]
+    fields = [{"input_ids": ids, "input_mask": [1, 1], "segment_ids": segments} for ids, segments, _ in rows]
+    lines = [json.dumps(example).encode() for example in fields]
     written = io.StringIO()
     assert line_predictions.answer_lines(loaded(exported, "ids"), lines, written, batch_size=3) == (4, 6)
     answers = [json.loads(line) for line in written.getvalue().splitlines()]
-    assert [answer["id"] for answer in answers] == list(range(6))
-    expected = [
-        (1, f"input_ids must lie between 0 and {len(PIECES) - 1}."),
-        (2, "the fields 'input_ids', 'input_mask', 'segment_ids' must have the same length."),
-        (3, "segment_ids must lie between 0 and 1."),
-        (4, "the field 'input_ids' must contain numbers from 0 to 2147483647, not [2, 1099511627776]."),
-    ]
-    assert [(answer["id"], answer["error"]) for answer in answers if "error" in answer] == expected
+    assert [answer.get("error") for answer in answers] == [error for *_, error in rows]
     assert all(len(answers[number]["probabilities"]) == 3 for number in (0, 5))
 
 
@@ -290,8 +277,10 @@ def test_answers_have_no_padding_in_batches_of_different_lengths(tmp_path):
 
 
 def test_outputs_have_a_row_for_each_example_and_are_the_same_from_ids(exported, model):
-    found = model(text_a=tf.constant(["a b", ""]), text_b=tf.constant(["c", "é"]))
+    texts = tf.constant(["a b", ""]), tf.constant(["c", "é"])
+    found = model(text_a=texts[0], text_b=texts[1])
     assert {len(values) for values in found.values()} == {2}  # as TensorFlow Serving's rows require
+    assert_close(model._model(*texts)["logits"], found["logits"], 0)  # the loaded SavedModel can be called itself
     ids = {"input_ids": [2, 5, 6, 3, 7, 3, 0], "input_mask": [1] * 6 + [0], "segment_ids": [0] * 4 + [1, 1, 0]}
     by_ids = loaded(exported, "ids")(**{name: tf.constant([values]) for name, values in ids.items()})
     assert_close(by_ids["probabilities"][0], found["probabilities"][0], 1e-6)
@@ -335,20 +324,6 @@ def test_a_model_without_text_needs_no_operation_of_tensorflow_text(run_folder, 
     assert b"Wordpiece" not in (tmp_path / "ids" / "saved_model.pb").read_bytes()
 
 
-def test_litert_model_gives_nearly_the_same(exported, model):
-    from ai_edge_litert.interpreter import Interpreter
-
-    inputs = {
-        "input_ids": np.array([[2, 5, 6, 3], [2, 9, 3, 0]], np.int32),
-        "input_mask": np.array([[1, 1, 1, 1], [1, 1, 1, 0]], np.int32),
-        "segment_ids": np.zeros([2, 4], np.int32),
-    }
-    interpreter = Interpreter(f"{exported}/ids_int8.tflite")
-    runner = interpreter.get_signature_runner()
-    expected = loaded(exported, "ids")(**{name: tf.constant(v) for name, v in inputs.items()})
-    assert_close(runner(**inputs)["logits"], expected["logits"], 0.1)
-
-
 def test_onnx_gives_the_same(run_folder, tmp_path):
     if importlib.util.find_spec("tf2onnx") is None:
         with pytest.raises(InputError, match="--export_onnx: tf2onnx"):
@@ -363,12 +338,7 @@ def test_onnx_gives_the_same(run_folder, tmp_path):
     assert_close(logits, plain(**{name: tf.constant(values) for name, values in inputs.items()})["logits"], 1e-5)
 
 
-def test_no_incomplete_folder_is_left(run_folder, exported, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="model exists already"):
-        export.export_run(run_folder, exported)
-    with pytest.raises(InputError, match="there is no folder 'nowhere'"):
-        export.export_run(pathlib.Path("nowhere"), tmp_path / "out")
-
+def test_no_incomplete_folder_is_left(run_folder, tmp_path, monkeypatch):
     def fail_half_way(model, folder, **options):
         os.makedirs(f"{folder}/variables")
         raise OSError("disk full")
@@ -379,11 +349,17 @@ def test_no_incomplete_folder_is_left(run_folder, exported, tmp_path, monkeypatc
     assert os.listdir(tmp_path) == []
 
 
-def test_a_missing_model_or_signature_is_refused(tmp_path, exported):
-    with pytest.raises(InputError, match=f"^{tmp_path} is not an exported model"):
-        export.load(str(tmp_path))
-    with pytest.raises(InputError, match="has no signature 'oops'; it has ids, serving_default"):
-        export.load(exported, "oops")
+def test_wrong_folders_and_signatures_are_refused(run_folder, exported, tmp_path):
+    left = shutil.copytree(exported, tmp_path / "model.tmp-0")
+    for call, message in (
+        (lambda: export.export_run(run_folder, exported), f"--export_dir: {exported} exists already"),
+        (lambda: export.export_run(pathlib.Path("nowhere"), tmp_path / "out"), "--model_dir: .* 'nowhere'"),
+        (lambda: export.load(str(tmp_path)), f"^{tmp_path} is not an exported model"),
+        (lambda: export.load(exported, "oops"), f"^{exported} has no signature 'oops'; it has ids, serving_default"),
+        (lambda: export.load(left), f"^{left} is what an interrupted export has left"),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
 
 
 def test_the_served_model_is_chosen_by_the_run_s_task(run_folder, tmp_path):
@@ -478,13 +454,6 @@ def test_a_damaged_model_is_named(exported, tmp_path, name, damage):
     with pytest.raises(InputError, match=f"{tmp_path}/damaged (can't be loaded|is not an exported)") as error:
         export.load(str(tmp_path / "damaged"))
     assert "\n" not in str(error.value)
-
-
-def test_what_a_killed_export_has_left_is_not_loaded(exported, tmp_path):
-    left = str(tmp_path / "model.tmp-0")
-    shutil.copytree(exported, left)
-    with pytest.raises(InputError, match="is what an interrupted export has left"):
-        export.load(left)
 
 
 def test_folders_may_have_any_name(tmp_path):

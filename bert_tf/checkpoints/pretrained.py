@@ -97,22 +97,10 @@ def load(path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype:
     return LoadedBert(encoder, tokenizer, config, source)
 
 
-class ModelFiles(NamedTuple):
-    """The parts of a pre-trained model.
-
-    Attributes:
-      checkpoint: the prefix or the file of the checkpoint.
-      config: the config of the encoder.
-      tokenizer: None if there is no vocabulary in the folder of the checkpoint.
-    """
-
-    checkpoint: str
-    config: BertConfig
-    tokenizer: Tokenizer | None
-
-
-def find_model(path: str | os.PathLike[str], flag_name: str, do_lower_case: bool | None = None) -> ModelFiles:
-    """Finds a model's checkpoint, config and vocabulary; the arguments are those of `load`.
+def find_model(
+    path: str | os.PathLike[str], flag_name: str, do_lower_case: bool | None = None
+) -> tuple[str, BertConfig, Tokenizer | None]:
+    """Finds a model's checkpoint (its prefix or file), config and tokenizer; the arguments are those of `load`.
 
     Args:
       path: a folder, a checkpoint prefix or a name.
@@ -127,8 +115,8 @@ def find_model(path: str | os.PathLike[str], flag_name: str, do_lower_case: bool
     config = BertConfig.from_json_file(find_config(folder, flag_name), flag_name)
     vocab_file = find_vocabulary(folder)
     if vocab_file is None:
-        return ModelFiles(checkpoint, config, None)
-    return ModelFiles(checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case, checkpoint))
+        return checkpoint, config, None
+    return checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case, checkpoint)
 
 
 def find_tokenizer(path: str | os.PathLike[str], flag_name: str, do_lower_case: bool | None = None) -> Tokenizer:

@@ -77,7 +77,8 @@ class AnsweringModel(abc.ABC):
     def _check_field(self, name: str, value: Any) -> None:
         kind, is_list = self._fields[name]
         parts = value if is_list else [value]
-        if not isinstance(parts, list) or not parts or not all(type(part) is kind for part in parts):
+        is_right = isinstance(parts, list) and parts and all(isinstance(part, kind) for part in parts)
+        if not is_right or bool in map(type, parts):
             expected = ("a list of " if is_list else "") + ("text" if kind is str else "integers")
             raise InputError(f"the field {name!r} must be {expected}, not {_abbreviated(value)}.")
         if kind is int and not all(0 <= part <= _MAX_ID for part in parts):

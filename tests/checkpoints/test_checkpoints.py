@@ -125,16 +125,13 @@ def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
             hf = hf.replace(".weight", ".gamma").replace(".bias", ".beta")
         stored[hf] = np.ascontiguousarray(value.astype(ml_dtypes.bfloat16))
     stored["embeddings.position_ids"] = np.arange(32)
-    data = {k: (v.view(np.uint16) if v.dtype == ml_dtypes.bfloat16 else v) for k, v in stored.items()}
-    blob = bytearray(safetensors.numpy.save(data))
-    size = int.from_bytes(blob[:8], "little")
-    header = blob[8 : 8 + size].decode().replace('"U16"', '"BF16"').rstrip()
-    padded = header.encode() + b" " * (size - len(header))
-    assert len(padded) >= size
-    header_bytes = padded + b" " * (-len(padded) % 8)
-    (tmp_path / "model.safetensors").write_bytes(
-        len(header_bytes).to_bytes(8, "little") + header_bytes + bytes(blob[8 + size :])
-    )
+    header, data = {}, b""
+    for hf, value in stored.items():
+        dtype, end = ("I64" if value.dtype == np.int64 else "BF16"), len(data) + value.nbytes
+        header[hf] = {"dtype": dtype, "shape": value.shape, "data_offsets": [len(data), end]}
+        data += value.tobytes()
+    text = json.dumps(header).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
     source = checkpoints.open_checkpoint(str(tmp_path))
     assert source.ignored == ("embeddings.position_ids",)
     for name, value in weights(model).items():

@@ -167,7 +167,7 @@ def test_tokenizers_are_the_same_in_both_directions(tmp_path, rules):
     pieces = PIECES if rules["do_lower_case"] else [*PIECES[:-2], "B", "##B"]
     (tmp_path / "run" / "vocab.txt").write_text("\n".join(pieces) + "\n")
     (tmp_path / "run" / "tokenizer_config.json").write_text(json.dumps(rules))
-    ours = pretrained.find_model(run, "run").tokenizer
+    ours = pretrained.find_model(run, "run")[-1]
     convert_checkpoint.convert(run, converted, "hf")
     theirs = transformers.AutoTokenizer.from_pretrained(converted)
     assert theirs.model_max_length == CONFIG.max_position_embeddings
