@@ -64,8 +64,8 @@ def convert(
     source = checkpoints.open_checkpoint(source_path, "--from")
     if run_directory.is_causal(source.path):
         raise InputError(
-            f"--from: {source.path} is a left-to-right model. Neither format can say so, and other programs would "
-            "use it as a bidirectional model. Load it from its run's folder."
+            f"--from: {source.path} is a left-to-right model, which neither format can describe. Use it from its run's "
+            "folder."
         )
     folder = run_directory.folder_of_checkpoint(source.path)
     config = BertConfig.from_json_file(config_file or find_config(folder, "--from"), "--bert_config_file")
@@ -86,12 +86,11 @@ def convert(
     if target_format == "tf1":
         if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
             program.say(
-                f"note: this model has hidden_act={config.hidden_act}, layer_norm_eps={config.layer_norm_eps}, which "
-                "the original code doesn't support. This project can use the converted model, but the original code "
-                "can't."
+                f"Warning: the original code doesn't support hidden_act={config.hidden_act} and "
+                f"layer_norm_eps={config.layer_norm_eps}."
             )
         if source.kind == "hf" and output_layers.recorded_classes(source):
-            program.say("note: the release's format has no place for the names of the classes.")
+            program.say("Warning: the original format can't store the names of the classes.")
     program.say(f"Wrote {len(weights)} tensors in the format {target_format} to {target_folder}.")
 
 

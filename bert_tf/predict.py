@@ -20,7 +20,11 @@ from bert_tf.serving.settings import ENGINES, SERVING_DEFAULT, keep_packed_weigh
 
 _MODEL = flags.DEFINE_string("model", None, "The folder of an exported model.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "JSON lines; standard input by default.")
-_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The file of the answers; standard output by default.")
+_OUTPUT_FILE = flags.DEFINE_string(
+    "output_file",
+    None,
+    "Answers; OUTPUT_FILE.incomplete until they are complete. Default: standard output.",
+)
 _SIGNATURE = flags.DEFINE_string("signature", SERVING_DEFAULT, "The signature of the model that is called.")
 _ENGINE = flags.DEFINE_enum(
     "engine",

@@ -171,7 +171,7 @@ def _remove_checkpoint(prefix: str) -> None:
         files.remove(prefix + suffix)
 
 
-class CheckpointSaver:
+class CheckpointSaver(contextlib.AbstractContextManager):
     """Saves checkpoints as model.ckpt-STEP, as the release names them, and keeps the newest ones.
 
     The first save removes what a killed process has left in the folder. Only one process may save in a folder. At the
@@ -188,9 +188,6 @@ class CheckpointSaver:
         self._thread = futures.ThreadPoolExecutor(1)
         self._writing: futures.Future | None = None
         self._saved_step: int | None = None
-
-    def __enter__(self) -> "CheckpointSaver":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # An error of the block is more important than one of the save.

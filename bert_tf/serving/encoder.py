@@ -77,11 +77,9 @@ class InferenceEncoder(tf.Module):
         for i in range(self.config.num_hidden_layers):
             _join_projections(weights, f"encoder/layer_{i}/attention/self", self.config.head_size)
         vectors = {name: w for name, w in weights.items() if w.ndim == 1}
-        self._matrices = {n: self._variable(w, n) for n, w in weights.items() if w.ndim == 2}
+        matrices = {name: tf.cast(w, self.dtype) for name, w in weights.items() if w.ndim == 2}
+        self._matrices = {name: tf.Variable(w, trainable=False, name=name) for name, w in matrices.items()}
         self._vector = vectors.__getitem__  # a function, because tf.Module would track the arrays of a dict
-
-    def _variable(self, values: np.ndarray, name: str) -> tf.Variable:
-        return tf.Variable(tf.cast(values, self.dtype), trainable=False, name=name)
 
     @property
     def embedding_table(self) -> tf.Variable:

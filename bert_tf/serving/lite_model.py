@@ -92,17 +92,16 @@ class LiteModel(AnsweringModel):
 
     def _choices(self, texts: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         """Prompts with their endings -> the answers; empty endings are padding, and have the probability 0."""
-        places = [[i for i, ending in enumerate(endings) if ending] for _, endings in texts]
-        pairs = [(prompt, endings[i]) for (prompt, endings), kept in zip(texts, places, strict=True) for i in kept]
-        logits, truncated = self._logits(pairs)
-        answers, begin = [], 0
-        for (_, endings), kept in zip(texts, places, strict=True):
-            scores, cut = np.full(len(endings), -np.inf, np.float32), np.zeros(len(endings), bool)
-            scores[kept], cut[kept] = logits[begin : begin + len(kept), 0], truncated[begin : begin + len(kept)]
-            begin += len(kept)
-            probabilities = _softmax(scores) if kept else np.zeros_like(scores)
-            choice = int(np.argmax(scores)) if kept else -1
-            answers.append({"choice": choice, "probabilities": probabilities.tolist(), "truncated": cut.tolist()})
+        pairs = [(prompt, ending) for prompt, endings in texts for ending in endings if ending]
+        scored = zip(*self._logits(pairs), strict=True)
+        answers = []
+        for _, endings in texts:
+            scores, cut = np.full(len(endings), -np.inf, np.float32), [False] * len(endings)
+            for i, _ in filter(lambda ending: ending[1], enumerate(endings)):
+                (scores[i],), cut[i] = next(scored)
+            probabilities = _softmax(scores) if any(endings) else np.zeros_like(scores)
+            choice = int(np.argmax(scores)) if any(endings) else -1
+            answers.append({"choice": choice, "probabilities": probabilities.tolist(), "truncated": cut})
         return answers
 
     def _logits(self, texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[bool]]:

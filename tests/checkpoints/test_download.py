@@ -143,14 +143,6 @@ def test_a_repository_without_safetensors_is_refused(hub):
     assert not hub.asked("GET", "pytorch_model.bin")
 
 
-def test_a_broken_transfer_is_resumed(hub, model, monkeypatch):
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100)
-    hub.broken["model.safetensors"] = [1000, 500]
-    with open(formats.find_checkpoint(NAME), "rb") as reader:
-        assert reader.read() == model["model.safetensors"]
-    assert [request[2] for request in hub.asked("GET", "/model.safetensors")] == [None, "bytes=1000-", "bytes=1500-"]
-
-
 def test_a_transfer_that_breaks_for_good_is_an_error_and_leaves_no_half_file(hub, model, tmp_path):
     hub.broken["model.safetensors"] = [1000, *[0] * 20]
     assert f"{NAME}: the download failed" in error(NAME)
