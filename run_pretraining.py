@@ -3,7 +3,6 @@
 The input is the TFRecord files of `data_prep.create_pretraining_data` or of the original program.
 """
 
-import dataclasses
 import os
 
 from absl import flags
@@ -195,12 +194,12 @@ def _with_second_phase(config: TrainingConfig, start: int) -> TrainingConfig:
     if any(flag.value is not None for flag in batch):
         sizes = config.train_batch_size, config.gradient_accumulation_steps
         sizes = [first if flag.value is None else flag.value for flag, first in zip(batch, sizes, strict=True)]
-        config = dataclasses.replace(config, second_batch=SecondBatch(start, *sizes))
+        config = config.replace(second_batch=SecondBatch(start, *sizes))
     if _SECOND_LEARNING_RATE.value is not None:
         second = SecondSchedule(
             start, _SECOND_LEARNING_RATE.value, _SECOND_WARMUP_STEPS.value or 0, bool(_SECOND_RESET_MOMENTS.value)
         )
-        config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, second_schedule=second))
+        config = config.replace(optimizer=config.optimizer.replace(second_schedule=second))
     return config
 
 

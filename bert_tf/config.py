@@ -5,20 +5,20 @@ The values of `hidden_act` are the release's, where "gelu" means the tanh form. 
 converted, the name changes and the function stays the same.
 """
 
-import dataclasses
 import json
-import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from bert_tf.runtime import json_files
-from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.errors import InputError, check
+from bert_tf.runtime.settings import Field, FiniteFromZero, Settings, about
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
 # More weights than any machine holds, so one of the sizes is wrong.
 _MAX_PARAMETERS = 10**12
-_MAX_SIZE = 10**9
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
@@ -101,9 +101,12 @@ _REQUIRED_HF_VALUES: dict[str, tuple] = {
 _HF_ONLY_KEYS = frozenset({"model_type", "architectures", "transformers_version"})
 
 
-@dataclasses.dataclass(frozen=True)
-class BertConfig:
-    """The configuration of a BERT encoder, with the names and the defaults of the release.
+_Size = Annotated[int, Meta(ge=1, le=10**9)]
+_Probability = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class BertConfig(Settings, frozen=True):
+    """The configuration of a BERT encoder, with the original names and defaults.
 
     Attributes:
       vocab_size: number of entries in the vocabulary.
@@ -115,55 +118,46 @@ class BertConfig:
       hidden_dropout_prob: dropout rate of the embeddings and of both residual branches.
       attention_probs_dropout_prob: dropout rate of the attention probabilities.
       max_position_embeddings: length of the longest sequence that the model accepts.
-      type_vocab_size: number of segment ids. The default is 16, as in the release, but all released checkpoints have 2.
+      type_vocab_size: number of segment ids. The original default is 16; all released checkpoints have 2.
       initializer_range: standard deviation of the truncated normal initializer.
-      layer_norm_eps: epsilon under the square root of layer normalisation. The release has no such key and uses 1e-12;
+      layer_norm_eps: epsilon under the square root of layer normalisation. The original has no such key and uses 1e-12;
         Hugging Face's configs can have other values. Only these are written.
 
     Raises:
       InputError: if a value is out of range or has the wrong type, or if the heads don't divide `hidden_size`.
     """
 
-    vocab_size: int
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 16
-    initializer_range: float = 0.02
-    layer_norm_eps: float = RELEASED_LAYER_NORM_EPSILON
+    vocab_size: _Size
+    hidden_size: Annotated[_Size, about("Hidden size, instead of --model_size's.")] = 768
+    num_hidden_layers: Annotated[_Size, about("Number of blocks, instead of --model_size's.")] = 12
+    num_attention_heads: Annotated[_Size, about("Number of heads, instead of --model_size's.")] = 12
+    intermediate_size: _Size = 3072
+    hidden_act: Literal[ACTIVATIONS] = "gelu"
+    hidden_dropout_prob: Annotated[_Probability, about("Dropout of hidden values, instead of 0.1.")] = 0.1
+    attention_probs_dropout_prob: Annotated[
+        _Probability, about("Dropout of attention probabilities, instead of 0.1.")
+    ] = 0.1
+    max_position_embeddings: Annotated[_Size, about("Number of positions, instead of 512.")] = 512
+    type_vocab_size: _Size = 16
+    initializer_range: Annotated[
+        FiniteFromZero, about("Standard deviation of the initial weights, instead of 0.02.")
+    ] = 0.02
+    layer_norm_eps: FiniteFromZero = RELEASED_LAYER_NORM_EPSILON
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if field.type is int and not (is_number and isinstance(value, int) and 1 <= value <= _MAX_SIZE):
-                raise InputError(f"{field.name} is {value!r}, but a whole number from 1 to {_MAX_SIZE} is expected.")
-            if field.type is float and not (is_number and 0 <= value < math.inf):
-                raise InputError(f"{field.name} is {value!r}, but a finite number of at least 0 is expected.")
-        # In the release an empty or null activation means the identity, and upper or lower case makes no difference.
-        act = (self.hidden_act or "linear").lower() if isinstance(self.hidden_act, str | None) else self.hidden_act
-        if act not in ACTIVATIONS:
-            raise InputError(f"hidden_act is {self.hidden_act!r}, but one of {', '.join(ACTIVATIONS)} is expected.")
-        object.__setattr__(self, "hidden_act", act)
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if getattr(self, name) >= 1:
-                raise InputError(f"{name} is {getattr(self, name)!r}, but a probability below 1 is expected.")
+        super().__post_init__()
         if self.num_parameters > _MAX_PARAMETERS:
-            sizes = "vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings"
-            raise InputError(
-                f"a model with {', '.join(f'{name}={getattr(self, name)}' for name in sizes)} would have "
-                f"{self.num_parameters:.1e} weights, but at most {_MAX_PARAMETERS:.0e} are possible. Correct the sizes."
-            )
+            raise InputError(f"the model would have {self.num_parameters:.1e} weights. Correct the sizes.")
         if self.hidden_size % self.num_attention_heads:
             raise InputError(
-                f"hidden_size ({self.hidden_size}) is not a multiple of num_attention_heads "
-                f"({self.num_attention_heads})."
+                f"{self.hidden_size} is not a multiple of num_attention_heads ({self.num_attention_heads}).",
+                "hidden_size",
             )
+
+    @staticmethod
+    def place(field: Field) -> str:
+        """The name of a value in messages."""
+        return field.name
 
     @property
     def head_size(self) -> int:
@@ -205,39 +199,24 @@ class BertConfig:
         Raises:
           InputError: if a key is unknown, `vocab_size` is missing, or a value can't be used; names it.
         """
-        if not isinstance(values, Mapping):
-            raise InputError(f"{source}: a JSON object is expected, but a {type(values).__name__} was found.")
+        check(values, dict, source)
         from_hf = not _HF_ONLY_KEYS.isdisjoint(values)
-        known = {field.name for field in dataclasses.fields(cls)}
-        unread = _UNREAD_HF_KEYS if from_hf else _UNREAD_RELEASED_KEYS
-        fields = {key: value for key, value in values.items() if key in known}
+        unread = _UNREAD_HF_KEYS | _REQUIRED_HF_VALUES.keys() if from_hf else _UNREAD_RELEASED_KEYS
+        fields = {key: value for key, value in values.items() if key not in unread}
+        act = values.get("hidden_act", "gelu")
         if from_hf:
             for key, allowed in _REQUIRED_HF_VALUES.items():
                 if key in values and values[key] not in allowed:
                     raise InputError(
-                        f"{source}: {key} is {values[key]!r}, which is not the released BERT "
-                        f"(expected {allowed[0]!r}). Such a model computes something else and can't be read."
+                        f"{key} is {values[key]!r}, but {allowed[0]!r} is expected. The model is not BERT and can't be "
+                        "read.",
+                        source,
                     )
-            unread = unread | _REQUIRED_HF_VALUES.keys()
-            act = values.get("hidden_act", "gelu")
-            if not isinstance(act, str) or act not in _ACTIVATION_FROM_HF:
-                raise InputError(
-                    f"{source}: hidden_act is {act!r}, but one of {', '.join(_ACTIVATION_FROM_HF)} is expected."
-                )
-            fields["hidden_act"] = _ACTIVATION_FROM_HF[act]
-            fields.setdefault("type_vocab_size", 2)  # Hugging Face's default, unlike the release's 16
-        unknown = sorted(values.keys() - known - unread)
-        if unknown:
-            raise InputError(
-                f"{source}: unknown {'key' if len(unknown) == 1 else 'keys'} {', '.join(map(repr, unknown))}. "
-                f"Known keys: {', '.join(sorted(known))}."
-            )
-        if "vocab_size" not in fields:
-            raise InputError(f"{source}: the key 'vocab_size' is missing.")
-        try:
-            return cls(**fields)
-        except InputError as error:
-            raise InputError(f"{source}: {error}") from None
+            act = _ACTIVATION_FROM_HF[check(act, Literal[tuple(_ACTIVATION_FROM_HF)], f"{source}, at hidden_act")]
+            fields.setdefault("type_vocab_size", 2)  # Hugging Face's default, unlike the original 16
+        elif isinstance(act, str | None):  # in the original, none means the identity, and case makes no difference
+            act = (act or "linear").lower()
+        return check(fields | {"hidden_act": act}, cls, source)
 
     @classmethod
     def from_json_file(cls, path: str, flag_name: str = "--bert_config_file") -> "BertConfig":
@@ -269,13 +248,12 @@ class BertConfig:
         layers, hidden = RELEASED_SIZES[size]
         sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": hidden // 64}
         values = {"vocab_size": vocab_size, **sizes, "type_vocab_size": 2, **changes}
-        if isinstance(values["hidden_size"], int):
-            values.setdefault("intermediate_size", 4 * values["hidden_size"])
+        values.setdefault("intermediate_size", 4 * check(values["hidden_size"], int, f"size {size}, at hidden_size"))
         return cls.from_dict(values, source=f"size {size}")
 
     def to_dict(self) -> dict[str, Any]:
         """The config with the release's keys, and with `layer_norm_eps` if it differs from the release's."""
-        values = dataclasses.asdict(self)
+        values = super().to_dict()
         if self.layer_norm_eps == RELEASED_LAYER_NORM_EPSILON:
             del values["layer_norm_eps"]
         return values
@@ -345,8 +323,7 @@ RELEASED_SIZES: dict[str, tuple[int, int]] = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class BiLstmConfig:
+class BiLstmConfig(Settings, frozen=True):
     """The sizes of a BiLSTM on top of the encoder.
 
     The defaults are the paper's for tagging by features; for fine-tuning it gives none.
@@ -356,12 +333,8 @@ class BiLstmConfig:
       units: U, per direction; the paper doesn't say whether its 768 dimensions are per direction or for both together.
     """
 
-    layers: int = 2
-    units: int = 768
-
-    def __post_init__(self) -> None:
-        require_whole("--bilstm_layers", self.layers, 1)
-        require_whole("--bilstm_units", self.units, 1)
+    layers: Annotated[int, about(ge=1, flag="bilstm_layers")] = 2
+    units: Annotated[int, about(ge=1, flag="bilstm_units")] = 768
 
     def resume_settings(self) -> dict[str, int]:
         """The sizes, as a run records them."""

@@ -152,9 +152,8 @@ def tiny_config(**changes):
 
 def without_dropout(config):
     """The same config without dropout."""
-    import dataclasses
 
-    return dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    return config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 
 
 def assert_close(actual, expected, atol, name=""):

@@ -36,15 +36,6 @@ def test_named_base_is_the_released_base():
         BertConfig.named("huge")
     assert BertConfig.named("tiny", 7, hidden_size=256) == BertConfig(7, 256, 2, 2, 1024, type_vocab_size=2)
     assert BertConfig.named("tiny", hidden_size=256, intermediate_size=8).intermediate_size == 8
-    with pytest.raises(InputError, match="size tiny: unknown key 'hiden_size'"):
-        BertConfig.named("tiny", hiden_size=256)
-    with pytest.raises(InputError, match="size tiny: hidden_size is '256', but a whole number"):
-        BertConfig.named("tiny", hidden_size="256")
-
-
-def test_unknown_keys_are_named():
-    with pytest.raises(InputError, match="unknown key 'hidden_sise'"):
-        BertConfig.from_dict(RELEASED | {"hidden_sise": 4})
 
 
 def test_keys_of_the_released_chinese_model_are_accepted():
@@ -63,15 +54,6 @@ def test_activation_keeps_its_function_between_formats(hf, ours):
     assert BertConfig.from_dict(json.loads(config.to_json_string())) == config
 
 
-def test_hf_settings_that_change_the_model_are_refused():
-    with pytest.raises(InputError, match="position_embedding_type is 'relative_key'"):
-        BertConfig.from_dict(RELEASED | {"model_type": "bert", "position_embedding_type": "relative_key"})
-    with pytest.raises(InputError, match="model_type is 'albert'"):
-        BertConfig.from_dict(RELEASED | {"model_type": "albert"})
-    with pytest.raises(InputError, match="tokenizer_class is 'BertJapaneseTokenizer'"):
-        BertConfig.from_dict(RELEASED | {"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"})
-
-
 def test_other_layer_norm_epsilon_is_kept():
     config = BertConfig.from_dict(RELEASED | {"model_type": "bert", "layer_norm_eps": 1e-5})
     assert config.layer_norm_eps == 1e-5
@@ -79,34 +61,45 @@ def test_other_layer_norm_epsilon_is_kept():
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "field"),
     [
-        ({"hidden_size": 770}, "not a multiple of num_attention_heads"),
-        ({"hidden_size": "768"}, "whole number from 1"),
-        ({"hidden_act": "swish"}, "hidden_act is 'swish'"),
-        ({"hidden_dropout_prob": 1.0}, "probability below 1"),
-        ({"hidden_dropout_prob": -0.1}, "at least 0"),
+        ({"hidden_sise": 4}, "hidden_sise"),
+        ({"vocab_size": 0}, "vocab_size: .*>= 1"),
+        ({"hidden_size": 770}, "hidden_size: .*num_attention_heads"),
+        ({"hidden_size": "768"}, "hidden_size: .*int"),
+        ({"hidden_act": "swish"}, "hidden_act: .*'swish'"),
+        ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob: .*< 1"),
+        ({"hidden_dropout_prob": -0.1}, "hidden_dropout_prob: .*>= 0"),
+        ({"model_type": "bert", "position_embedding_type": "relative_key"}, "position_embedding_type .*relative_key"),
+        ({"model_type": "albert"}, "model_type .*albert"),
+        ({"model_type": "bert", "tokenizer_class": "BertJapaneseTokenizer"}, "tokenizer_class .*BertJapanese"),
     ],
 )
-def test_bad_values_are_named(change, message):
-    with pytest.raises(InputError, match=message):
-        BertConfig.from_dict(RELEASED | change)
+def test_bad_values_are_named(change, field):
+    with pytest.raises(InputError, match=f"^a file(: |, at ).*{field}"):
+        BertConfig.from_dict(RELEASED | change, source="a file")
 
 
 def test_missing_vocab_size_and_released_defaults():
-    with pytest.raises(InputError, match="'vocab_size' is missing"):
+    with pytest.raises(InputError, match="`vocab_size`"):
         BertConfig.from_dict({"hidden_size": 768})
+    with pytest.raises(InputError, match=r"^vocab_size is 0"):
+        BertConfig(0)
+    with pytest.raises(InputError, match=r"^size tiny, at hidden_size "):
+        BertConfig.named("tiny", hidden_size="256")
     assert BertConfig(10).type_vocab_size == 16
-    assert BertConfig(10, hidden_act="").hidden_act == "linear"
+    for act in ("", None, "Linear"):
+        assert BertConfig.from_dict({"vocab_size": 10, "hidden_act": act}).hidden_act == "linear"
 
 
 def test_files_that_are_not_configs_are_refused(write):
-    with pytest.raises(InputError, match="there is no file"):
-        BertConfig.from_json_file("missing.json")
-    with pytest.raises(InputError, match="is empty"):
-        BertConfig.from_json_file(write("empty.json", ""))
-    with pytest.raises(InputError, match="line 2, column"):
-        BertConfig.from_json_file(write("broken.json", '{"vocab_size": 3,\n}'))
+    for path, place in (
+        ("missing.json", "missing"),
+        (write("a.json", ""), "a.json"),
+        (write("b.json", "{1}"), "b.json"),
+    ):
+        with pytest.raises(InputError, match=f"^--bert_config_file: .*{place}"):
+            BertConfig.from_json_file(path)
 
 
 def test_too_long_sequences_and_too_large_vocabularies_are_refused():

@@ -1,6 +1,5 @@
 """Exports finished runs, and calls them with Python values, JSON lines and TensorFlow Serving's JSON."""
 
-import dataclasses
 import errno
 import functools
 import http.client
@@ -330,7 +329,7 @@ def test_onnx_gives_the_same(run_folder, tmp_path):
             export.export_run(run_folder, str(tmp_path / "out"), ExportConfig(onnx=True))
         return
     onnxruntime = pytest.importorskip("onnxruntime")
-    model = with_large_head(ClassifierModel(dataclasses.replace(config(), hidden_act="gelu_erf"), 3))
+    model = with_large_head(ClassifierModel(config().replace(hidden_act="gelu_erf"), 3))
     plain = plain_logits(model)
     exportable.write_onnx(plain, str(tmp_path / "ids.onnx"))
     inputs = {name: np.array([[1, 1, 1, 0]], np.int32) for name in ("input_ids", "input_mask", "segment_ids")}

@@ -2,9 +2,9 @@
 
 import ast
 import json
+import math
 import subprocess
 import sys
-import types
 
 import pytest
 from absl import flags
@@ -13,40 +13,59 @@ from absl.testing import flagsaver
 from bert_tf import program_flags
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization.settings import OptimizerConfig
-from bert_tf.program_flags import training
+from bert_tf.program_flags import values
+from bert_tf.runtime import settings
 from bert_tf.runtime.files import InputError
+from bert_tf.serving.settings import ExportConfig
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import tiny_config
 
 
-def defined(group):
-    known = set(flags.FLAGS)
-    yield group()
-    for name in set(flags.FLAGS) - known:
+def defined(group, *arguments, **options):
+    """A group of flags, in place of flags that a program has that another test imported."""
+    others = {
+        flag.name: flag
+        for module, found in flags.FLAGS.flags_by_module_dict().items()
+        if not module.startswith("absl")
+        for flag in found
+    }
+    for name in others:
         delattr(flags.FLAGS, name)
+    known = set(flags.FLAGS)
+    try:
+        made = group(*arguments, **options)
+        flags.FLAGS.mark_as_parsed()
+        yield made
+    finally:
+        for name in set(flags.FLAGS) - known:
+            delattr(flags.FLAGS, name)
+        for name, flag in others.items():
+            flags.FLAGS[name] = flag
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def sizes():
     yield from defined(program_flags.ModelSizeFlags)
 
 
 @pytest.fixture
 def model():
-    # A program that another test has imported may have flags of the same names.
-    names = {"bert_config_file", "vocab_file", "init_checkpoint", "do_lower_case"}
-    others = {name: flags.FLAGS[name] for name in names & set(flags.FLAGS)}
-    for name in others:
-        delattr(flags.FLAGS, name)
     yield from defined(program_flags.ModelFlags)
-    for name, flag in others.items():
-        flags.FLAGS[name] = flag
+
+
+@pytest.fixture
+def devices():
+    yield from defined(program_flags.DistributionFlags)
+
+
+@pytest.fixture
+def training():
+    yield from defined(program_flags.TrainingFlags)
 
 
 def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(model, write):
-    flags.FLAGS.mark_as_parsed()
     with pytest.raises(InputError, match="--bert_config_file is needed, because --init_checkpoint is not given"):
         model.read()
     config = tiny_config(vocab_size=7)
@@ -65,24 +84,33 @@ def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(
         model.read(folder)
 
 
-def test_flags_of_devices_and_training_become_settings(monkeypatch):
-    given = {}
+@pytest.mark.parametrize("kind", [DistributionConfig, OptimizerConfig, TrainingConfig, ExportConfig])
+def test_flags_of_settings_have_the_defaults_of_the_settings(kind):
+    for made in defined(values.SettingsFlags, kind, learning_rate=5e-5):
+        defaults = {field.name: field.default for field in settings.fields(kind) if field.help}
+        assert made.given() == (defaults | {"learning_rate": 5e-5} if kind is OptimizerConfig else defaults)
 
-    def define(name, default, *_, **__):
-        return types.SimpleNamespace(value=given.pop(name, default))
 
-    kinds = ("string", "bool", "integer", "float", "enum")
-    stand_in = types.SimpleNamespace(**{f"DEFINE_{kind}": define for kind in kinds})
-    monkeypatch.setattr(training, "flags", stand_in)
-    given |= {"allow_tf32": True, "deterministic": True, "worker_timeout": 7}
-    expected = DistributionConfig(allow_tf32=True, deterministic=True, worker_timeout=7)
-    assert program_flags.DistributionFlags().config() == expected
-    optimizer = {"weight_decay_rate": 0.3, "clip_norm": 0.5, "lr_decay_power": 0.5, "clip_gradients": "per_replica"}
-    steps = {"max_nonfinite_steps": 3, "gradient_sum_dtype": "bfloat16"}
-    given |= {"adam_beta_1": 0.8, "adam_beta_2": 0.98, "adam_epsilon": 1e-2, **optimizer, **steps}
-    expected = OptimizerConfig(5e-5, 10, 2, beta_1=0.8, beta_2=0.98, epsilon=1e-2, **optimizer)
-    assert program_flags.TrainingFlags().config("x", 10, 2) == TrainingConfig("x", expected, 32, **steps)
-    assert given == {}
+def test_flags_of_devices_become_settings(devices):
+    assert devices.config() == DistributionConfig()
+    with flagsaver.as_parsed(use_tpu="true", master="grpc://a", worker_timeout="7"):
+        assert devices.config() == DistributionConfig("tpu", "grpc://a", worker_timeout=7)
+
+
+def test_flags_of_training_become_settings(training):
+    assert training.config("x", 10, 2) == TrainingConfig("x", OptimizerConfig(5e-5, 10, 2))
+    with flagsaver.as_parsed(adam_beta_1="0.8", random_seed="3", clip_norm="inf", profile_steps="1:2"):
+        expected = OptimizerConfig(5e-5, 10, 2, beta_1=0.8, clip_norm=math.inf)
+        assert training.config("x", 10, 2) == TrainingConfig("x", expected, seed=3, profile_steps=(1, 2))
+    for name, value in (
+        ("adam_beta_1", "1"),
+        ("train_batch_size", "0"),
+        ("random_seed", "-1"),
+        ("profile_steps", "2:1"),
+    ):
+        with flagsaver.as_parsed(**{name: value}), pytest.raises(InputError) as raised:
+            training.config("x", 10, 2)
+        assert raised.value.place == f"--{name}"
 
 
 DEFAULTS = """

@@ -1,44 +1,39 @@
 """The devices that a program asks for, and how a batch is divided among them."""
 
-import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from bert_tf.distribution import cluster
-from bert_tf.runtime.errors import InputError, require_choice
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.settings import Settings, about
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-STRATEGIES = ("one_device", "mirrored", "multi_worker", "tpu")
 
-
-@dataclasses.dataclass(frozen=True)
-class DistributionConfig:
-    """The flags that choose the devices.
+class DistributionConfig(Settings, frozen=True):
+    """The devices.
 
     Attributes:
-      distribution_strategy: one of `STRATEGIES`.
       tpu_name: the TPU's name or address (`grpc://...`), or "local" on a TPU VM.
-      tpu_zone: the TPU's zone; if empty, TensorFlow looks it up.
-      gcp_project: the TPU's project; if empty, TensorFlow looks it up.
-      num_tpu_cores: how many cores the TPU must have; 0 for any number.
-      worker_timeout: with several workers, the seconds without a sign of life after which one is taken for dead.
-      allow_tf32: whether GPUs may round the factors of float32 products to 10 bits (TensorFloat-32).
-      deterministic: whether only operations are used that give the same numbers in each run. CPUs have no others that
-        matter here; on GPUs, sums of gradients into the embedding tables are added in an order of chance otherwise.
+      allow_tf32: TensorFloat-32 rounds the factors of float32 products to 10 bits.
+      deterministic: sums of gradients into the embedding tables have a nondeterministic order on GPUs otherwise. CPUs
+        have no such operations.
     """
 
-    distribution_strategy: str = "one_device"
+    distribution_strategy: Annotated[
+        Literal["one_device", "mirrored", "multi_worker", "tpu"], about("The devices to run on.")
+    ] = "one_device"
     tpu_name: str = ""
-    tpu_zone: str = ""
-    gcp_project: str = ""
-    num_tpu_cores: int = 0
-    worker_timeout: int = 60
-    allow_tf32: bool = False
-    deterministic: bool = False
-
-    def __post_init__(self) -> None:
-        require_choice("--distribution_strategy", self.distribution_strategy, STRATEGIES)
+    tpu_zone: Annotated[str, about("The TPU's zone, if it can't be detected.")] = ""
+    gcp_project: Annotated[str, about("The TPU's project, if it can't be detected.")] = ""
+    num_tpu_cores: Annotated[int, about("Number of cores the TPU must have; 0 for any.", ge=0)] = 0
+    worker_timeout: Annotated[
+        int, about("With several workers, seconds without a heartbeat after which a worker is lost.", ge=1)
+    ] = 60
+    allow_tf32: Annotated[bool, about("Let GPUs multiply float32 numbers as TensorFloat-32.")] = False
+    deterministic: Annotated[
+        bool, about("Compute the same numbers in each run on GPUs too, which is slower there.")
+    ] = False
 
     def check_tf_config(self) -> None:
         """Checks that TF_CONFIG fits the strategy, without TensorFlow, whose import takes seconds.

@@ -90,7 +90,7 @@ class Estimator(DataFolder):
         fresh_head: bool = False,
         reinit_layers: int = 0,
         bilstm_layers: int = 0,
-        bilstm_units: int = BiLstmConfig.units,
+        bilstm_units: int = BiLstmConfig().units,
         **settings: Any,
     ) -> Self:
         """An estimator that starts from a pre-trained model, with a fresh output layer.

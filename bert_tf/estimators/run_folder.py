@@ -1,6 +1,5 @@
 """What everything that trains from Python has: the folder of a run, and what can be done with a trained model in it."""
 
-import dataclasses
 import os
 import re
 import tempfile
@@ -104,7 +103,7 @@ class RunFolder:
         files.check_output_files([os.path.join(self.output_dir, run_directory.RUN_FILE)], "output_dir")
         given = {"output_dir": self.output_dir, "optimizer": optimizer, "train_batch_size": batch_size}
         given |= {"seed": seed, "dtype": self._flags["dtype"]}
-        known = [field.name for field in dataclasses.fields(TrainingConfig) if field.name not in given]
+        known = [name for name in TrainingConfig.__struct_fields__ if name not in given]
         for name in others:
             if name not in known:
                 raise TypeError(

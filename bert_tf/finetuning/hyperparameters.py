@@ -1,13 +1,15 @@
 """The hyperparameters that the paper varies when it fine-tunes."""
 
-import dataclasses
 import itertools
-import numbers
 from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta
 
 from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
 from bert_tf.config import BertConfig
-from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.errors import InputError, check, require_whole
+from bert_tf.runtime.settings import FiniteAboveZero, FiniteFromZero, Settings, about
 from bert_tf.training.settings import TrainingConfig
 
 
@@ -28,10 +30,8 @@ def count_steps(
     """
     require_whole("--train_batch_size", train_batch_size, 1)
     require_whole("--max_steps", max_steps, 0)
-    if not isinstance(num_train_epochs, numbers.Real):
-        raise InputError(f"--num_train_epochs is {num_train_epochs!r}, but a number is expected.")
-    if not isinstance(warmup_proportion, numbers.Real) or not 0 <= warmup_proportion <= 1:
-        raise InputError(f"--warmup_proportion is {warmup_proportion!r}, but a number from 0 to 1 is expected.")
+    check(num_train_epochs, float, "--num_train_epochs")
+    check(warmup_proportion, Annotated[float, Meta(ge=0, le=1)], "--warmup_proportion")
     steps = max_steps or int(num_examples / train_batch_size * num_train_epochs)
     if steps < 1:
         raise InputError(
@@ -41,8 +41,7 @@ def count_steps(
     return steps, int(steps * warmup_proportion)
 
 
-@dataclasses.dataclass(frozen=True)
-class Hyperparameters:
+class Hyperparameters(Settings, frozen=True):
     """The values that the paper chooses on the dev set (appendix A.3), and the seed.
 
     Attributes:
@@ -53,10 +52,10 @@ class Hyperparameters:
       seed: the seed of the output layer, the order of the data, and dropout.
     """
 
-    train_batch_size: int
-    learning_rate: float
-    num_train_epochs: float
-    seed: int
+    train_batch_size: Annotated[int, about(ge=1)]
+    learning_rate: FiniteAboveZero
+    num_train_epochs: FiniteFromZero
+    seed: Annotated[int, about(ge=0, flag="random_seed")]
 
     @property
     def name(self) -> str:
@@ -74,14 +73,12 @@ class Hyperparameters:
         steps, warmup_steps = count_steps(
             num_examples, self.train_batch_size, self.num_train_epochs, warmup_proportion, max_steps
         )
-        optimizer = dataclasses.replace(
-            config.optimizer,
+        optimizer = config.optimizer.replace(
             learning_rate=self.learning_rate,
             num_train_steps=steps,
             num_warmup_steps=warmup_steps,
         )
-        return dataclasses.replace(
-            config,
+        return config.replace(
             output_dir=output_dir,
             optimizer=optimizer,
             train_batch_size=self.train_batch_size,

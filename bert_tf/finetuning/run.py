@@ -1,7 +1,6 @@
 """One task, one model and one folder: tokenize, train, restore and predict, in the same way for every task."""
 
 import copy
-import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -123,9 +122,7 @@ class FinetuningRun:
 
     def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":
         """Returns a run of another task in another folder, on the same devices."""
-        return self._copy(
-            task=task, training_config=dataclasses.replace(self.training_config, output_dir=output_dir), _data={}
-        )
+        return self._copy(task=task, training_config=self.training_config.replace(output_dir=output_dir), _data={})
 
     def _copy(self, **changes: Any) -> "FinetuningRun":
         other = copy.copy(self)

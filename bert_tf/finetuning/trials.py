@@ -4,7 +4,6 @@ Each trial has its own folder and, when it is finished, a row in trials.jsonl. A
 are not repeated, and the unfinished one continues from its last checkpoint. Only the best trial's checkpoints are kept.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ from bert_tf.runtime.program import say
 
 TRIALS_FILE = "trials.jsonl"
 
-_SETTINGS = [field.name for field in dataclasses.fields(Hyperparameters) if field.name != "seed"]
+_SETTINGS = [name for name in Hyperparameters.__struct_fields__ if name != "seed"]
 
 
 class _Trial(TypedDict):
@@ -118,9 +117,7 @@ def run_trials(
             continue
         say(f"***** Trial {number} of {len(candidates)}: {hyperparameters.name} *****")
         scores = train(hyperparameters, table.folder(hyperparameters.name))
-        table.add(
-            {"trial": hyperparameters.name, "settings": settings, **dataclasses.asdict(hyperparameters), **scores}
-        )
+        table.add({"trial": hyperparameters.name, "settings": settings, **hyperparameters.to_dict(), **scores})
         _keep_best_checkpoints(table)
     _keep_best_checkpoints(table)  # again, because a killed run may have written the last row without this step
     columns = ["trial", table.selection_metric, "loss"]

@@ -169,7 +169,7 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
 
 def _in_folder(run: FinetuningRun, folder: str) -> FinetuningRun:
     """Returns a run with the checkpoints of another folder."""
-    return run.with_training(dataclasses.replace(run.training_config, output_dir=folder))
+    return run.with_training(run.training_config.replace(output_dir=folder))
 
 
 def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> FinetuningRun:
@@ -208,7 +208,7 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
     if len(config.candidates) == 1:
         return train(config.candidates[0], output_dir).run
     table = TrialTable(output_dir, task.selection_metric)
-    varied = {"num_train_steps", "num_warmup_steps", *(field.name for field in dataclasses.fields(Hyperparameters))}
+    varied = {"num_train_steps", "num_warmup_steps", *Hyperparameters.__struct_fields__}
     training_settings = run.training_config.resume_settings(run.strategy)
     resume_settings = {
         **run.resume_settings(),

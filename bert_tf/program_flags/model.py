@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bert_tf.config import RELEASED_SIZES, BertConfig, BiLstmConfig
+from bert_tf.program_flags import values
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import load_vocab
@@ -88,20 +89,7 @@ class ModelSizeFlags:
         self._size = flags.DEFINE_enum(
             "model_size", None, list(RELEASED_SIZES), "A released size, instead of --bert_config_file."
         )
-        integer, number = flags.DEFINE_integer, flags.DEFINE_float
-        self._changes = {
-            "num_hidden_layers": integer("num_hidden_layers", None, "Number of blocks, instead of --model_size's."),
-            "hidden_size": integer("hidden_size", None, "Hidden size, instead of --model_size's."),
-            "num_attention_heads": integer("num_attention_heads", None, "Number of heads, instead of --model_size's."),
-            "max_position_embeddings": integer("max_position_embeddings", None, "Number of positions, instead of 512."),
-            "hidden_dropout_prob": number("hidden_dropout_prob", None, "Dropout of hidden values, instead of 0.1."),
-            "attention_probs_dropout_prob": number(
-                "attention_probs_dropout_prob", None, "Dropout of the attention's probabilities, instead of 0.1."
-            ),
-            "initializer_range": number(
-                "initializer_range", None, "Standard deviation of the initial weights, instead of 0.02."
-            ),
-        }
+        self._changes = values.SettingsFlags(BertConfig, **dict.fromkeys(BertConfig.__struct_fields__))
 
     def config(self, config_file: str | None, vocab_file: str | None, found: str | None = None) -> BertConfig:
         """Returns the config of the file, or of the size flags (the paper's Table 6 varies layers, width and heads).
@@ -116,14 +104,14 @@ class ModelSizeFlags:
         Raises:
           InputError: if both a config and a size are given, or neither, or there is no vocabulary to count.
         """
-        is_given = any(flag.present for flag in (self._size, *self._changes.values()))
+        is_given = self._size.present or self._changes.are_present
         if (config_file or found) and not is_given:
             return BertConfig.from_json_file(config_file or found)
         if config_file or not self._size.value:
             raise InputError("Either --bert_config_file or --model_size (with the flags that change it) must be given.")
         if not vocab_file:
             raise InputError("--model_size needs --vocab_file, because it determines the vocab_size of the model.")
-        changes = {name: flag.value for name, flag in self._changes.items() if flag.value is not None}
+        changes = {name: value for name, value in self._changes.given().items() if value is not None}
         return BertConfig.named(self._size.value, vocab_size=len(load_vocab(vocab_file)), **changes)
 
 
@@ -161,7 +149,7 @@ class BiLstmFlags:
             lower_bound=0,
         )
         self._units = flags.DEFINE_integer(
-            "bilstm_units", BiLstmConfig.units, "Number of units in each direction of a BiLSTM.", lower_bound=1
+            "bilstm_units", BiLstmConfig().units, "Number of units in each direction of a BiLSTM.", lower_bound=1
         )
 
     @property

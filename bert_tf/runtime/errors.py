@@ -1,11 +1,13 @@
 """The error for bad input, and the line that a program prints for errors that its user can solve."""
 
 import errno
-import numbers
 import os
 import re
 import sys
 from collections.abc import Iterable
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
 
 _SYSTEM_WORDS = {os.strerror(number) for number in errno.errorcode}
 # TensorFlow's own words, those of XLA's compiler, and those of a TPU.
@@ -17,43 +19,60 @@ class InputError(ValueError):
 
     Args:
       message: WHERE: WHAT IS WRONG. WHAT TO DO.
-      place: the location of the problem, such as a flag or a file and its line; printed before the message.
+      place: the location of the problem, such as a flag or a file and its line. If the message does not begin with it,
+        it is printed before the message.
     """
 
     def __init__(self, message: str, place: str = "") -> None:
-        super().__init__(f"{place}: {message}" if place else message)
+        super().__init__(message if message.startswith(place) else f"{place}: {message}")
         self.place = place
 
 
-def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Checks a flag or an argument that has a fixed set of values.
+def check(value: Any, kind: Any, place: str) -> Any:
+    """Returns a value as a type. NumPy's numbers and paths become Python's.
+
+    Args:
+      value: the value.
+      kind: a type hint, with bounds as `Annotated[int, msgspec.Meta(ge=1)]`.
+      place: the flag, argument or file, for messages.
 
     Raises:
-      InputError: if the value is none of them; lists them.
+      InputError: if the value has another type or is out of its bounds; names the location in it.
     """
-    if value not in choices:
-        raise InputError(f"{name} is {value!r}, but one of {', '.join(choices)} is expected.")
+    is_numpy = hasattr(value, "dtype") and not getattr(value, "shape", True)
+    plain = value.item() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
+    try:
+        return msgspec.convert(plain, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        problem, _, inside = str(error).partition(" - at `")
+        inside = re.sub(r"^(key` in `)?\$\.?", "", inside.removesuffix("`"))
+        choices = [get_args(part) for part in (kind, *get_args(kind)) if get_origin(part) is Literal]
+        if choices and problem.startswith("Invalid enum value"):
+            problem += f", but one of {', '.join(choices[0])} is expected"
+        if inside or isinstance(value, dict | list):
+            raise InputError(f"{problem}.", f"{place}, at {inside}" if inside else place) from None
+        raise InputError(f"{place} is {value!r:.60}. {problem}.", place) from None
+
+
+def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
+    """Checks an argument that has a fixed set of values; see `check`."""
+    check(value, Literal[tuple(choices)], name)
 
 
 def require_whole(name: str, value: object, minimum: int) -> None:
-    """Checks a flag or an argument that is a whole number, of Python or NumPy.
-
-    Raises:
-      InputError: if the value is something else, or below the minimum.
-    """
-    if not isinstance(value, numbers.Integral) or value < minimum:
-        raise InputError(f"{name} is {value!r}, but a whole number of at least {minimum} is expected.")
+    """Checks an argument that is a whole number; see `check`."""
+    check(value, Annotated[int, msgspec.Meta(ge=minimum)], name)
 
 
 def require_path(name: str, value: object) -> str:
-    """Returns the text of an argument that is a path, as text or as an object such as `pathlib.Path`.
+    """Returns the text of an argument that is a path.
 
     Raises:
       InputError: if the value is something else, or empty.
     """
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(path, str) or not path:
-        raise InputError(f"{name}: a path is expected, but {value!r} is given.")
+        raise InputError(f"a path is expected, but {value!r} is given.", name)
     return path
 
 

@@ -6,14 +6,11 @@ What a file must contain is a type: `list[str]`, `dict[str, int] | None`, a `Typ
 
 import json
 import math
-import re
 import tomllib
 from typing import Any
 
-import msgspec
-
 from bert_tf.runtime import files, program
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, check
 
 
 def parse(text: str, *, only_finite: bool = True) -> Any:
@@ -120,24 +117,10 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     Raises:
       InputError: if it has another type; begins with `where` and the location in the value.
     """
-    build(value, kind, where)
+    check(value, kind, where)
     return value
 
 
 def build(value: Any, kind: Any, where: str) -> Any:
-    """Returns a parsed value as a type, for example a `msgspec.Struct`.
-
-    Raises:
-      InputError: if it has another type; begins with `where` and the location in the value.
-    """
-    try:
-        return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        place, problem = location(error)
-        raise InputError(f"{problem}. Correct the file.", f"{where}, at {place}" if place else where) from None
-
-
-def location(error: Exception) -> tuple[str, str]:
-    """Returns the location that an error of msgspec names, such as `rows[1].name`, and its other words."""
-    problem, _, place = str(error).partition(" - at `")
-    return re.sub(r"^(\$|key in \$)\.?", "", place.removesuffix("`")), problem
+    """Returns a parsed value as a type; see `check`."""
+    return check(value, kind, where)

@@ -1,10 +1,12 @@
 """The settings of an export, and of a process that serves it."""
 
-import dataclasses
 import os
-from collections.abc import Mapping
+from typing import Annotated, Literal
 
-from bert_tf.runtime.errors import InputError, require_choice
+import msgspec
+
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.settings import Settings, about
 
 SERVING_DEFAULT = "serving_default"
 DTYPES = ("float32", "bfloat16")
@@ -37,36 +39,28 @@ def check_no_bilstm(has_bilstm: bool, where: str) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class ExportConfig:
+class ExportConfig(Settings, frozen=True):
     """The settings of an export.
 
     Attributes:
-      dtype: the type of the stored weights and of matrix products; one of `DTYPES`.
-      quantize: one of `QUANTIZATIONS`; "int8" to write also a LiteRT model with 8-bit matrices.
-      onnx: whether to write also an ONNX model.
-      text: whether the model takes raw strings; if not, its only signature is `ids`, which does not need
-        tensorflow-text.
-      max_seq_length: longer sequences are cut; None for the run's value, or the most that a pre-trained model can take.
+      text: if False, the only signature is `ids`, which does not need tensorflow-text.
+      max_seq_length: longer sequences are truncated; None for the run's value, or the most that a pre-trained model can
+        take.
       null_score_diff_threshold: SQuAD 2.0: a question has no answer if the score of no answer minus the best answer's
         is above this; None for the threshold that was tuned for the model, or else 0.
       answers: SQuAD: values of `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length` that replace the
         run's.
-      litert: whether to write also a LiteRT model in float32.
-
-    Raises:
-      InputError: if `dtype` or `quantize` has another value.
     """
 
-    dtype: str = "float32"
-    quantize: str = "none"
-    onnx: bool = False
-    text: bool = True
+    dtype: Annotated[
+        Literal[DTYPES], about("Type of exported weights and of matrix multiplications.", flag="export_dtype")
+    ] = "float32"
+    quantize: Annotated[
+        Literal[QUANTIZATIONS], about("int8: write also a LiteRT model with 8-bit weights.", flag="export_quantize")
+    ] = "none"
+    onnx: Annotated[bool, about("Write also an ONNX model; needs tf2onnx.", flag="export_onnx")] = False
+    text: Annotated[bool, about("Take raw strings; if False, take only token ids.", flag="export_text")] = True
     max_seq_length: int | None = None
     null_score_diff_threshold: float | None = None
-    answers: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    litert: bool = False
-
-    def __post_init__(self) -> None:
-        require_choice("--export_dtype", self.dtype, DTYPES)
-        require_choice("--export_quantize", self.quantize, QUANTIZATIONS)
+    answers: dict[str, int] = msgspec.field(default_factory=dict)
+    litert: Annotated[bool, about("Write also a LiteRT model in float32.", flag="export_litert")] = False

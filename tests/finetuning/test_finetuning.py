@@ -176,8 +176,8 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
         workflow.carry_out(run_of(out, write), dataclasses.replace(workflow_config, warmup_proportion=0.5))
     corrected = run_of(out, write)
-    optimizer = dataclasses.replace(corrected.training_config.optimizer, bias_correction=True)
-    corrected.training_config = dataclasses.replace(corrected.training_config, optimizer=optimizer)
+    optimizer = corrected.training_config.optimizer.replace(bias_correction=True)
+    corrected.training_config = corrected.training_config.replace(optimizer=optimizer)
     with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
         workflow.carry_out(corrected, workflow_config)
 
@@ -258,7 +258,7 @@ def test_several_workers_are_refused_at_the_start_unless_they_only_train(tmp_pat
 def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
     out = tmp_path / "out"
     run = run_of(out, write)
-    training_config = dataclasses.replace(run.training_config, optimizer=OptimizerConfig(1e-3, 12, 0))
+    training_config = run.training_config.replace(optimizer=OptimizerConfig(1e-3, 12, 0))
     scored = iter([0.5, 0.75, 0.7, 0.75, 0.9])
     run.task.scores = lambda outputs, features: {"accuracy": next(scored), "loss": 1.0}
     workflow_config = WorkflowConfig(
@@ -306,7 +306,7 @@ def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, 
     for work in (float("inf"), 0):
         monkeypatch.setattr(input_pipeline, "WORK_FOR_A_GRAPH_PER_SHAPE", work)
         run = run_of(tmp_path / str(work), write)
-        run.config = dataclasses.replace(run.config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        run.config = run.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
         workflow.carry_out(run, WorkflowConfig(True, False, False, [Hyperparameters(8, 1e-3, 1, 1)]))
         assert run.has_graph_per_shape == (work == 0)
         losses[work] = lines_of(tmp_path / str(work), "train")[-1]["loss"]

@@ -1,5 +1,3 @@
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -126,7 +124,7 @@ def test_compiled_loss_and_its_gradient_are_the_plain_ones(shape):
 
 
 def test_only_the_pretraining_heads_are_initialized_as_the_config_says():
-    config = dataclasses.replace(tiny_config(), initializer_range=10.0)
+    config = tiny_config().replace(initializer_range=10.0)
     pretrained = PretrainingModel(config).next_sentence.output_weights
     assert np.abs(pretrained.value).max() > 1
     for head in (ClassifierModel(config, 3).head, SpanModel(config).head):
@@ -193,7 +191,7 @@ def test_weights_of_classes_divide_the_loss_and_weights_of_examples_leave_the_di
 
 def test_dropout_before_the_classifier_is_fixed_at_a_tenth():
     width = 300
-    config = dataclasses.replace(without_dropout(tiny_config()), hidden_size=width, vocab_size=7)
+    config = without_dropout(tiny_config()).replace(hidden_size=width, vocab_size=7)
     head = ClassifierModel(config, width).head
     head.output_weights.assign(tf.eye(width))  # so that the logits are what dropout leaves
     kept = head(tf.ones([200, width]), seed=tf.constant([1, 1])).numpy()

@@ -260,7 +260,7 @@ def test_merged_lora_is_a_checkpoint_with_the_released_names(tmp_path):
 
 @pytest.mark.parametrize("rank", [0, 2.5])
 def test_ranks_that_are_no_ranks_are_refused(rank):
-    with pytest.raises(InputError, match=rf"rank is {rank}, but a whole number of at least 1"):
+    with pytest.raises(InputError, match=rf"rank is {rank}"):
         BertEncoder(SHALLOW).enable_lora(rank)
 
 

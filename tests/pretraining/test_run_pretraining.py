@@ -1,5 +1,4 @@
 import contextlib
-import dataclasses
 import json
 import math
 import re
@@ -174,7 +173,7 @@ def test_a_run_is_evaluated_only_as_the_model_that_it_trained(files, tmp_path):
         ({"layer_norm_eps": 1e-5}, "mlm_nsp", "bert_config: layer_norm_eps was None, and is 1e-05 now"),
         ({}, "mlm", "objective was 'mlm_nsp', and is 'mlm' now"),
     ):
-        changed = dataclasses.replace(config, **changes)
+        changed = config.replace(**changes)
         with pytest.raises(InputError, match=message) if message else contextlib.nullcontext():
             assert make_run(files, tmp_path / "out", changed, objective=objective).evaluate(8, 1)["global_step"] == 4
 
@@ -262,8 +261,8 @@ def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path
         ({"data": PretrainingData(str(tmp_path / "no*"), LENGTH, PREDICTIONS)}, "matches no file"),
         ({"config": small}, "outside the model's vocabulary"),
         ({"config": small, "vocab_file": files[1]}, "but the model's vocab_size is 20"),
-        ({"objective": "rtd"}, "--objective is 'rtd'"),
-        ({"train_batch_size": 0}, "--train_batch_size is 0"),
+        ({"objective": "rtd"}, "--objective: 'rtd'"),
+        ({"train_batch_size": 0}, "--train_batch_size: 0"),
     ]
     for options, message in cases:
         with pytest.raises(InputError, match=message):

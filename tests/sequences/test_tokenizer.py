@@ -61,7 +61,7 @@ def test_pads_to_the_longest_sequence_and_cuts_at_the_length_of_the_released_mod
         ("the whale swim", {"max_length": 4, "truncation": "do_not_truncate"}, "more than 4 tokens, .*'do"),
         ("the", {"truncation": "only_first"}, "truncation is 'only_first'"),
         ("the", {"padding": "longer"}, "padding is 'longer'"),
-        ("the", {"max_length": 3}, "at least 4"),
+        ("the", {"max_length": 3}, ">= 4"),
         ("the", {"return_tensors": "pt"}, "return_tensors is 'pt'"),
     ],
 )

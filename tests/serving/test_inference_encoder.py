@@ -1,5 +1,4 @@
 import collections
-import dataclasses
 import pathlib
 
 import numpy as np
@@ -20,7 +19,7 @@ TOLERANCES = [5e-5, 5e-5, 5e-3, 5e-5]
 
 def random_encoder(**options):
     """An encoder with random biases and scales, so that a missing one changes the result."""
-    encoder = BertEncoder(dataclasses.replace(tiny_config(), **options.pop("config", {})), **options)
+    encoder = BertEncoder(tiny_config().replace(**options.pop("config", {})), **options)
     rng = np.random.default_rng(0)
     for variable in encoder.weights:
         variable.assign(variable.numpy() + rng.normal(0, 0.3, variable.shape))

@@ -101,7 +101,7 @@ def test_lines_are_answered_without_tensorflow(exported):
 def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="engine 'litert' answers texts only, but the signature 'ids'"):
         export.load(exported["pairs"], "ids", "litert")
-    with pytest.raises(InputError, match="engine is 'onnx', but one of tensorflow, litert is expected"):
+    with pytest.raises(InputError, match=r"engine is 'onnx'.* tensorflow, litert"):
         export.load(exported["pairs"], engine="onnx")
     run = write_run(tmp_path / "run", TokenModel(config(), 5), task="ner", labels=["L", "P"])
     export.export_run(run, str(tmp_path / "tagger"), ExportConfig(quantize="int8"))

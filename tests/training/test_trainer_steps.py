@@ -1,6 +1,5 @@
 """Steps of a tiny model: clipping with two replicas as a restatement in NumPy does it, two phases, and loss curves."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -108,7 +107,7 @@ def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts
     assert_close(found["loss"], loss, 1e-5)
     assert_close(found["gradient_norm"], norm, 1e-5)
     other = {"global": "per_replica", "per_replica": "global"}[clip_gradients]
-    differing, *_ = restated(start, batches, dataclasses.replace(optimizer, clip_gradients=other))
+    differing, *_ = restated(start, batches, optimizer.replace(clip_gradients=other))
     assert np.abs(differing - weights).max() > 1e-2
 
 

@@ -1,5 +1,4 @@
 import contextlib
-import dataclasses
 import errno
 import functools
 import json
@@ -265,7 +264,7 @@ def test_half_precision_trains_and_resumes(tmp_path, dtype):
     assert np.isfinite(metrics["loss"])
     assert ("loss_scale" in metrics) == (dtype == "float16")
     assert all(value.dtype == np.float32 for value in whole.values())
-    half = dataclasses.replace(config, output_dir=str(tmp_path / "b"))
+    half = config.replace(output_dir=str(tmp_path / "b"))
     with pytest.raises(tf.errors.OpError, match="Killed"):
         run(half, data=killed_at(3))
     assert_same(run(half)[0], whole)
@@ -517,4 +516,4 @@ def test_batches_must_be_split_evenly(tmp_path):
     config.check_batch(one)
     for size, message in ((BATCH, "2 replicas 4 examples.*--gradient_acc"), (7, "--train_batch_size is 7")):
         with pytest.raises(InputError, match=message):
-            dataclasses.replace(config, train_batch_size=size).check_batch(two)
+            config.replace(train_batch_size=size).check_batch(two)

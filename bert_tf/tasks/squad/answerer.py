@@ -136,7 +136,7 @@ class Answerer:
 def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
     """A run with the model of another folder, which may have another size."""
     config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--ensemble_dirs")
-    training_config = dataclasses.replace(run.training_config, output_dir=folder)
+    training_config = run.training_config.replace(output_dir=folder)
     return run.with_model(config, training_config, init_checkpoint=None, bilstm=None)
 
 

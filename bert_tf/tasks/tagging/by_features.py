@@ -42,7 +42,7 @@ class FeatureBased:
 
     encoder: FrozenEncoder
     combination: str = "concat"
-    units: int = BiLstmConfig.units
+    units: int = BiLstmConfig().units
     features_dir: str = ""
 
     def __post_init__(self) -> None:
