@@ -2,11 +2,12 @@
 
     corpus     from text files to tokens on the disk; vocabularies
     examples   from tokens to records and shards
-    jobs       the work of both, divided among processes and machines
+    local      both on one machine; `workers` runs its jobs in processes
+    beam       both on many machines
 
 `api` calls the programs from Python. The other modules are programs. May import the modules of `bert_tf` that need no
-TensorFlow (see tests/test_architecture.py); `bert_tf` never imports data_prep. Programs import folders, `jobs` imports
-`examples` and `corpus`, `examples` imports `corpus`.
+TensorFlow (see tests/test_architecture.py); `bert_tf` never imports data_prep. Programs import `local` and `beam`,
+these import `examples` and `corpus`, and `examples` imports `corpus`.
 """
 
 import os

@@ -3,18 +3,19 @@
     python -m data_prep.beam_pipeline --input_file=... --output_file=... --vocab_file=... --num_shards=64 \
         -- --runner=FlinkRunner --flink_master=...
 
-The arguments after "--" are Beam's. The flags are those of create_pretraining_data, and the files are the same, byte
-for byte. All machines must have this package, and access to the input and output (a shared folder, or gs://...). One
-machine sorts a shard in its memory, so choose a sufficient --num_shards. Needs
-`pip install '.[beam]'`.
+The arguments after "--" are Beam's. The flags are those of create_pretraining_data, and the files have the same bytes.
+All machines need this package, and access to the input and the output (a shared folder, or gs://...). One machine sorts
+a shard in its memory, so choose a sufficient --num_shards. Needs `pip install 'bert-tf[beam]'`.
 """
 
 from absl import flags
 
 from bert_tf.runtime import extras, program
-from data_prep import preparation_flags
+from data_prep import create_pretraining_data as preparation
 
-flags.adopt_module_key_flags(preparation_flags)
+for _name in preparation.LOCAL:
+    delattr(flags.FLAGS, _name)
+flags.adopt_module_key_flags(preparation)
 
 
 def main(*beam_options: str) -> None:
@@ -22,17 +23,16 @@ def main(*beam_options: str) -> None:
     beam = extras.require("apache_beam", "This program")
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from data_prep.jobs import beam_documents, beam_stages
+    from data_prep.beam import PreparePretrainingData, counts_of
 
-    config = preparation_flags.preparation_config()
-    if config.shards.are_finished():
-        preparation_flags.say_already_finished(config)
+    config = preparation.preparation_config()
+    if preparation.say_if_finished(config):
         return
     pipeline = beam.Pipeline(options=PipelineOptions(list(beam_options)))
-    pipeline | beam_stages.PreparePretrainingData(config)
+    pipeline | PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
-    preparation_flags.say_summary(beam_documents.counts_of(result), config.shards)
+    preparation.say_summary(counts_of(result), config.shards)
 
 
 def cli() -> None:

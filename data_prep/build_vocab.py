@@ -14,9 +14,7 @@ from bert_tf.runtime.claims import claimed
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
-from bert_tf.runtime.reporting import progress_bar
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
-from data_prep.corpus.bad_lines import HELP_ON_BAD_LINE, ON_BAD_LINE, bad_line_messages
 from data_prep.corpus.files import (
     HELP_INPUT_FORMAT,
     INPUT_FORMATS,
@@ -25,10 +23,10 @@ from data_prep.corpus.files import (
     find_input_files,
     require_columns,
 )
-from data_prep.corpus.reader import CorpusOptions
+from data_prep.corpus.reader import HELP_ON_BAD_LINE, ON_BAD_LINE, CorpusOptions, bad_line_messages
+from data_prep.corpus.word_counts import BoundedCounter, add_up, count_words
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
-from data_prep.jobs.word_counts import BoundedCounter, CountStage
-from data_prep.jobs.workers import Workers
+from data_prep.workers import Workers
 
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
 _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece per line.")
@@ -85,20 +83,17 @@ def _count_words() -> BoundedCounter:
     if files.is_remote(work_dir):
         raise InputError(f"--output_file is {_OUTPUT_FILE.value}, but a local file is needed. Copy it from there.")
     folder = os.path.join(work_dir, "counts")
-    stage = CountStage(
-        folder, cut_into_splits(inputs, "record"), corpus, _DO_LOWER_CASE.value, capacity=_MAX_WORDS.value
-    )
-    with claimed(work_dir, "--output_file", "vocabulary", doing="does the same work", advice=""):
-        shutil.rmtree(folder, ignore_errors=True)  # after a crash, it may hold counts of another text
-        with (
-            progress_bar(corpus_bytes(inputs), "words", unit="B") as bar,
-            Workers(_NUM_WORKERS.value or available_cores()) as workers,
-        ):
-            results = dict(workers.run(stage, bar.update))
-        ordered = [results[job] for job in sorted(results)]
-        for message in bad_line_messages(part["bad_lines"] for part in ordered):
+    pieces = cut_into_splits(inputs, "record")
+    jobs = [(each, corpus, _DO_LOWER_CASE.value, _MAX_WORDS.value) for each in pieces]
+    with (
+        claimed(work_dir, "--output_file", "vocabulary", doing="does the same work", advice=""),
+        Workers(_NUM_WORKERS.value or available_cores()) as workers,
+    ):
+        shutil.rmtree(folder, ignore_errors=True)  # after a crash, it may contain counts of another text
+        parts = list(workers.map("words", count_words, folder, jobs, corpus_bytes(inputs), "B"))
+        for message in bad_line_messages(counts["bad_lines"] for _, counts in parts):
             say(message)
-        counter = stage.add_up(ordered)
+        counter = add_up(parts, _MAX_WORDS.value)
         shutil.rmtree(work_dir)
     is_exact = "exact" if counter.error == 0 else f"too low by at most {counter.error}; rarer words may be missing"
     say(f"{len(counter.counts)} different words among {sum(counter.counts.values())}; counts are {is_exact}.")

@@ -22,12 +22,10 @@ from bert_tf.runtime import files, outputs
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import SIDECAR_SUFFIX, Sidecar
-from data_prep.corpus import parquet
-from data_prep.corpus.lines import INPUT_FLAG, decompressor, read_lines
+from data_prep.corpus.lines import INPUT_FLAG, PARQUET_MAGIC, decompressor, read_lines
 
 INPUT_FORMATS = ("auto", "text", "jsonl", "parquet")
 HELP_INPUT_FORMAT = "jsonl has one JSON object per line; auto looks at the beginning of each file."
-DOCUMENTS = ("auto", "blank_line", "file", "record")
 
 # A corpus is divided into 64 splits, unless they would be too small or too large.
 _SPLITS, _SPLIT_BYTES = 64, (512 << 10, 64 << 20)
@@ -36,7 +34,7 @@ _SAMPLES, _SAMPLE_BYTES = 8, 32 << 10
 # How much of a file is looked at to find out its format.
 _SEEN_LINES, _SEEN_BYTES = 100, 1 << 20
 # What tells the folders of unfinished work, of the programs that make vocabularies and pre-training data, from others.
-_WORK = re.compile(r"(work|vocabulary|output)\.lock|(tokens|examples)-[0-9a-f]{16}")
+_WORK = re.compile(r"(work|vocabulary)\.lock|(tokens|examples)-[0-9a-f]{16}")
 # Files are opened side by side, because each call to a remote file system takes long. A thread takes some of them at a
 # time: where there are many small ones, handing each to a thread would take longer than reading it.
 _OPENED_TOGETHER, _MOST_FOR_A_THREAD = 16, 64
@@ -226,7 +224,7 @@ def _size_and_sample(path: str) -> tuple[int, str]:
 
 def _format(path: str) -> str:
     with files.open_file(path, "rb") as reader:
-        if reader.read(len(parquet.MAGIC)) == parquet.MAGIC:
+        if reader.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC:
             return "parquet"
     first_json = first_other = is_cut = None
     for number, (offset, line) in enumerate(itertools.islice(read_lines(path), _SEEN_LINES), 1):
@@ -275,7 +273,7 @@ def cut_into_splits(inputs: Sequence[InputFile], documents: str) -> list[list[Fi
 
     Args:
       inputs: its files.
-      documents: one of `DOCUMENTS`; a file that is one document is not divided.
+      documents: see `CorpusOptions`; a file that is one document is not divided.
 
     Returns:
       For each split, the pieces of files that it consists of.

@@ -1,21 +1,32 @@
-"""Streams raw text as documents of sentences.
+"""Streams text as documents of sentences, and decides what becomes of lines that are not plain text.
 
-(With `--reference_order`, `reference_order.read_documents` reads as the release does instead.)
+(With `--reference_order`, `reference_order.read_documents` reads as the original program does instead.)
 """
 
+import collections
 import dataclasses
+import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
-from data_prep.corpus.bad_lines import STOPPING, BadLines, LinePlace
+from bert_tf.runtime.files import InputError
 from data_prep.corpus.files import FileRange
-from data_prep.corpus.lines import LONGEST_LINE, read_lines
-from data_prep.corpus.parquet import read_rows
+from data_prep.corpus.lines import INPUT_FLAG, LONGEST_LINE, line_numbers, read_lines, read_rows
 
+DOCUMENTS = ("auto", "blank_line", "file", "record")
+_STOPPING = ("fail", "error")  # two names of the same
+ON_BAD_LINE = ("clean", "skip", *_STOPPING)
+HELP_ON_BAD_LINE = (
+    "What to do if a line is not plain text. clean deletes control characters, and leaves out lines that are not "
+    "UTF-8, not valid JSON or too long; skip leaves out all of these; fail (or error) stops at the first one."
+)
+# The number of bad lines that are named for each reason.
+_NAMED_LINES = 5
 # Category Cc without tab and line ends: as bytes of UTF-8, and in text, together with lone halves of surrogate pairs.
-# The release's tokenizer deletes them too, so a text without them has the same tokens.
+# The original tokenizer deletes them too, so a text without them has the same tokens.
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
 _C1 = re.compile("[\x80-\x9f]")
 _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -31,7 +42,8 @@ class CorpusOptions:
         line of text), or "auto": records in JSON files and blank lines in others.
       split_sentences: whether lines are paragraphs and are split into sentences; otherwise a line is a sentence.
       language: ISO code of the language for splitting sentences.
-      on_bad_line: what becomes of lines that are not plain text, see `BadLines`.
+      on_bad_line: what to do with a line that is not plain text: "clean" deletes unwanted characters and leaves out
+        lines that can't be cleaned, "skip" leaves out all such lines, "fail" raises an InputError at the first one.
       text_column: the name of the text in JSON objects and Parquet files.
     """
 
@@ -44,7 +56,25 @@ class CorpusOptions:
     @property
     def keeps_going(self) -> bool:
         """False if lines that are not plain text are errors."""
-        return self.on_bad_line not in STOPPING
+        return self.on_bad_line not in _STOPPING
+
+
+class LinePlace(NamedTuple):
+    """The position of a line, of a row, or of a file as a whole.
+
+    Attributes:
+      path: the file.
+      offset: the offset of the line's first byte in the uncompressed file; None if it is not a line.
+      row: the row of a Parquet file, counted from 1; None if it is not a row.
+    """
+
+    path: str
+    offset: int | None = None
+    row: int | None = None
+
+
+# For each action and reason, the number of lines and the positions of the first ones.
+BadLines = list[tuple[str, str, int, list[LinePlace]]]
 
 
 class CorpusReader:
@@ -52,13 +82,18 @@ class CorpusReader:
 
     Args:
       options: how files become sentences.
-      bad_lines: counts the lines that are not plain text.
     """
 
-    def __init__(self, options: CorpusOptions, bad_lines: BadLines) -> None:
+    def __init__(self, options: CorpusOptions) -> None:
         self._options = options
-        self._bad_lines = bad_lines
         self._split_sentences = _sentence_splitter(options.language) if options.split_sentences else None
+        self._counts: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._first: dict[tuple[str, str], list[LinePlace]] = collections.defaultdict(list)
+
+    @property
+    def bad_lines(self) -> BadLines:
+        """The lines so far that were not plain text."""
+        return [(*kind, count, self._first[kind]) for kind, count in self._counts.items()]
 
     def sentences(self, piece: FileRange, advance: Callable[[int], None] | None = None) -> Iterator[str | None]:
         """Yields the sentences of the documents that begin in a piece of a file; None ends a document.
@@ -67,10 +102,10 @@ class CorpusReader:
 
         Args:
           piece: the piece.
-          advance: is told the number of bytes that were read from the disk.
+          advance: called with the number of bytes that were read from the disk.
 
         Raises:
-          InputError: if the file is damaged or was changed in the meantime; see also `BadLines.add`.
+          InputError: if the file is damaged or was changed in the meantime, or if bad lines are errors.
         """
         documents = self._options.documents
         is_text = piece.file.format == "text"
@@ -178,12 +213,11 @@ class CorpusReader:
 
     def _lines_of_record(self, line: bytes | None) -> list[str]:
         """Returns the lines of a JSON object's or a row's text; none if it is bad."""
-        if self._is_parquet:
-            if line is None:
-                self._bad("a row without text")
-                return []
-            text = self._decoded(line)
-        elif (text := self._decoded(line)) is not None:
+        if line is None:
+            self._bad("a row without text")
+            return []
+        text = self._decoded(line)
+        if text is not None and not self._is_parquet:
             text = self._text_of_json(text)
         text = text and self._cleaned(text)
         return _LINE_END.split(text) if text is not None else []
@@ -192,7 +226,7 @@ class CorpusReader:
         name = self._options.text_column
         reason = f'not a JSON object with a "{name}"'
         try:
-            # Control characters may stand for themselves in strings; what becomes of them is decided afterwards.
+            # Control characters may stand for themselves in strings; they are cleaned afterwards.
             record = json.loads(line, strict=False)
         except RecursionError:
             reason, record = "JSON that is nested too deeply", None
@@ -218,14 +252,28 @@ class CorpusReader:
         return _UNWANTED.sub("", text) if self._bad(reason, name, can_clean=True) else None
 
     def _bad(self, reason: str, found: str = "", can_clean: bool = False) -> bool:
-        return self._bad_lines.add(self._place, reason, found, can_clean)
+        """Counts the current line; returns True if it is to be cleaned, and False if it is to be left out."""
+        if not self._options.keeps_going:
+            advice = "clean to delete such characters" if can_clean else "skip to leave such lines out"
+            (name,) = _names([self._place])
+            raise InputError(
+                f"{reason}{found and f' ({found})'}. Correct the file (`iconv -t UTF-8` converts text), or pass "
+                f"--on_bad_line={advice}.",
+                f"{INPUT_FLAG}: {name}",
+            )
+        is_cleaned = can_clean and self._options.on_bad_line == "clean"
+        kind = "cleaned" if is_cleaned else "left out", reason
+        self._counts[kind] += 1
+        if len(self._first[kind]) < _NAMED_LINES:
+            self._first[kind].append(self._place)
+        return is_cleaned
 
     def _sentences_of(self, line: str) -> list[str]:
         return [line] if self._split_sentences is None else self._split_sentences(line)
 
 
 def is_blank(line: bytes) -> bool:
-    """Returns True if a line has nothing but white space and characters without width."""
+    """Returns True if a line has only white space and characters without width."""
     if line[:1].isalnum():
         return False
     stripped = line.strip()
@@ -239,3 +287,35 @@ def _sentence_splitter(language: str) -> Callable[[str], list[str]]:
     import sentencex
 
     return lambda text: sentencex.segment(language, text)
+
+
+def bad_line_messages(parts: Iterable[Any]) -> list[str]:
+    """Returns a message for each action and reason, such as "left out 2 lines (not UTF-8): a.txt line 3, ...".
+
+    Args:
+      parts: the `CorpusReader.bad_lines` of the parts of a corpus, in order; JSON's lists are accepted too.
+    """
+    counts: collections.Counter[tuple[str, str]] = collections.Counter()
+    first: dict[tuple[str, str], list[LinePlace]] = collections.defaultdict(list)
+    for action, reason, count, places in itertools.chain.from_iterable(parts):
+        counts[action, reason] += count
+        first[action, reason] += itertools.starmap(LinePlace, places)
+    messages = []
+    for kind, count in counts.items():
+        named = ", ".join(_names(first[kind][:_NAMED_LINES])) + ", ..." * (count > _NAMED_LINES)
+        messages.append(f"{kind[0]} {count} line{'s' * (count > 1)} ({kind[1]}): {named}")
+    return messages
+
+
+def _names(places: list[LinePlace]) -> list[str]:
+    numbers = {
+        path: line_numbers(path, {place.offset for place in of_file if place.offset is not None})
+        for path, of_file in itertools.groupby(places, key=lambda place: place.path)
+    }
+    names = []
+    for path, offset, row in places:
+        if offset is not None:
+            names.append(f"{path} line {numbers[path][offset]}")
+        else:
+            names.append(path if row is None else f"{path} row {row}")
+    return names

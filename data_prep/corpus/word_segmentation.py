@@ -11,7 +11,9 @@ import numpy as np
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.tokenization.vocabulary import CONTINUATION
-from data_prep.corpus.token_store import CONTINUES_WORD
+
+# Tokens have 32 bits, and the top bit marks a token that continues a word.
+CONTINUES_WORD = np.uint32(1 << 31)
 
 WordSegmenter = Callable[[str], Iterable[str]]
 

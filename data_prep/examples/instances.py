@@ -16,7 +16,7 @@ import numpy as np
 from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.sequences.packing import check_max_seq_length, truncate_randomly_batch
 from bert_tf.sequences.random_streams import below, draw, make_keys, uniform
-from data_prep.corpus.token_store import TokenStore
+from data_prep.corpus.tokens import TokenStore
 
 # The first number in a key: for draws about a document (its target length), and about an example.
 _OF_DOCUMENT, _OF_EXAMPLE = 0, 1

@@ -1,4 +1,4 @@
-"""Planned examples become TFRecords: tokens are read, packed, masked and encoded, in whole batches.
+"""Planned examples become TFRecords: tokens are packed, masked and encoded, in whole batches, and written to shards.
 
 The bytes are those of `tf.train.Example.SerializeToString(deterministic=True)` and `tf.io.TFRecordWriter`, but without
 TensorFlow, which would create a Python object per feature of each record and take half a gigabyte in each process.
@@ -11,18 +11,30 @@ Axis letters: B examples, T tokens, L numbers of a feature, W bytes.
 
 import dataclasses
 import functools
+import hashlib
 import itertools
+import json
+import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import google_crc32c
 import numpy as np
 
+from bert_tf.runtime import files
 from bert_tf.runtime.errors import require_whole
-from bert_tf.sequences.example_format import Feature, masked_checksums, pretraining_features, unmasked_features
+from bert_tf.sequences.example_format import (
+    Feature,
+    Sidecar,
+    masked_checksums,
+    names,
+    pretraining_features,
+    unmasked_features,
+)
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary, mask_batch
 from bert_tf.sequences.packing import pack_batch
-from data_prep.corpus.token_store import CONTINUES_WORD, TokenStore
+from data_prep.corpus.word_segmentation import CONTINUES_WORD
 
 _LENGTH_DELIMITED = 2
 _FEATURES, _ENTRY, _KEY, _VALUE, _NUMBERS = 1, 1, 1, 2, 1  # field numbers in the messages of tf.train.Example
@@ -68,21 +80,13 @@ class ExampleMaker:
     Args:
       options: the content of the records.
       vocab: piece -> id.
-      store: the tokens; None if `read_tokens` is not called.
     """
 
-    def __init__(self, options: ExampleOptions, vocab: Mapping[str, int], store: TokenStore | None = None) -> None:
+    def __init__(self, options: ExampleOptions, vocab: Mapping[str, int]) -> None:
         self._options = options
-        self._store = store
         self._vocabulary = MaskingVocabulary.of(vocab, options.policy.ordinary_replacements)
         limit = max(len(self._vocabulary.continues_word), options.max_seq_length)
         self._encoder = RecordEncoder(options.features, limit)
-
-    def read_tokens(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the tokens of examples [B] of type `instances.EXAMPLE`, and the number of tokens [B] of each."""
-        starts = np.stack([examples["start_a"], examples["start_b"]], axis=1).ravel()
-        lengths = np.stack([examples["length_a"], examples["length_b"]], axis=1).ravel().astype(np.int64)
-        return self._store.read_tokens(starts, lengths), lengths.reshape(-1, 2).sum(axis=1)
 
     def make_from_tokens(self, keys: np.ndarray, examples: np.ndarray, tokens: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the features of examples as arrays [B, length].
@@ -134,6 +138,91 @@ def count_examples(values: Mapping[str, np.ndarray]) -> dict[str, int]:
     if "masked_lm_weights" in values:
         counts["predictions"] = int(values["masked_lm_weights"].sum())
     return counts
+
+
+def fingerprint(*parts: Any) -> str:
+    """Returns a name that is the same for equal values only."""
+    text = json.dumps(parts, default=dataclasses.asdict, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardSet:
+    """All shards of one set of examples, which appear when all of them are complete; until then their names are hidden.
+
+    Symbolic links are followed: the files that they point to are replaced.
+
+    Attributes:
+      paths: [shards] their files.
+      features: the features of their records.
+      vocab_sha256: see `vocabulary_hash`.
+      settings: all other settings that decide the content.
+    """
+
+    paths: tuple[str, ...]
+    features: tuple[Feature, ...]
+    vocab_sha256: str
+    settings: Mapping[str, Any]
+
+    def staged(self, shard: int) -> str:
+        """Returns the hidden name of a finished shard."""
+        return self._hidden(files.target_of(self.paths[shard]))
+
+    def stage(self, shard: int, source: str, counts: Mapping[str, int]) -> None:
+        """Moves a finished shard to its hidden name, next to its metadata.
+
+        `source` is its file, which may have the hidden name already; for `counts` see `count_examples`.
+        """
+        metadata = files.target_of(Sidecar.path_of(self.paths[shard]))
+        description = self._description(shard, files.size(source), counts)
+        files.write_json(self._hidden(metadata), dataclasses.asdict(description))
+        if source != self.staged(shard):
+            files.move(source, self.staged(shard))
+
+    def is_staged(self, shard: int) -> bool:
+        """Returns True if a shard is complete under its hidden name or under its own."""
+        return files.exists(self.staged(shard)) or self._is_finished(shard)
+
+    def publish(self) -> None:
+        """Renames the files, when all shards are staged.
+
+        An older set at these paths is unchanged until then: nothing from here on needs room on the disk. If this is
+        interrupted, it can be repeated. Metadata files are first; they match no older shard.
+        """
+        for path in self.paths:
+            for target in map(files.target_of, (Sidecar.path_of(path), path)):
+                if files.exists(self._hidden(target)):
+                    files.rename(self._hidden(target), target)
+
+    def are_finished(self) -> bool:
+        """Returns True if all shards exist, are complete, and were made with these settings."""
+        return all(map(self._is_finished, range(len(self.paths))))
+
+    def _is_finished(self, shard: int) -> bool:
+        path = self.paths[shard]
+        found = Sidecar.read(path) if files.exists(path) else None
+        return (
+            found is not None
+            and found.file_size == files.size(path)
+            and found == self._description(shard, found.file_size, found.counts)
+        )
+
+    def _description(self, shard: int, file_size: int, counts: Mapping[str, int]) -> Sidecar:
+        lengths = {feature.name: feature.length for feature in self.features}
+        return Sidecar(
+            records=counts.get("records", 0),
+            file_size=file_size,
+            max_seq_length=lengths["input_ids"],
+            max_predictions_per_seq=lengths.get("masked_lm_ids", 0),
+            vocab_sha256=self.vocab_sha256,
+            settings={**self.settings, "shard": shard, "num_shards": len(self.paths)},
+            features=names(self.features),
+            counts=dict(counts),
+        )
+
+    def _hidden(self, path: str) -> str:
+        folder, name = os.path.split(path)
+        return os.path.join(folder, f".{name}.{fingerprint(self.features, self.vocab_sha256, self.settings)}")
 
 
 def _varint(number: int) -> bytes:

@@ -20,8 +20,7 @@ from bert_tf.sequences.masking import MaskingVocabulary, mask_as_released
 from bert_tf.sequences.packing import join_segments, truncate_randomly
 from bert_tf.tokenization import FullTokenizer
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.records import ExampleOptions, RecordEncoder, count_examples
-from data_prep.examples.shards import ShardSet
+from data_prep.examples.records import ExampleOptions, RecordEncoder, ShardSet, count_examples
 
 # Number of records that are written together.
 _BATCH = 1024
@@ -75,14 +74,14 @@ def write_reference_examples(
     rng.shuffle(examples)
     counts = collections.Counter(documents=len(documents), sentences=sum(map(len, documents)))
     encoder = RecordEncoder(options.features, max(max(tokenizer.vocab.values()) + 1, options.max_seq_length))
-    for shard, path in enumerate(shards.paths):
+    for shard in range(len(shards.paths)):
         own, shard_counts = examples[shard :: len(shards.paths)], collections.Counter()
-        with files.replacing(shards.staged(path), "wb") as writer:
+        with files.replacing(shards.staged(shard), "wb") as writer:
             for first in range(0, len(own), _BATCH):
                 values = _arrays(own[first : first + _BATCH], options)
                 writer.writelines(encoder.encode(values))
                 shard_counts.update(count_examples(values))
-        shards.stage(shard, shards.staged(path), shard_counts)
+        shards.stage(shard, shards.staged(shard), shard_counts)
         counts.update(shard_counts)
     shards.publish()
     return dict(counts)

@@ -8,11 +8,10 @@ from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.masking import MaskingPolicy
 from data_prep.corpus.files import find_input_files
 from data_prep.corpus.reader import CorpusOptions
+from data_prep.corpus.tokens import TokenizerOptions
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.records import ExampleOptions
-from data_prep.examples.shards import ShardSet, output_paths
-from data_prep.jobs.preparation import PreparationConfig, Resources, prepare
-from data_prep.jobs.stages import TokenizerOptions
+from data_prep.examples.records import ExampleOptions, ShardSet
+from data_prep.local import PreparationConfig, prepare
 
 SYLLABLES = ["ba", "co", "di", "fu", "ga", "hi", "jo", "ku", "la", "mi"]
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", *SYLLABLES, *(f"##{s}" for s in SYLLABLES), "."]
@@ -77,12 +76,11 @@ def preparation_config(folder, text, output="out.tfrecord", num_shards=0, corpus
         bool(segmenter),
     )
     vocab = str(folder / "vocab.txt")
-    shards = ShardSet(
-        output_paths(str(folder / output), num_shards),
-        examples.features,
-        vocabulary_hash(vocab),
-        {"rules": repr(rules), "policy": repr(policy)},
-    )
+    paths = (str(folder / output),)
+    if num_shards:
+        paths = tuple(f"{paths[0]}-{i:05d}-of-{num_shards:05d}" for i in range(num_shards))
+    settings = {"rules": repr(rules), "policy": repr(policy)}
+    shards = ShardSet(paths, examples.features, vocabulary_hash(vocab), settings)
     return PreparationConfig(
         inputs=find_input_files(str(text)),
         corpus=corpus or CorpusOptions(),
@@ -96,7 +94,8 @@ def preparation_config(folder, text, output="out.tfrecord", num_shards=0, corpus
 def make(folder, text, num_workers=1, work_dir="work", **options):
     """Prepares a text; returns the paths of the shards and the counts."""
     config = preparation_config(folder, text, **options)
-    return config.shards.paths, prepare(config, Resources(str(folder / work_dir), num_workers, 400 * num_workers))
+    counts = prepare(config, str(folder / work_dir), num_workers, 400 * num_workers, keeps_tokens=True)
+    return config.shards.paths, counts
 
 
 def records(path):

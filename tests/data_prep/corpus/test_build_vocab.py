@@ -10,9 +10,9 @@ from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, check_vocab_file
 from data_prep.corpus import files
 from data_prep.corpus.files import cut_into_splits, find_input_files
 from data_prep.corpus.reader import CorpusOptions
+from data_prep.corpus.word_counts import BoundedCounter, add_up, count_words
 from data_prep.corpus.wordpiece_learner import learn_vocabulary
-from data_prep.jobs.word_counts import BoundedCounter, CountStage
-from data_prep.jobs.workers import Workers
+from data_prep.workers import Workers
 from tests import programs
 from tests.data_prep.corpora import write_corpus
 
@@ -21,10 +21,9 @@ FIRST = [*SPECIAL_TOKENS, "[unused0]"]
 
 def count(folder, text, num_workers=1, capacity=1000, do_lower_case=True):
     splits = cut_into_splits(find_input_files(text), "record")
-    stage = CountStage(str(folder), splits, CorpusOptions("record"), do_lower_case, capacity)
+    jobs = [(pieces, CorpusOptions("record"), do_lower_case, capacity) for pieces in splits]
     with Workers(num_workers) as workers:
-        results = dict(workers.run(stage, lambda amount: None))
-    return stage.add_up([results[job] for job in sorted(results)])
+        return add_up(workers.map("words", count_words, str(folder), jobs, 0, "B"), capacity)
 
 
 @pytest.fixture

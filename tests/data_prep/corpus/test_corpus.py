@@ -11,10 +11,9 @@ from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Sidecar
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus import lines
-from data_prep.corpus.bad_lines import BadLines, bad_line_messages
 from data_prep.corpus.files import FileRange, cut_into_splits, find_input_files
 from data_prep.corpus.lines import read_lines
-from data_prep.corpus.reader import CorpusOptions, CorpusReader
+from data_prep.corpus.reader import CorpusOptions, CorpusReader, bad_line_messages
 
 
 def documents(patterns, input_format="auto", pieces=None, bad=None, **options):
@@ -23,8 +22,7 @@ def documents(patterns, input_format="auto", pieces=None, bad=None, **options):
     The messages about the lines that are not plain text are added to the list `bad`.
     """
     options = CorpusOptions(**options)
-    bad_lines = BadLines(options.on_bad_line)
-    reader = CorpusReader(options, bad_lines)
+    reader = CorpusReader(options)
     inputs = find_input_files(str(patterns), input_format, may_be_empty=options.keeps_going)
     found, sentences = [], []
     for split in pieces or cut_into_splits(inputs, options.documents):
@@ -38,7 +36,7 @@ def documents(patterns, input_format="auto", pieces=None, bad=None, **options):
     assert not sentences
     if bad is not None:
         folder = f"{os.path.dirname(inputs[0].path)}/"
-        bad += [message.replace(folder, "") for message in bad_line_messages([bad_lines.found])]
+        bad += [message.replace(folder, "") for message in bad_line_messages([reader.bad_lines])]
     return found
 
 
@@ -312,7 +310,7 @@ def test_paragraphs_are_split_into_sentences(write):
 def test_documents_without_text_end_too(write):
     def ends(path, **options):
         (file,) = find_input_files(path)
-        reader = CorpusReader(CorpusOptions(on_bad_line="skip", **options), BadLines("skip"))
+        reader = CorpusReader(CorpusOptions(on_bad_line="skip", **options))
         return list(reader.sentences(FileRange(file, 0, file.size)))
 
     assert ends(write("a.txt", "\n\na\n\n\n\0\n\nb\n\n")) == ["a", None, None, "b", None]

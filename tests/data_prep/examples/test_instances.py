@@ -1,5 +1,4 @@
 import itertools
-import pickle
 import random
 
 import numpy as np
@@ -9,12 +8,12 @@ from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus.files import FileRange, find_input_files
 from data_prep.corpus.reader import CorpusOptions
-from data_prep.corpus.token_store import Part, TokenStore
+from data_prep.corpus.tokens import Part, TokenizedText, TokenizerOptions, TokenStore, write_part
 from data_prep.examples import instances
 from data_prep.examples.instances import SegmentRules, plan_examples
 from data_prep.examples.records import ExampleMaker, ExampleOptions
 from data_prep.examples.reference_order import make_examples, read_documents
-from data_prep.jobs.stages import TokenizerOptions, TokenizeStage
+from data_prep.local import read_tokens
 from tests.data_prep.corpora import write_corpus, write_vocab
 
 LENGTH, PREDICTIONS, SHORT = 32, 5, 0.2
@@ -29,13 +28,14 @@ def corpus(tmp_path_factory):
     (file,) = find_input_files(text)
     cuts = [0, file.size // 3, file.size // 2, file.size]
     splits = [[FileRange(file, *cut)] for cut in itertools.pairwise(cuts)]
-    stage = TokenizeStage(str(folder / "tokens"), splits, CorpusOptions(), TokenizerOptions(vocab, True))
-    (folder / "tokens").mkdir()
     parts = []
-    for job in range(len(splits)):
-        counts = stage.run(job, lambda amount: None)
-        parts.append(Part(stage.path(job), counts["documents"], counts["sentences"], counts["tokens"]))
-    return text, FullTokenizer(vocab), TokenStore(parts, np.uint16)
+    for number, split in enumerate(splits):
+        tokenized = TokenizedText(CorpusOptions(), TokenizerOptions(vocab, True))
+        path = str(folder / f"part-{number}")
+        write_part(path, tokenized, split, lambda amount: None)
+        parts.append(Part(path, *(tokenized.counts[name] for name in Part._fields[1:])))
+    with TokenStore(parts, np.dtype(np.uint16)) as store:
+        yield text, FullTokenizer(vocab), store
 
 
 def plan(store, **changes):
@@ -57,11 +57,6 @@ def test_store_gives_back_the_corpus(corpus):
     found = store.read_tokens(starts, lengths)
     assert found.tolist() == [t for s, n in zip(starts, lengths, strict=True) for t in expected[s : s + n]]
     assert store.documents == 60 and len(expected) == store.tokens
-    sent = pickle.loads(pickle.dumps(store))  # as to another process, where this one's open files mean nothing
-    store.close()
-    assert sent.read_tokens(starts, lengths).tolist() == found.tolist() == store.read_tokens(starts, lengths).tolist()
-    assert sent.document_offsets(1).tolist() == store.document_offsets(1).tolist()
-    sent.close()
 
 
 def statistics(examples):
@@ -86,7 +81,7 @@ def test_distributions_are_the_releases(corpus):
     documents = read_documents([text], tokenizer)
     options = ExampleOptions(LENGTH, PREDICTIONS, True, MaskingPolicy())
     vocabulary = MaskingVocabulary.of(tokenizer.vocab)
-    maker = ExampleMaker(options, tokenizer.vocab, store)
+    maker = ExampleMaker(options, tokenizer.vocab)
     released, ours, counts = [], [], []
     replacements = np.zeros((2, 2))
     for seed in range(20):
@@ -99,7 +94,7 @@ def test_distributions_are_the_releases(corpus):
             masked = [e.input_ids[p] for p in e.positions]
             replacements[0] += [masked.count(vocabulary.mask_id), len(masked)]
         keys, examples = plan(store, random_seed=seed)
-        values = maker.make_from_tokens(keys, examples, maker.read_tokens(examples)[0])
+        values = maker.make_from_tokens(keys, examples, read_tokens(store, examples)[0])
         number = values["masked_lm_weights"].sum(axis=1)
         positions = values["masked_lm_positions"]
         columns = [examples["length_a"], examples["length_b"], examples["is_random_next"], number]

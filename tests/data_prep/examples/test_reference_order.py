@@ -11,9 +11,8 @@ from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus.files import find_input_files
 from data_prep.examples.instances import SegmentRules
-from data_prep.examples.records import ExampleOptions
+from data_prep.examples.records import ExampleOptions, ShardSet
 from data_prep.examples.reference_order import read_documents, write_reference_examples
-from data_prep.examples.shards import ShardSet
 from tests.conftest import golden_json, golden_path
 from tests.data_prep.corpora import records
 from tests.programs import run
@@ -69,7 +68,7 @@ def test_program_makes_cased_examples_of_an_uncased_vocabulary(tmp_path):
     program = ("-m", "data_prep.create_pretraining_data", *(f"--{name}={value}" for name, value in flags.items()))
     message = "the model is uncased, but --do_lower_case is False"
     assert f"error: --vocab_file has no piece with an upper-case letter, so {message}" in run(*program, expect=1)
-    assert f"warning: --vocab_file has no piece with an upper-case letter, so {message}" in run(
+    assert f"Warning: --vocab_file has no piece with an upper-case letter, so {message}" in run(
         *program, "--reference_order"
     )
     found = b"".join(map(canonical, records(str(flags["output_file"]))))
@@ -81,7 +80,7 @@ def test_a_vocabulary_of_other_rules_is_refused(write):
     write("tokenizer_config.json", '{"strip_accents": false}')
     files = (f"--input_file={write('text.txt', 'a')}", f"--vocab_file={vocab}", f"--output_file={vocab}.tfrecord")
     printed = run("-m", "data_prep.create_pretraining_data", *files, expect=1)
-    assert "says {'strip_accents': False}, but pre-training data are made by the release's rules only" in printed
+    assert "has {'strip_accents': False}, but pre-training data are made with the original rules only" in printed
 
 
 def test_training_reads_them(tmp_path):

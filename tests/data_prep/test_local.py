@@ -5,8 +5,10 @@ import itertools
 import json
 import os
 import pathlib
-import pickle
 import re
+import subprocess
+import sys
+import tempfile
 
 import pytest
 
@@ -14,13 +16,11 @@ from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import claims, files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import vocabulary_hash
-from data_prep.corpus import sorted_runs, token_store
-from data_prep.corpus.files import FileRange
+from data_prep import local
+from data_prep.corpus import tokens
 from data_prep.examples import instances
-from data_prep.jobs import merge_stage, stages, workers
-from data_prep.jobs import preparation as preparing
-from data_prep.jobs.preparation import Resources, prepare
 from tests import programs
+from tests.conftest import ROOT
 from tests.data_prep.corpora import PIECES, features, make, preparation_config, records, write_corpus, write_vocab
 
 
@@ -36,8 +36,8 @@ def small_pieces(monkeypatch):
     from data_prep.corpus import files
 
     monkeypatch.setattr(files, "_SPLIT_BYTES", (300, 300))
-    monkeypatch.setattr(preparing, "_BUCKET_EXAMPLES", (20, 20))
-    monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (50, 50))
+    monkeypatch.setattr(local, "_RANGE_EXAMPLES", (20, 20))
+    monkeypatch.setattr(local, "_SORTED_EXAMPLES", (50, 50))
     monkeypatch.setattr(instances, "_FEW_SENTENCES", 2)
 
 
@@ -69,72 +69,20 @@ def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small
 def test_a_store_larger_than_the_memory_gives_the_same_output(text, tmp_path, small_pieces, monkeypatch):
     expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
     announced = []
-    monkeypatch.setattr(token_store, "available_memory", lambda: 100)
-    monkeypatch.setattr(token_store, "_ANNOUNCED_SPANS", 3)
+    monkeypatch.setattr(tokens, "available_memory", lambda: 100)
+    monkeypatch.setattr(tokens, "_ANNOUNCED_SPANS", 3)
     monkeypatch.setattr(os, "posix_fadvise", lambda *span: announced.append(span))
-    monkeypatch.setattr(stages, "_READ_TOGETHER", 7)
-    monkeypatch.setattr(stages, "_BATCH", 5)
+    monkeypatch.setattr(local, "_READ_TOGETHER", 7)
+    monkeypatch.setattr(local, "_BATCH", 5)
     assert contents(make(tmp_path, text, num_shards=3, work_dir="work-small")[0]) == expected
     assert len(announced) > 300 and all(count > 0 for _, _, count, _ in announced)
-
-
-def test_many_runs_are_merged_so_that_few_are_opened(text, tmp_path, small_pieces, monkeypatch):
-    between = sorted_runs.SortedRun.between
-    opened = collections.defaultdict(list)
-
-    def count(run, *keys):
-        opened[pathlib.Path(run.path).parent.name].append(run.path)
-        return between(run, *keys)
-
-    monkeypatch.setattr(sorted_runs.SortedRun, "between", count)
-    expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
-    runs = len(set(opened["plan"]))
-    buckets = len(opened["plan"]) / runs
-    monkeypatch.setattr(sorted_runs, "MOST_RUNS", 3)
-    monkeypatch.setattr(stages.WriteStage, "run", interrupt_once(stages.WriteStage.run))
-    monkeypatch.setattr(merge_stage.MergeStage, "run", interrupt_once(merge_stage.MergeStage.run, at_end=True))
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            make(tmp_path, text, num_shards=3, work_dir="work-merged")
-        opened.clear()
-    assert contents(make(tmp_path, text, num_shards=3, work_dir="work-merged")[0]) == expected
-    assert runs > 9 and len(opened["merged-1"]) / buckets == len(set(opened["merged-1"])) <= 3
-
-
-def interrupt_once(function, at_end=False):
-    """Returns a function that is interrupted, when it has done its work or before, when it is called first."""
-    calls = []
-
-    def interrupted(*args):
-        calls.append(args)
-        counts = function(*args) if at_end or len(calls) > 1 else None
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        return counts
-
-    return interrupted
-
-
-def test_a_stage_is_pickled_without_the_files_of_all_jobs(text, tmp_path):
-    config = preparation_config(tmp_path, text)
-    sizes = []
-    for count in (1, 1000):
-        splits = [[FileRange(config.inputs[0], 0, config.inputs[0].size)] for _ in range(count)]
-        stage = stages.TokenizeStage(str(tmp_path), splits, config.corpus, config.tokenizer)
-        pickled = pickle.dumps(stage)
-        sizes.append(len(pickled))
-        sent = pickle.loads(pickled)
-        sent.accept(count - 1, stage.given(count - 1))
-        assert sent.run(count - 1, lambda _: None) == stage.run(count - 1, lambda _: None)
-        assert sent.names == stage.names and len(sent.splits) == 1
-    assert sizes[1] - sizes[0] < 20 * 1000
 
 
 def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
     """A chunk may cover whole windows, and there may be nothing to sort at the end of a part."""
     expected = contents(make(tmp_path, text, output="expected", dupe_factor=1)[0])
     monkeypatch.setattr(instances, "_SENTENCES_AT_A_TIME", 1)
-    monkeypatch.setattr(preparing, "_RUN_EXAMPLES", (1, 1))
+    monkeypatch.setattr(local, "_SORTED_EXAMPLES", (1, 1))
     paths, _ = make(tmp_path, text, output="small", dupe_factor=1, work_dir="work-small")
     assert contents(paths) == expected
 
@@ -187,58 +135,54 @@ def test_a_corpus_of_one_document_is_refused(tmp_path):
 def test_another_program_that_makes_the_same_files_is_named(text, tmp_path):
     given = {"input_file": text, "output_file": tmp_path / "out", "vocab_file": tmp_path / "vocab.txt"}
     command = ["-m", "data_prep.create_pretraining_data", *(f"--{name}={value}" for name, value in given.items())]
-    with claims.claimed(f"{given['output_file']}.work", "--output_file", "output"):
+    with claims.claimed(f"{given['output_file']}.work", "--work_dir", "work"):
         refused = programs.run(*command, expect=1)
-    assert re.search(r"error: --output_file: .* makes the same files in .*out\.work at this moment", refused)
+    assert re.search(r"error: --work_dir: process .* prepares data in .*out\.work", refused)
+    programs.run(*command)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.meta.json", "text.txt", "vocab.txt"]
 
 
-def test_work_is_taken_up_where_a_crash_left_it(text, tmp_path, small_pieces, monkeypatch):
-    expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
-    config = preparation_config(tmp_path, text, num_shards=3)
-    resources = Resources(str(tmp_path / "crashed"), 1, 400)
-    done = collections.Counter()
-    run_job = workers._run_job
-    limit = 0
-
-    def crash_after_limit(stage, job, advance):
-        if sum(done.values()) == limit:
-            raise KeyboardInterrupt
-        done[type(stage).__name__, job] += 1
-        return run_job(stage, job, advance)
-
-    monkeypatch.setattr(workers, "_run_job", crash_after_limit)
-    while True:
-        try:
-            prepare(config, resources)
-            break
-        except KeyboardInterrupt:
-            assert not any(os.path.exists(path) for path in config.shards.paths)
-            limit += 7
-    assert contents(config.shards.paths) == expected
-    assert set(done.values()) == {1} and limit > 30
-    assert config.shards.are_finished()
+def test_a_preparation_that_is_killed_at_any_operation_goes_on():
+    """See `kills`, which is a program of its own because a process with TensorFlow's threads can't be forked."""
+    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # the kills are many, and files wait for the disk
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        command = [sys.executable, "-m", "tests.data_prep.kills", folder]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert int(ended.stdout) >= 90
 
 
-def test_a_crash_while_shards_are_published(text, tmp_path, monkeypatch):
-    expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
-    config = preparation_config(tmp_path, text, num_shards=3)
-    resources = Resources(str(tmp_path / "crashed"), 1, 400)
-    rename = files.rename
+def test_lost_files_are_named(text, tmp_path, small_pieces, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(files, "move", interrupt)
+        make(tmp_path, text)
+    (growing,) = tmp_path.glob("work/examples-*/shard-00000")
+    os.truncate(growing, growing.stat().st_size - 1)
+    with pytest.raises(InputError, match=r"--work_dir: .*shard-00000 is incomplete.* Remove .*examples-"):
+        make(tmp_path, text)
 
-    def crash_at_second(source, target):
-        if target == config.shards.paths[1]:
-            raise KeyboardInterrupt
-        rename(source, target)
 
-    monkeypatch.setattr(files, "rename", crash_at_second)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(config, resources)
-    assert config.shards.is_finished(0) and not config.shards.are_finished()
-    monkeypatch.undo()
-    monkeypatch.setattr(stages.WriteStage, "run", None)
-    prepare(config, resources)
-    assert contents(config.shards.paths) == expected
-    assert not list(tmp_path.glob(".out*"))
+def interrupt(*args):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_links_are_followed(text, tmp_path, exists):
+    """Also if the files are made again, or the metadata file is a link too."""
+    expected = contents(make(tmp_path, text, output="expected")[0])
+    for folder in ("data", "more"):
+        (tmp_path / folder).mkdir()
+    links = {"out": "data/records", "out.meta.json": "more/metadata"}
+    for link, target in links.items():
+        (tmp_path / link).symlink_to(tmp_path / target)
+        if exists:
+            (tmp_path / target).write_text("older")
+    for _ in range(2):
+        (path,), _ = make(tmp_path, text, output="out")
+        assert contents([path]) == contents([tmp_path / "data" / "records"]) == expected
+        assert all((tmp_path / link).is_symlink() for link in links)
+        assert preparation_config(tmp_path, text, output="out").shards.are_finished()
+    assert os.listdir(tmp_path / "data") == ["records"] and os.listdir(tmp_path / "more") == ["metadata"]
 
 
 def test_a_finished_set_stays_until_its_successor_is_complete(text, tmp_path, monkeypatch):
@@ -254,11 +198,11 @@ def test_a_finished_set_stays_until_its_successor_is_complete(text, tmp_path, mo
 
     monkeypatch.setattr(files, "move", fill_the_disk)
     with pytest.raises(OSError, match="No space"):
-        prepare(config, Resources(str(tmp_path / "work"), 1, 400))
+        local.prepare(config, str(tmp_path / "work"), 1, 400)
     assert older.shards.are_finished()
     assert [shard.path for shard in record_shards.find_shards(f"{tmp_path}/out*", 24, 4, len(PIECES))] == list(paths)
     monkeypatch.undo()
-    prepare(config, Resources(str(tmp_path / "work"), 1, 400))
+    local.prepare(config, str(tmp_path / "work"), 1, 400)
     assert config.shards.are_finished() and not older.shards.are_finished()
     assert not list(tmp_path.glob(".out*"))
 
@@ -270,7 +214,7 @@ def test_text_that_changes_while_it_is_read_is_refused(text, tmp_path, change):
     changed = {"cut": content[:-9], "grown": content + b"ba.\n", "other": content.replace(b"ba", b"co")}[change]
     pathlib.Path(text).write_bytes(changed)
     with pytest.raises(InputError, match=r"text\.txt was changed while it was read"):
-        prepare(config, Resources(str(tmp_path / "work"), 1, 400))
+        local.prepare(config, str(tmp_path / "work"), 1, 400)
     assert not os.path.exists(config.shards.paths[0])
 
 
@@ -283,8 +227,8 @@ def test_too_many_random_next_sentences_are_told(tmp_path):
     flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={tmp_path}/vocab.txt"]
     flags += ["--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1"]
     printed = programs.run(*flags, f"--output_file={tmp_path}/paragraphs")
-    assert "warning: 100% of the examples have a random next sentence" in printed and "--split_sentences" in printed
-    assert "warning" not in programs.run(*flags, f"--output_file={tmp_path}/sentences", "--split_sentences")
+    assert "Warning: 100% of the examples have a random next sentence" in printed and "--split_sentences" in printed
+    assert "Warning" not in programs.run(*flags, f"--output_file={tmp_path}/sentences", "--split_sentences")
 
 
 def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
@@ -299,7 +243,7 @@ def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
     (folder / "z-00000-of-00020.tmp-1").write_text("half of a shard")
     for name in ("x", "y"):
         (folder / f"{name}-00000-of-00020.work").mkdir()
-        (folder / f"{name}-00000-of-00020.work" / "output.lock").touch()
+        (folder / f"{name}-00000-of-00020.work" / "work.lock").touch()
         printed = programs.run(*flags, f"--output_file={folder}/{name}", "--num_shards=20")
         paths = sorted(map(str, folder.glob(f"{name}-*-of-00020")))
         made.append(contents(paths))
@@ -314,32 +258,17 @@ def test_a_large_text_that_was_written_later_is_told(tmp_path):
     flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={vocab}"]
     flags += [f"--output_file={out}", "--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1"]
     programs.run(*flags)
-    assert "warning" not in programs.run(*flags)
+    assert "Warning" not in programs.run(*flags)
     os.utime(text, ns=(0, out.stat().st_mtime_ns + 1))
     printed = programs.run(*flags)
-    assert "are there already" in printed and f"warning: {text} was written later than {out}" in printed
-
-
-def test_one_process_at_a_time_does_a_task_s_work(text, tmp_path, monkeypatch):
-    config = preparation_config(tmp_path, text)
-    resources = Resources(str(tmp_path / "work"), 1, 400)
-
-    def begin_again(*_):
-        prepare(config, resources)
-
-    monkeypatch.setattr(stages.WriteStage, "run", begin_again)
-    with pytest.raises(InputError, match=r"process .* does the same work in .*work/examples-"):
-        prepare(config, resources)
-    monkeypatch.undo()
-    prepare(config, resources)
-    assert config.shards.are_finished()
+    assert "are there already" in printed and f"Warning: {text} was written later than {out}" in printed
 
 
 def test_shards_are_put_where_a_url_says(text, tmp_path):
     config = preparation_config(tmp_path, text, num_shards=2)
     urls = tuple(f"ram://{tmp_path.name}/shard-{i}" for i in range(2))
     config = dataclasses.replace(config, shards=dataclasses.replace(config.shards, paths=urls))
-    prepare(config, Resources(str(tmp_path / "work"), 1, 400))
+    local.prepare(config, str(tmp_path / "work"), 1, 400)
     assert config.shards.are_finished()
     expected = contents(make(tmp_path, text, output="local", num_shards=2)[0])
     assert [files.open_file(url, "rb").read() for url in urls] == expected
@@ -384,17 +313,14 @@ def test_numbers_out_of_range_are_named(text, tmp_path, options, message):
         preparation_config(tmp_path, text, **options)
 
 
-def test_resources_are_checked():
+def test_too_little_memory_is_named(text, tmp_path):
     with pytest.raises(InputError, match="--memory_budget_mb is 400"):
-        Resources("work", 4, 400)
-    with pytest.raises(InputError, match="--num_workers is 0"):
-        Resources("work", 0, 400)
+        local.prepare(preparation_config(tmp_path, text), str(tmp_path / "work"), 4, 400)
 
 
-def test_shards_are_those_of_the_buckets():
+def test_shards_are_those_of_the_ranges():
     for num_shards in (1, 3, 7):
-        buckets = stages.cut_into_buckets(1000, num_shards, 50)
-        for number, (first_key, end_key) in enumerate(buckets):
-            assert {stages.shard_of(key, num_shards) for key in (first_key, end_key - 1)} == {
-                number // (len(buckets) // num_shards)
-            }
+        ranges = local.key_ranges(5 * num_shards)
+        assert ranges[0][0] == 0 and ranges[-1][1] == 1 << 64
+        for number, (first_key, end_key) in enumerate(ranges):
+            assert {local.shard_of(key, num_shards) for key in (first_key, end_key - 1)} == {number // 5}

@@ -1,10 +1,17 @@
 import json
+import os
 import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
 
 import pytest
 
 from bert_tf.runtime.files import InputError
 from data_prep.corpus import files
+from tests.conftest import ROOT
 from tests.data_prep.corpora import make, preparation_config, write_corpus, write_vocab
 
 beam = pytest.importorskip("apache_beam", reason="apache-beam is not installed (pip install -r requirements-beam.txt)")
@@ -12,16 +19,16 @@ beam = pytest.importorskip("apache_beam", reason="apache-beam is not installed (
 from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
 from apache_beam.runners.portability.local_job_service import LocalJobServicer  # noqa: E402
 
-from data_prep.jobs import beam_documents, beam_stages  # noqa: E402 (needs Beam)
+from data_prep.beam import PreparePretrainingData, counts_of  # noqa: E402 (needs Beam)
 
 
 def run(config, *options):
     options = PipelineOptions(list(options or ["--runner=FnApiRunner"]))
     pipeline = beam.Pipeline(options=options)
-    pipeline | beam_stages.PreparePretrainingData(config)
+    pipeline | PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
-    return beam_documents.counts_of(result)
+    return counts_of(result)
 
 
 def contents(paths):
@@ -41,7 +48,37 @@ def test_files_are_those_of_the_local_mode(tmp_path, monkeypatch, options):
     assert {name: n for name, n in found.items() if n} == {name: n for name, n in counts.items() if n}
 
 
-def test_a_job_server_gets_the_same_files_from_workers_of_the_caller(tmp_path):
+@pytest.fixture
+def worker_pool():
+    """The address of a process that runs the functions of pipelines, and shares no memory with this one."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = free.getsockname()
+    # The pool starts its workers as `python`.
+    path = f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+    pool = subprocess.Popen(
+        [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={address[1]}"],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        while True:
+            try:
+                socket.create_connection(address).close()
+                break
+            except ConnectionRefusedError:
+                assert pool.poll() is None
+                time.sleep(0.1)
+        yield f"localhost:{address[1]}"
+    finally:
+        os.killpg(pool.pid, signal.SIGKILL)  # with its workers
+        pool.wait()
+
+
+def test_a_job_server_and_workers_in_another_process_make_the_same_files(tmp_path, worker_pool):
     """The way of Flink and Spark: the pipeline is sent to a server, which has workers run its functions."""
     write_vocab(tmp_path)
     text = write_corpus(tmp_path / "text.txt")
@@ -49,9 +86,9 @@ def test_a_job_server_gets_the_same_files_from_workers_of_the_caller(tmp_path):
     config = preparation_config(tmp_path, text, output="beam", num_shards=2)
     server = LocalJobServicer(str(tmp_path / "staging"))
     port = server.start_grpc_server()
+    workers = ("--environment_type=EXTERNAL", f"--environment_config={worker_pool}")
     try:
-        endpoint = f"--job_endpoint=localhost:{port}"
-        found = run(config, "--runner=PortableRunner", endpoint, "--environment_type=LOOPBACK")
+        found = run(config, "--runner=PortableRunner", f"--job_endpoint=localhost:{port}", *workers)
     finally:
         server.stop()
     assert contents(config.shards.paths) == contents(paths)
@@ -67,7 +104,7 @@ def test_bad_lines_are_counted_as_in_the_local_mode(tmp_path, monkeypatch):
     assert sorted(message.partition(":")[0] for message in counts["bad_lines"]) == found["bad_lines"]
 
 
-def test_errors_are_told_as_in_the_local_mode(tmp_path):
+def test_errors_are_those_of_the_local_mode(tmp_path):
     write_vocab(tmp_path)
     (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")
     with pytest.raises(InputError, match="one single document"):

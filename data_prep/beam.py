@@ -1,11 +1,11 @@
-"""Data preparation as transforms of Apache Beam: the functions of the local mode, joined by keys instead of offsets.
+"""Data preparation on many machines: the functions of `local` as transforms of Apache Beam, joined by keys.
 
     splits of files -> documents of tokens -> numbered documents -> chunks -- B follows A --------> examples -> shards
                                                       |               |                                |
                                                       +---------------+-- B is from another -----------+
 
-Documents get the same numbers as in the local mode, all draws are made from these numbers, and the examples of a shard
-are sorted by key. So the files are the same as in the local mode, byte for byte.
+Documents get the same numbers as in `local`, all draws are made from these numbers, and the examples of a shard are
+sorted by key. So the files have the same bytes.
 """
 
 import collections
@@ -16,10 +16,13 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.metrics import Metrics
 
 from bert_tf.runtime import files
 from bert_tf.tokenization.vocabulary import load_vocab
-from data_prep.corpus.files import cut_into_splits
+from data_prep.corpus.files import FileRange, cut_into_splits
+from data_prep.corpus.reader import CorpusOptions
+from data_prep.corpus.tokens import TokenizedText, TokenizerOptions
 from data_prep.examples.instances import (
     EXAMPLE,
     SegmentRules,
@@ -30,13 +33,24 @@ from data_prep.examples.instances import (
     truncate,
     wanted_tokens,
 )
-from data_prep.examples.records import ExampleMaker, ExampleOptions, count_examples
-from data_prep.examples.shards import ShardSet
-from data_prep.jobs.beam_documents import Document, Tokenize, count, number_documents
-from data_prep.jobs.preparation import PreparationConfig
-from data_prep.jobs.stages import TokenizerOptions, shard_of
+from data_prep.examples.records import ExampleMaker, ExampleOptions, ShardSet, count_examples
+from data_prep.local import PreparationConfig, check_documents, shard_of
 
 _BATCH = 1024
+_NAMESPACE = "data_prep"
+_BAD_LINES = "bad lines: "
+
+
+class Document(NamedTuple):
+    """A document of the corpus.
+
+    Attributes:
+      tokens: the ids of all its sentences, as bytes.
+      offsets: [sentences + 1] token offsets of its sentences and of the end.
+    """
+
+    tokens: bytes
+    offsets: np.ndarray
 
 
 class SegmentRequest(NamedTuple):
@@ -57,7 +71,7 @@ class PlannedExample(NamedTuple):
     """An example before masking.
 
     Attributes:
-      key: the key that decides its masks and its place.
+      key: the key that decides its masks and its position in the output.
       segment_a: the tokens of A, as bytes.
       segment_b: the tokens of B, as bytes.
       is_random_next: the label.
@@ -117,18 +131,57 @@ class PreparePretrainingData(beam.PTransform):
             | "AllExamples" >> beam.Flatten()
             | "ShardOf" >> beam.Map(lambda example, count: (shard_of(example.key, count), example), len(shards))
         )
-        # Shards without examples are written too.
-        written = (
-            {"examples": examples, "shards": places}
+        return (
+            {"examples": examples, "shards": places}  # shards without examples are written too
             | "Gather" >> beam.CoGroupByKey()
             | "Write" >> beam.ParDo(WriteShard(config.examples, config.tokenizer, config.shards))
+            | "WaitForAll" >> beam.combiners.Count.Globally()
+            | "Publish" >> beam.Map(lambda _, shards: shards.publish(), config.shards)
         )
-        return written | "Count" >> beam.combiners.Count.Globally() | "Publish" >> beam.Map(publish, config.shards)
 
 
-def publish(_: int, shards: ShardSet) -> None:
-    """Moves the shards to their paths; what it gets depends on all of them, so it is called when they are complete."""
-    shards.publish()
+class Tokenize(beam.DoFn):
+    """Tokenizes splits of the corpus; returns documents with the number of their split and their number in it.
+
+    Args:
+      corpus: how files become sentences.
+      tokenizer: how sentences become tokens.
+    """
+
+    def __init__(self, corpus: CorpusOptions, tokenizer: TokenizerOptions) -> None:
+        self._corpus = corpus
+        self._tokenizer = tokenizer
+
+    def process(self, numbered: tuple[int, Sequence[FileRange]]) -> Iterator[tuple[tuple[int, int], Document]]:
+        """Tokenizes a split."""
+        split, pieces = numbered
+        text = TokenizedText(self._corpus, self._tokenizer)
+        sentences: list[bytes] = []
+        for ids in text.sentences(pieces):
+            if ids is not None:
+                sentences.append(ids)
+            else:
+                lengths = [len(ids) // self._tokenizer.id_dtype.itemsize for ids in sentences]
+                document = Document(b"".join(sentences), np.cumsum([0, *lengths]))
+                yield (split, text.counts["documents"] - 1), document
+                sentences = []
+        _count(text.counts | {"corpus_tokens": text.counts.pop("tokens")})
+        _count({f"{_BAD_LINES}{action} {{}} ({reason})": number for action, reason, number, _ in text.bad_lines})
+
+
+def number_documents(counts: Sequence[tuple[int, int]]) -> dict[int | str, int]:
+    """Returns the number of the first document of each split, and the number of all documents as "documents".
+
+    Args:
+      counts: the number of documents of each split.
+
+    Raises:
+      InputError: if there is no document, or only one.
+    """
+    counts = sorted(counts)
+    firsts = np.cumsum([0, *(count for _, count in counts)]).tolist()
+    check_documents(firsts[-1])
+    return {split: first for (split, _), first in zip(counts, firsts, strict=False)} | {"documents": firsts[-1]}
 
 
 class MakeExamples(beam.DoFn):
@@ -177,7 +230,7 @@ class PlanExamples(MakeExamples):
     def process(self, numbered: tuple[int, Document], numbering: Mapping[int | str, int]) -> Iterator[Any]:
         """Plans the examples of a document."""
         number, (tokens, offsets) = numbered
-        count("long_sentences", int(np.count_nonzero(np.diff(offsets) > self._rules.max_num_tokens)))
+        _count({"long_sentences": int(np.count_nonzero(np.diff(offsets) > self._rules.max_num_tokens))})
         ids = np.frombuffer(tokens, self._dtype)
         chunks = chunks_of_document(offsets, number, self._rules)
         starts, cuts, ends = offsets[chunks.first], offsets[chunks.cuts], offsets[chunks.ends]
@@ -216,7 +269,7 @@ class TakeSegments(MakeExamples):
 
 
 class WriteShard(beam.DoFn):
-    """Writes a shard, with its examples sorted by key, and its sidecar, under hidden names; returns its path.
+    """Writes a shard, with its examples sorted by key, and its metadata, under hidden names; returns its number.
 
     Args:
       options: the content of a record.
@@ -233,22 +286,19 @@ class WriteShard(beam.DoFn):
     def _maker(self) -> ExampleMaker:
         return ExampleMaker(self._options, load_vocab(self._tokenizer.vocab_file))
 
-    def process(self, gathered: tuple[int, Mapping[str, Iterable]]) -> Iterator[str]:
+    def process(self, gathered: tuple[int, Mapping[str, Iterable]]) -> Iterator[int]:
         """Writes a shard."""
         shard, found = gathered
-        path = self._shards.paths[shard]
         examples = sorted(found["examples"], key=lambda example: example.key)
         counts: collections.Counter[str] = collections.Counter()
-        staged = self._shards.staged(path)
-        with files.replacing(staged, "wb") as writer:
+        with files.replacing(self._shards.staged(shard), "wb") as writer:
             for first in range(0, len(examples), _BATCH):
                 values = self._arrays(examples[first : first + _BATCH])
                 writer.writelines(self._maker.encode(values))
                 counts.update(count_examples(values))
-        self._shards.stage(shard, staged, counts)
-        for name, number in counts.items():
-            count(name, number)
-        yield path
+        self._shards.stage(shard, self._shards.staged(shard), counts)
+        _count(counts)
+        yield shard
 
     def _arrays(self, examples: Sequence[PlannedExample]) -> dict[str, np.ndarray]:
         dtype = self._tokenizer.id_dtype
@@ -259,3 +309,18 @@ class WriteShard(beam.DoFn):
         planned["is_random_next"] = labels
         tokens = b"".join(itertools.chain.from_iterable(zip(segments_a, segments_b, strict=True)))
         return self._maker.make_from_tokens(np.array(keys, np.uint64), planned, np.frombuffer(tokens, dtype))
+
+
+def _count(numbers: Mapping[str, int]) -> None:
+    """Adds numbers to counters of the pipeline."""
+    for name, number in numbers.items():
+        Metrics.counter(_NAMESPACE, name).inc(number)
+
+
+def counts_of(result: Any) -> dict[str, Any]:
+    """Returns the counters of a finished pipeline in the form of `local.prepare`; bad lines are counted, not named."""
+    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))["counters"]
+    counts = {counter.key.metric.name: counter.result for counter in found}
+    kinds = sorted(name for name in counts if name.startswith(_BAD_LINES))
+    messages = [name.removeprefix(_BAD_LINES).format(f"{counts.pop(name)} lines") for name in kinds]
+    return counts | {"bad_lines": messages}

@@ -9,42 +9,41 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from bert_tf.runtime.files import InputError
-from data_prep.jobs.workers import Workers
+from data_prep.workers import Workers
 from tests.conftest import ROOT
-from tests.data_prep.jobs.small_stages import Stage, StageOfTheDying
+from tests.data_prep.small_jobs import dying_job, job
 
 
-def run(stage, num_workers, advanced):
-    with Workers(num_workers) as pool:
-        return dict(pool.run(stage, advanced.append))
+def run(function, num_workers, folder, amounts, seconds=0.0):
+    with Workers(num_workers) as workers:
+        jobs = [(amount, seconds) for amount in amounts]
+        return list(workers.map("jobs", function, str(folder / "jobs"), jobs, sum(amounts), "unit"))
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
-def test_jobs_are_done_once_and_their_progress_is_told(tmp_path, num_workers):
-    stage, advanced = Stage(str(tmp_path), (3, 1, 4, 1, 5, 9)), []
-    expected = {job: {"amount": amount} for job, amount in enumerate(stage.amounts)}
-    assert run(stage, num_workers, advanced) == expected
-    assert sum(advanced) == sum(stage.amounts)
-    advanced.clear()
-    assert run(stage, num_workers, advanced) == expected
-    assert advanced == []
+def test_jobs_are_done_once_and_their_progress_is_shown(tmp_path, num_workers, capsys):
+    amounts = (3, 1, 4, 1, 5, 9)
+    expected = [(str(tmp_path / "jobs" / f"{number:06d}"), {"amount": amount}) for number, amount in enumerate(amounts)]
+    assert run(job, num_workers, tmp_path, amounts) == expected
+    assert "23/23" in capsys.readouterr().err
+    (tmp_path / "jobs" / "000002.json").unlink()
+    assert run(job, num_workers, tmp_path, amounts) == expected
+    assert sorted((tmp_path / "done").read_text().split()) == ["1", "1", "3", "4", "4", "5", "9"]
 
 
-def test_an_interruption_ends_the_jobs_that_run(tmp_path):
-    stage = Stage(str(tmp_path), (1, 1, 1, 1), seconds=15)
+def test_an_interruption_ends_the_jobs_that_run(tmp_path, monkeypatch):
+    def interrupt(pool, pending, advance):
+        raise KeyboardInterrupt
 
-    def interrupt(amount):
-        if amount:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), Workers(2) as pool:
-        list(pool.run(stage, interrupt))
-    assert os.listdir(tmp_path) == []
+    monkeypatch.setattr(Workers, "_wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(job, 2, tmp_path, (1, 1, 1, 1), seconds=15)
+    assert os.listdir(tmp_path) == ["jobs"] and os.listdir(tmp_path / "jobs") == []
 
 
-def test_a_worker_that_is_killed_is_told_of(tmp_path):
+def test_a_worker_that_is_killed_is_reported(tmp_path):
     with pytest.raises(InputError, match="--num_workers: a worker process was killed"):
-        run(StageOfTheDying(str(tmp_path), (1, 1, 1)), 2, [])
+        run(dying_job, 2, tmp_path, (1, 1, 1))
 
 
 def test_a_worker_that_starts_while_another_is_killed_ends_too(tmp_path, monkeypatch):
@@ -57,7 +56,7 @@ def test_a_worker_that_starts_while_another_is_killed_ends_too(tmp_path, monkeyp
     monkeypatch.setattr(ProcessPoolExecutor, "_spawn_process", spawn_late)
     before = set(multiprocessing.active_children())
     with pytest.raises(InputError, match="a worker process was killed"):
-        run(StageOfTheDying(str(tmp_path), (1, 1, 1)), 2, [])
+        run(dying_job, 2, tmp_path, (1, 1, 1))
     for process in set(multiprocessing.active_children()) - before:
         process.join(5)
         assert process.exitcode is not None
@@ -71,13 +70,16 @@ if __name__ == "__mp_main__":
     (folder / f"worker-{os.getpid()}").touch()
     time.sleep(1)
 else:
-    from data_prep.jobs.workers import Workers
-    from tests.data_prep.jobs.small_stages import Stage
-    def advance(amount):
-        if len(list(folder.glob("worker-*"))) == 2:
-            os.kill(os.getpid(), signal.SIGKILL)
-    with Workers(2) as pool:
-        list(pool.run(Stage(str(folder), (1, 1, 1), seconds=30), advance))
+    import threading
+    from data_prep.workers import Workers
+    from tests.data_prep.small_jobs import job
+    def end_when_they_start():
+        while len(list(folder.glob("worker-*"))) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    threading.Thread(target=end_when_they_start).start()
+    with Workers(2) as workers:
+        list(workers.map("jobs", job, str(folder / "jobs"), [(1, 30)] * 3, 3, "unit"))
 """
 
 

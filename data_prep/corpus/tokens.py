@@ -1,0 +1,275 @@
+"""The tokenized corpus on the disk: written once, read many times, never loaded as a whole.
+
+The corpus consists of parts, each in three files:
+
+    PART.ids         ids of all tokens, 16 or 32 bits each
+    PART.sentences   token offsets of the sentences, 64 bits each, one more than sentences
+    PART.documents   sentence offsets of the documents, 64 bits each, one more than documents
+
+Offsets in a part count from its start; the store numbers the documents, sentences and tokens of all parts
+consecutively. Memory stays bounded: tokens and sentences are read when they are needed, and the 8 bytes per document
+are memory-mapped.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import os
+import resource
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.runtime import files
+from bert_tf.runtime.parallel import available_memory
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization.vocabulary import load_vocab
+from data_prep.corpus.files import FileRange
+from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
+from data_prep.corpus.word_segmentation import SegmentedTokenizer
+
+_OFFSET = struct.Struct("<q")
+# The number of spans that are announced to the system before they are read.
+_ANNOUNCED_SPANS = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerOptions:
+    """How text becomes tokens.
+
+    Attributes:
+      vocab_file: a file with one token per line.
+      do_lower_case: whether to convert to lower case and remove accents.
+      word_segmenter: "module:function" that splits a text into words; "" for the words that "##" tokens form.
+    """
+
+    vocab_file: str
+    do_lower_case: bool
+    word_segmenter: str = ""
+
+    @functools.cached_property
+    def vocab(self) -> Mapping[str, int]:
+        """Token -> id."""
+        return load_vocab(self.vocab_file)
+
+    @property
+    def rules(self) -> tuple[bool, str]:
+        """The settings that, with the vocabulary, decide the tokens."""
+        return self.do_lower_case, self.word_segmenter
+
+    @functools.cached_property
+    def id_dtype(self) -> np.dtype:
+        """The type of the tokens in the store."""
+        if self.word_segmenter or max(self.vocab.values()) >= 1 << 16:
+            return np.dtype(np.uint32)
+        return np.dtype(np.uint16)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leaves out the vocabulary; another process reads its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "vocab"}
+
+
+# A process keeps the tokenizer, which remembers words.
+@functools.lru_cache(maxsize=1)
+def _encoder(options: TokenizerOptions) -> Callable[[str], bytes]:
+    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case)
+    if options.word_segmenter:
+        return SegmentedTokenizer(tokenizer, options.word_segmenter).encode_to_bytes
+    return tokenizer.encode_to_bytes
+
+
+class TokenizedText:
+    """Tokenizes pieces of a corpus.
+
+    Args:
+      corpus: how files become sentences.
+      tokenizer: how sentences become tokens.
+
+    Attributes:
+      counts: numbers of documents, sentences, tokens, and of what is unusual.
+    """
+
+    def __init__(self, corpus: CorpusOptions, tokenizer: TokenizerOptions) -> None:
+        self._reader = CorpusReader(corpus)
+        self._encode = _encoder(tokenizer)
+        self._id_bytes = tokenizer.id_dtype.itemsize
+        self.counts: collections.Counter[str] = collections.Counter(documents=0, sentences=0, tokens=0)
+
+    @property
+    def bad_lines(self) -> BadLines:
+        """See `CorpusReader.bad_lines`."""
+        return self._reader.bad_lines
+
+    def sentences(
+        self, pieces: Iterable[FileRange], advance: Callable[[int], None] | None = None
+    ) -> Iterator[bytes | None]:
+        """Yields the ids of each sentence; None ends a document. There are no empty sentences and documents."""
+        counts = self.counts
+        before = 0
+        for piece in pieces:
+            for sentence in self._reader.sentences(piece, advance):
+                if sentence is None:
+                    of_document = counts["sentences"] - before
+                    before = counts["sentences"]
+                    if of_document:
+                        counts["documents"] += 1
+                        yield None
+                    counts["documents_of_one_sentence"] += of_document == 1
+                    counts["empty_documents"] += of_document == 0
+                elif ids := self._encode(sentence):
+                    counts["sentences"] += 1
+                    counts["tokens"] += len(ids) // self._id_bytes
+                    yield ids
+                else:
+                    counts["lines_without_tokens"] += 1
+
+
+def write_part(path: str, text: TokenizedText, pieces: Iterable[FileRange], advance: Callable[[int], None]) -> None:
+    """Tokenizes pieces of a corpus to a part; each of its files is complete or does not exist."""
+    counts = text.counts
+    with contextlib.ExitStack() as stack:
+        ids_file, sentences_file, documents_file = (
+            stack.enter_context(files.replacing(path + suffix, "wb")) for suffix in (".ids", ".sentences", ".documents")
+        )
+        sentences_file.write(_OFFSET.pack(0))
+        documents_file.write(_OFFSET.pack(0))
+        for ids in text.sentences(pieces, advance):
+            if ids is None:
+                documents_file.write(_OFFSET.pack(counts["sentences"]))
+            else:
+                ids_file.write(ids)
+                sentences_file.write(_OFFSET.pack(counts["tokens"]))
+
+
+class Part(NamedTuple):
+    """A part and its size.
+
+    Attributes:
+      path: its files without their suffixes.
+      documents: its number of documents.
+      sentences: its number of sentences.
+      tokens: its number of tokens.
+    """
+
+    path: str
+    documents: int
+    sentences: int
+    tokens: int
+
+
+class TokenStore(contextlib.ExitStack):
+    """Reads all parts as one corpus; a context manager that closes the files.
+
+    Args:
+      parts: the parts, in the order of the corpus.
+      id_dtype: the type of the tokens.
+
+    Attributes:
+      parts: the parts.
+      documents: the number of documents.
+      tokens: the number of tokens.
+    """
+
+    def __init__(self, parts: Sequence[Part], id_dtype: np.dtype) -> None:
+        super().__init__()
+        self.parts = parts
+        self._id_dtype = id_dtype
+        self._first_document = _cumulated(part.documents for part in parts)
+        self._first_sentence = _cumulated(part.sentences for part in parts)
+        self._first_token = _cumulated(part.tokens for part in parts)
+        self.documents, self.tokens = int(self._first_document[-1]), int(self._first_token[-1])
+        _allow_open_files(3 * len(parts) + 256)
+        self._ids = [self._open(f"{part.path}.ids") for part in parts]
+        self._sentences = [self._open(f"{part.path}.sentences") for part in parts]
+        self._documents = [np.memmap(f"{part.path}.documents", np.int64, "r") for part in parts]
+
+    def _open(self, path: str) -> int:
+        descriptor = os.open(path, os.O_RDONLY)
+        self.callback(os.close, descriptor)
+        return descriptor
+
+    def first_document(self, part: int) -> int:
+        """Returns the number of a part's first document."""
+        return int(self._first_document[part])
+
+    def document_offsets(self, part: int) -> np.ndarray:
+        """Returns the sentence offsets [documents + 1] of a part's documents, counted from the part's start."""
+        return self._documents[part]
+
+    def sentence_offsets(self, part: int, first: int, count: int) -> np.ndarray:
+        """Returns the token offsets [count + 1] in the store of a part's sentences, from its sentence `first`."""
+        data = os.pread(self._sentences[part], (count + 1) * _OFFSET.size, first * _OFFSET.size)
+        return np.frombuffer(data, np.int64) + self._first_token[part]
+
+    def sentence_ranges(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the first sentences and the ends [n] of documents [n], all as numbers in the store."""
+        parts = _part_of(self._first_document, documents)
+        ranges = np.empty((2, len(documents)), np.int64)
+        for part in np.unique(parts):
+            rows = np.flatnonzero(parts == part)
+            local = documents[rows] - self._first_document[part]
+            column = self._documents[part]
+            ranges[:, rows] = (column[local], column[local + 1]) + self._first_sentence[part]
+        return ranges[0], ranges[1]
+
+    def offset_windows(self, sentences: np.ndarray, width: int) -> np.ndarray:
+        """Returns the token offsets [n, width + 1] of `width` sentences, beginning with each of `sentences` [n].
+
+        Offsets after the end of a sentence's document have no meaning.
+        """
+        parts = _part_of(self._first_sentence, sentences)
+        at = (sentences - self._first_sentence[parts]) * _OFFSET.size
+        size = (width + 1) * _OFFSET.size
+        requests = zip(parts.tolist(), at.tolist(), strict=True)
+        data = b"".join([os.pread(self._sentences[p], size, o).ljust(size, b"\0") for p, o in requests])
+        return np.frombuffer(data, np.int64).reshape(-1, width + 1) + self._first_token[parts][:, None]
+
+    def read_tokens(self, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Returns the tokens of spans [n], one after the other; `starts` are numbers in the store.
+
+        If the store is larger than the memory, spans are read in their order on the disk, and the next ones are
+        announced to the system, so that the disk works on many of them at once.
+        """
+        if not self._is_larger_than_memory:
+            return np.frombuffer(b"".join(self._read_spans(starts, lengths)), self._id_dtype)
+        order = np.argsort(starts, kind="stable")
+        found = self._read_spans(starts[order], lengths[order])
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return np.frombuffer(b"".join(map(found.__getitem__, places.tolist())), self._id_dtype)
+
+    def _read_spans(self, starts: np.ndarray, lengths: np.ndarray) -> list[bytes]:
+        parts = _part_of(self._first_token, starts)
+        size = self._id_dtype.itemsize
+        at = (starts - self._first_token[parts]) * size
+        descriptors, pread = self._ids, os.pread
+        requests = list(zip(parts.tolist(), (lengths * size).tolist(), at.tolist(), strict=True))
+        found: list[bytes] = []
+        for first in range(0, len(requests), _ANNOUNCED_SPANS):
+            if self._is_larger_than_memory:
+                for part, count, place in requests[first + _ANNOUNCED_SPANS : first + 2 * _ANNOUNCED_SPANS]:
+                    os.posix_fadvise(descriptors[part], place, count, os.POSIX_FADV_WILLNEED)
+            found += [pread(descriptors[p], n, o) for p, n, o in requests[first : first + _ANNOUNCED_SPANS]]
+        return found
+
+    @functools.cached_property
+    def _is_larger_than_memory(self) -> bool:
+        return self.tokens * self._id_dtype.itemsize > available_memory() / 2
+
+
+def _part_of(firsts: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    return np.searchsorted(firsts, numbers, side="right") - 1
+
+
+def _cumulated(counts: Iterable[int]) -> np.ndarray:
+    return np.cumsum([0, *counts], dtype=np.int64)
+
+
+def _allow_open_files(count: int) -> None:
+    """Raises the process's limit of open files, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(count, hard) if hard >= 0 else count, hard))

@@ -1,0 +1,101 @@
+"""Counts the words of a corpus in parallel and in bounded memory.
+
+A word is the text between white space and punctuation, which `BasicTokenizer` passes to WordPiece. Each part of the
+corpus is counted separately, and the counts are added up in the order of the corpus, so they don't depend on the number
+of processes.
+"""
+
+import collections
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.runtime import files
+from bert_tf.tokenization import BasicTokenizer, split_words
+from data_prep.corpus.files import FileRange
+from data_prep.corpus.reader import CorpusOptions, CorpusReader
+
+
+class BoundedCounter:
+    """Counts words by lossy counting (Manku and Motwani, 2002): if there are too many, the rarest are removed.
+
+    A count is never too high, and too low by at most `error`. A missing word occurred at most `error` times.
+
+    Args:
+      capacity: largest number of words.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.error = 0
+
+    def add(self, counts: Iterable[tuple[str, int]], error: int = 0) -> None:
+        """Adds counts, which may be too low by `error`."""
+        self.error += error
+        for word, count in counts:
+            self.counts[word] += count
+            if len(self.counts) > self._capacity:
+                self._forget_rarest()
+
+    def _forget_rarest(self) -> None:
+        values = np.fromiter(self.counts.values(), np.int64, len(self.counts))
+        bound = int(np.partition(values, len(values) // 2)[len(values) // 2])
+        self.error += bound
+        self.counts = collections.Counter({word: count for word, count in self.counts.items() if count > bound})
+
+
+def count_words(
+    path: str,
+    pieces: Sequence[FileRange],
+    corpus: CorpusOptions,
+    do_lower_case: bool,
+    capacity: int,
+    advance: Callable[[int], None],
+) -> dict[str, Any]:
+    """Counts the words of a part of a corpus; a job of `Workers`.
+
+    Args:
+      path: the file of words and counts to write.
+      pieces: the pieces of files to count.
+      corpus: how files become lines.
+      do_lower_case: whether the tokenizer converts to lower case and removes accents.
+      capacity: largest number of words in memory.
+      advance: called with the number of bytes that were read.
+    """
+    counter = BoundedCounter(capacity)
+    tokenize = BasicTokenizer(do_lower_case).tokenize
+    # Text between white space is counted first, so equal texts are tokenized once.
+    raw: collections.Counter[str] = collections.Counter()
+
+    def add_raw() -> None:
+        counter.add((word, count) for text, count in raw.items() for word in tokenize(text))
+        raw.clear()
+
+    reader = CorpusReader(corpus)
+    for line in itertools.chain.from_iterable(reader.sentences(piece, advance) for piece in pieces):
+        if line is not None:
+            raw.update(split_words(line))
+            if len(raw) > capacity:
+                add_raw()
+    add_raw()
+    with files.replacing(path) as writer:
+        writer.writelines(f"{word}\t{count}\n" for word, count in counter.counts.items())
+    return {"error": counter.error, "bad_lines": reader.bad_lines}
+
+
+def add_up(parts: Iterable[tuple[str, Mapping[str, Any]]], capacity: int) -> BoundedCounter:
+    """Adds up the counts of a corpus.
+
+    Args:
+      parts: the path and the result of `count_words` of each part, in order.
+      capacity: largest number of words in memory.
+    """
+    counter = BoundedCounter(capacity)
+    for path, result in parts:
+        with files.open_file(path) as reader:
+            pairs = (line.removesuffix("\n").split("\t") for line in reader)
+            counter.add(((word, int(count)) for word, count in pairs), result["error"])
+    return counter

@@ -1,0 +1,155 @@
+"""Runs jobs in worker processes; what a job has finished stays after a crash."""
+
+import concurrent.futures
+import functools
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, NoReturn
+
+from bert_tf.runtime import files, json_files
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.reporting import progress_bar
+
+_POLL_SECONDS = 0.5
+# The modules that worker processes need are imported once, before the first one starts. None of them may define flags:
+# a worker also imports the main module of its program, and its flags could have the same names.
+_PRELOADED = ("data_prep.local", "data_prep.corpus.word_counts")
+
+Advance = Callable[[int], None]
+Job = Callable[..., dict[str, Any]]
+
+
+class Workers:
+    """Runs the jobs of one pass after another, in processes that start when they are first needed.
+
+    When the block ends, also by an error or Ctrl-C, running jobs are cancelled.
+
+    Args:
+      num_workers: number of processes; with 1, this process does the work.
+    """
+
+    def __init__(self, num_workers: int) -> None:
+        self._num_workers = num_workers
+        self._shown = 0
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if "_pool" in self.__dict__:
+            self._cancelled.value = True
+            self._pool.shutdown(cancel_futures=True)
+
+    @functools.cached_property
+    def _pool(self) -> concurrent.futures.ProcessPoolExecutor:
+        # Workers are forked from a server process, because this one may have threads, which a fork doesn't survive.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(_PRELOADED))
+        self._processes_before = set(multiprocessing.active_children())
+        self._progress = context.Value("q", 0)
+        self._cancelled = context.RawValue("b", False)
+        shared = self._progress, self._cancelled
+        return concurrent.futures.ProcessPoolExecutor(self._num_workers, context, _start_worker, shared)
+
+    def map(
+        self, label: str, function: Job, folder: str, jobs: Sequence[tuple[Any, ...]], total: int, unit: str
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Calls `function(path, *job, advance)` for each job, and yields its path and its counts, in order.
+
+        Args:
+          label: the name of the pass, for the progress bar.
+          function: writes the result of a job at `path` and returns its counts. It calls `advance` with its progress.
+          folder: the folder of the results. Jobs whose counts are there, from an earlier run, are not repeated.
+          jobs: the arguments of each job.
+          total: the sum of the progress of all jobs, for the progress bar.
+          unit: its unit, for the progress bar.
+
+        Raises:
+          InputError: if a job raises it, or if a worker was killed, most likely because memory ran out.
+        """
+        files.make_folder(folder)
+        there = set(os.listdir(folder))
+        paths = [os.path.join(folder, f"{number:06d}") for number in range(len(jobs))]
+        waiting = {path: job for path, job in zip(paths, jobs, strict=True) if f"{path[-6:]}.json" not in there}
+        is_parallel = min(self._num_workers, len(waiting)) > 1
+        with progress_bar(total, label, unit=unit) as bar:
+            running = self._submit(function, waiting) if is_parallel else {}
+            pending = set(running.values())
+            for path in paths:
+                while running.get(path) in pending:
+                    pending = self._wait(pending, bar.update)
+                if path in running:
+                    counts = running.pop(path).result()
+                elif path in waiting:
+                    counts = _run(function, path, waiting[path], bar.update)
+                else:
+                    counts = json_files.read(f"{path}.json", "--work_dir")
+                yield path, counts
+
+    def _submit(self, function: Job, jobs: dict[str, tuple[Any, ...]]) -> dict[str, concurrent.futures.Future]:
+        try:
+            return {path: self._pool.submit(_work, function, path, job) for path, job in jobs.items()}
+        except (OSError, BrokenProcessPool) as error:  # the pool broke, maybe while it started another worker
+            self._broke(error)
+
+    def _wait(self, pending: set[concurrent.futures.Future], advance: Advance) -> set[concurrent.futures.Future]:
+        """Waits for a moment, and returns the unfinished jobs; raises the error of a job."""
+        done, pending = concurrent.futures.wait(pending, _POLL_SECONDS, concurrent.futures.FIRST_COMPLETED)
+        now = self._progress.get_obj().value  # without the lock, which a killed worker may still hold
+        advance(now - self._shown)
+        self._shown = now
+        for future in done:
+            if isinstance(error := future.exception(), BrokenProcessPool):
+                self._broke(error)
+            future.result()
+        return pending
+
+    def _broke(self, error: BaseException) -> NoReturn:
+        # A worker that started just when the pool ended the others still waits for jobs, and the pool for it.
+        for process in set(multiprocessing.active_children()) - self._processes_before:
+            process.terminate()
+        raise InputError(
+            "a worker process was killed, most likely because memory ran out. Lower --num_workers or "
+            "--memory_budget_mb and run the same command again; finished work is kept.",
+            "--num_workers",
+        ) from error
+
+
+def _run(function: Job, path: str, job: tuple[Any, ...], advance: Advance) -> dict[str, Any]:
+    counts = function(path, *job, advance)
+    files.write_json(f"{path}.json", counts)
+    return counts
+
+
+class _Cancelled(Exception):
+    """Ends a job after its owner was interrupted or failed."""
+
+
+_advance: Advance
+
+
+def _start_worker(progress: Any, cancelled: Any) -> None:
+    def advance(amount: int) -> None:
+        if cancelled.value:
+            raise _Cancelled
+        with progress.get_lock():
+            progress.value += amount
+
+    global _advance
+    _advance = advance
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner ends its workers
+    threading.Thread(target=_end_with_owner, daemon=True).start()
+
+
+def _end_with_owner() -> None:
+    """Ends this process when its owner has ended, even if that was before this process started."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def _work(function: Job, path: str, job: tuple[Any, ...]) -> dict[str, Any]:
+    return _run(function, path, job, _advance)
