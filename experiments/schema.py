@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from bert_tf.runtime import json_files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, check
 
 FOLDER = pathlib.Path(__file__).parent
 SCALES = ("smoke", "tiny", "paper")
@@ -126,7 +126,7 @@ def load_scale(name: str) -> Scale:
 
 def _read(path: pathlib.Path, kind: type[_File], scale: str) -> _File:
     values = json_files.read_toml(str(path), path.name)
-    return json_files.build(_at_scale(values, scale, path.name), kind, path.name)
+    return check(_at_scale(values, scale, path.name), kind, path.name)
 
 
 def _at_scale(values: Any, scale: str, where: str) -> Any:

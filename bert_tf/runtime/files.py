@@ -27,9 +27,7 @@ from typing import IO, Any
 
 from bert_tf.runtime.errors import InputError as InputError
 from bert_tf.runtime.errors import require_utf8
-from bert_tf.runtime.outputs import bytes_in as bytes_in
 from bert_tf.runtime.outputs import check_output_files as check_output_files
-from bert_tf.runtime.outputs import check_room as check_room
 from bert_tf.runtime.outputs import is_remote as is_remote
 from bert_tf.runtime.outputs import kind_of as kind_of
 from bert_tf.runtime.outputs import lock
@@ -354,12 +352,6 @@ def remove_folder(path: str) -> None:
 
 
 def write_json(path: str, value: Mapping | list) -> None:
-    """Writes a JSON file completely or not at all; NumPy's numbers, which settings may be, are written as Python's."""
-
-    def plain(part: Any) -> Any:
-        if not hasattr(part, "item"):
-            raise TypeError(f"{type(part).__name__} {part!r} can't be written as JSON.")
-        return part.item()
-
+    """Writes a JSON file; NumPy's numbers, which settings may be, are written as Python's."""
     with replacing(path) as writer:
-        writer.write(json.dumps(value, indent=2, ensure_ascii=False, default=plain) + "\n")
+        writer.write(json.dumps(value, indent=2, ensure_ascii=False, default=lambda number: number.item()) + "\n")

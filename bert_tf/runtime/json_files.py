@@ -119,8 +119,3 @@ def checked(value: Any, kind: Any, where: str) -> Any:
     """
     check(value, kind, where)
     return value
-
-
-def build(value: Any, kind: Any, where: str) -> Any:
-    """Returns a parsed value as a type; see `check`."""
-    return check(value, kind, where)

@@ -4,12 +4,10 @@ An output is a regular file, or does not exist yet. Devices, pipes, sockets, fol
 replaced.
 """
 
-import contextlib
 import fcntl
 import functools
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterable, Mapping
 
@@ -85,35 +83,6 @@ def _check_folder(folder: str, flag_name: str) -> None:
         raise InputError(f"{folder} is a file, but a folder is expected. Use another name.", flag_name)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"no permission to make files in {folder}. Change it, or use another folder.", flag_name)
-
-
-def bytes_in(folder: str) -> int:
-    """The size of all files in a local folder and those inside it; 0 if there is none."""
-    found = 0
-    for inside, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # a program that writes there has removed it
-                found += os.lstat(os.path.join(inside, name)).st_size
-    return found
-
-
-def check_room(folder: str, needed: float, purpose: str) -> None:
-    """Checks that the disk of a local folder has room.
-
-    Args:
-      folder: the folder.
-      needed: the bytes that will be written there.
-      purpose: the flag that gave the folder, and what will be written, for messages.
-
-    Raises:
-      InputError: if there is less; says how much is needed, and how much is free.
-    """
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise InputError(
-            f"{purpose}: the disk of {folder} is full: {needed / 1e9:.2f} GB are needed, but {free / 1e9:.2f} GB are "
-            "free. Make room, and run it again."
-        )
 
 
 def _identity(path: str) -> object:

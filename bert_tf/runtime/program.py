@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 
 from absl import app, flags, logging
@@ -199,15 +199,13 @@ def check_arguments(command: Sequence[str]) -> None:
         raise errors.InputError(f"{name} can't take these flags: {checked.stderr.strip()}")
 
 
-def call(command: Sequence[str], log: str, name: str, inherited: Collection[int] = ()) -> None:
+def call(command: Sequence[str], log: str, name: str) -> None:
     """Runs another program until it ends. SIGTERM and Ctrl-C to this one end it too, as KeyboardInterrupt.
 
     Args:
       command: the program and its arguments.
       log: the local file to which all that it prints is added.
       name: what messages call it.
-      inherited: the numbers of open files that it gets too. With a locked file, a program that outlives this process
-        keeps the lock.
 
     Raises:
       InputError: if its exit status is not 0; shows the end of the log.
@@ -225,7 +223,7 @@ def call(command: Sequence[str], log: str, name: str, inherited: Collection[int]
     try:
         with open(log, "ab") as output:
             streams = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-            process = subprocess.Popen(command, pass_fds=inherited, **streams)
+            process = subprocess.Popen(command, **streams)
             if received:
                 process.terminate()
             status = process.wait()

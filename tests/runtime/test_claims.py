@@ -43,15 +43,3 @@ def test_a_file_system_without_locks_is_used_without_claims(tmp_path, monkeypatc
     monkeypatch.setattr(fcntl, "flock", fail)
     with claims.claimed(str(tmp_path), "--output_dir"):
         claims.require_free(str(tmp_path), "--output_dir")
-
-
-def test_whether_a_file_is_locked_is_seen_without_writing(tmp_path, monkeypatch):
-    path = str(tmp_path / "lock")
-    assert not claims.is_locked(path) and not os.path.exists(path)
-    with claims.locked(path):
-        assert claims.is_locked(path)
-    with claims.locked(path, is_shared=True):
-        assert not claims.is_locked(path)
-    modes = []
-    monkeypatch.setattr("builtins.open", lambda *a, _open=open, **options: modes.append(a[1:]) or _open(*a, **options))
-    assert not claims.is_locked(path) and modes == [()]

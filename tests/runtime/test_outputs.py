@@ -128,25 +128,3 @@ def test_urls_that_cannot_be_opened_are_named(monkeypatch):
     monkeypatch.setattr(tf.io.gfile, "exists", unreachable)
     with pytest.raises(InputError, match=r"^gs://a: could not resolve host"):
         files.exists("gs://a")
-
-
-def test_the_room_of_a_disk_is_checked(tmp_path, monkeypatch):
-    monkeypatch.setattr(outputs.shutil, "disk_usage", lambda folder: outputs.shutil._ntuple_diskusage(9e9, 7e9, 2e9))
-    files.check_room(str(tmp_path), 2e9, "--output_dir: the model")
-    with pytest.raises(
-        InputError,
-        match=f"--output_dir: the model: the disk of {tmp_path} is full: 2.50 GB are needed, but 2.00 GB are",
-    ):
-        files.check_room(str(tmp_path), 2.5e9, "--output_dir: the model")
-
-
-def test_the_bytes_in_a_folder_are_those_of_all_its_files(tmp_path, monkeypatch):
-    assert files.bytes_in(str(tmp_path / "none")) == 0
-    (tmp_path / "inside").mkdir()
-    (tmp_path / "a").write_bytes(b"123")
-    (tmp_path / "inside" / "b").write_bytes(b"12345")
-    assert files.bytes_in(str(tmp_path)) == 8
-    (tmp_path / "inside" / "gone").symlink_to("nowhere")  # counts as itself
-    assert files.bytes_in(str(tmp_path)) == 8 + len("nowhere")
-    monkeypatch.setattr(outputs.os, "walk", lambda folder: [(folder, [], ["a", "removed"])])
-    assert files.bytes_in(str(tmp_path)) == 3

@@ -6,7 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert_tf.runtime import claims, errors, files, program
+from bert_tf.runtime import errors, files, program
 from bert_tf.runtime.files import InputError
 from tests.conftest import ROOT
 
@@ -193,13 +193,6 @@ def test_a_program_that_is_called_writes_its_log(tmp_path):
     lines = str(raised.value).splitlines()
     assert lines[0] == f"the failure ended with exit status 3. The end of {log}:"
     assert lines[1:] == ["  d", "  e", "  f", "  g", "  h", "  99%"]
-
-
-def test_a_program_that_is_called_keeps_the_lock(tmp_path):
-    path = str(tmp_path / "lock")
-    look = "import os, sys; assert os.fstat(int(sys.argv[1]))"
-    with claims.locked(path) as lock:
-        program.call([sys.executable, "-c", look, str(lock.fileno())], str(tmp_path / "log"), "it", [lock.fileno()])
 
 
 SIGTERMS = """
