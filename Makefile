@@ -1,10 +1,13 @@
-# Every target but `bench` and `notebooks`, which read data sets, needs nothing but Python 3.11 with pip, and make.
+# All targets need only Python 3.11 with pip, and make. `bench` and `notebooks` also read data sets.
 
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-NEED_FILES := killed_workers length_grouping next_sentence serving_load
-BENCHMARKS := $(filter-out $(NEED_FILES:%=benchmarks/%.py),$(wildcard benchmarks/*.py))
+LATEST := .venv-latest
+# Benchmarks are the modules with a command line, except those that need arguments or another environment.
+NEED_ARGUMENTS := killed_workers length_grouping next_sentence released_preparation serving_load tpu_compile
+PROGRAMS := $(shell grep -l '__name__ == "__main__"' benchmarks/*.py)
+BENCHMARKS := $(filter-out $(NEED_ARGUMENTS),$(PROGRAMS:benchmarks/%.py=%))
 INSTALLED := $(VENV)/.installed
 WITH_TESTS := $(VENV)/.installed-with-tests
 WITH_DOCS := $(VENV)/.installed-with-docs
@@ -15,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Most of a test's time is TensorFlow tracing graphs on one core, so a process a core halves the wait on two of them.
 TEST := $(BIN)/python -m pytest -m "not slow" --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: quickstart test test-transformers coverage lint format bench docs notebooks notebook-files wheel clean
+.PHONY: quickstart test test-latest test-transformers coverage lint format bench docs notebooks notebook-files wheel clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/python -m examples.quickstart
@@ -28,6 +31,14 @@ test: $(WITH_TESTS)
 test-transformers: $(WITH_TESTS)
 	$(INSTALL) "torch>=2.4" "transformers>=5"
 	$(BIN)/python -m pytest -p transformers.activations tests/checkpoints/test_transformers.py
+
+# Runs the tests with the newest versions that pyproject.toml allows. tf-models-official allows TensorFlow 2.20 only, but
+# its scores of SQuAD need no other package.
+test-latest:
+	test -x $(LATEST)/bin/python || $(PYTHON) -m venv $(LATEST)
+	$(LATEST)/bin/python -m pip install $(QUIETLY) --upgrade --upgrade-strategy eager -e '.[corpus,litert,test]'
+	$(LATEST)/bin/python -m pip install $(QUIETLY) --upgrade --no-deps tf-models-official
+	$(TEST:$(BIN)/%=$(LATEST)/bin/%)
 
 coverage: $(WITH_TESTS)
 	mkdir -p build/coverage
@@ -42,7 +53,7 @@ format: $(WITH_TESTS)
 	$(BIN)/ruff format .
 
 bench: $(WITH_TESTS)
-	for script in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$(basename $$script .py) || exit 1; done
+	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 # A link to nowhere, or a docstring that names a parameter that isn't there, ends the build.
 docs: $(WITH_DOCS)
@@ -71,7 +82,8 @@ clean:
 
 # The stamps make the second run quick: pip is asked again only when the pins change. Compiling all of the packages would
 # take half of pip's time. Instead what the programs import is imported, and so compiled, once.
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+QUIETLY := --quiet --disable-pip-version-check --no-compile
+INSTALL := $(BIN)/python -m pip install $(QUIETLY)
 
 $(INSTALLED): requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
