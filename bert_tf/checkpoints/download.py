@@ -57,12 +57,7 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
       InputError: if the repository or the revision can't be read or has no safetensors, or if the zip file is damaged
         or contains no model.
     """
-    if path.startswith(("http://", "https://")):
-        if not path.partition("?")[0].endswith(".zip"):
-            raise InputError(
-                f"{flag_name}: {path} is not the URL of a zip file. For a repository on the Hugging Face Hub, use "
-                "owner/name or hf://owner/name@revision."
-            )
+    if path.startswith(("http://", "https://")) and path.partition("?")[0].endswith(".zip"):
         return _unpacked(path, path, flag_name)
     if path.startswith("hf://"):
         name, at, revision = path.removeprefix("hf://").partition("@")

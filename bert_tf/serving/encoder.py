@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_tf.encoder import MASKED_SCORE, BertEncoder
 from bert_tf.model.activations import ACTIVATIONS
-from bert_tf.model.heads import LinearHead
+from bert_tf.model.heads import LinearHead, MaskedLMHead
 from bert_tf.sequences.graph_packing import TokenBatch
 
 # TensorFlow can fuse a product with these forms of gelu, but not with those of `model.activations`.
@@ -65,26 +65,25 @@ class InferenceEncoder(tf.Module):
       encoder: the encoder; its weights are copied.
       dtype: "float32" or "bfloat16", the type of the stored weights and of matrix products. Layer normalisation and
         softmax are computed in float32.
+      masked_lm: the masked-LM head of the encoder, if there is one; its weights are copied.
     """
 
-    def __init__(self, encoder: BertEncoder, dtype: str = "float32") -> None:
+    def __init__(self, encoder: BertEncoder, dtype: str = "float32", masked_lm: MaskedLMHead | None = None) -> None:
         super().__init__(name="encoder")
         self.config = encoder.config
         self.causal = encoder.causal
         self.dtype = tf.as_dtype(dtype)
-        self.activation = (ACTIVATIONS | _FUSED_ACTIVATIONS)[self.config.hidden_act]
+        self.has_masked_lm = masked_lm is not None
+        self._activation = (ACTIVATIONS | _FUSED_ACTIVATIONS)[self.config.hidden_act]
         weights = {v.path.removeprefix("bert/"): v.numpy() for v in encoder.weights}
+        if masked_lm is not None:
+            weights |= {variable.path: variable.numpy() for variable in masked_lm.weights}
         for i in range(self.config.num_hidden_layers):
             _join_projections(weights, f"encoder/layer_{i}/attention/self", self.config.head_size)
         vectors = {name: w for name, w in weights.items() if w.ndim == 1}
         matrices = {name: tf.cast(w, self.dtype) for name, w in weights.items() if w.ndim == 2}
         self._matrices = {name: tf.Variable(w, trainable=False, name=name) for name, w in matrices.items()}
         self._vector = vectors.__getitem__  # a function, because tf.Module would track the arrays of a dict
-
-    @property
-    def embedding_table(self) -> tf.Variable:
-        """The word embeddings [V, H], in the compute dtype."""
-        return self._matrices["embeddings/word_embeddings"]
 
     def layers(self, batch: TokenBatch) -> list[tf.Tensor]:
         """The hidden states [n, H] of each block, first block first, in the compute dtype."""
@@ -113,6 +112,14 @@ class InferenceEncoder(tf.Module):
 
     def _pool(self, states: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.tanh(self._dense("pooler/dense", states)), tf.float32)
+
+    def masked_lm_logits(self, states: tf.Tensor) -> tf.Tensor:
+        """The last hidden states [n, H] of any type -> the logits [n, V] of the masked-LM head, float32."""
+        head = "cls/predictions"
+        hidden = self._activation(self._dense(f"{head}/transform/dense", tf.cast(states, self.dtype)))
+        hidden = self._layer_norm(f"{head}/transform/LayerNorm", hidden)
+        logits = tf.matmul(hidden, self._matrices["embeddings/word_embeddings"], transpose_b=True)
+        return tf.cast(logits, tf.float32) + self._vector(f"{head}/output_bias")
 
     def _layout(self, batch: TokenBatch) -> _PaddedLayout:
         lengths = batch.lengths
@@ -153,7 +160,7 @@ class InferenceEncoder(tf.Module):
         residual = tf.gather(x, layout.pooled_tokens) if only_pooled else x
         dense = self._dense(f"{name}/attention/output/dense", context) + residual
         attended = self._layer_norm(f"{name}/attention/output/LayerNorm", dense)
-        inner = self.activation(self._dense(f"{name}/intermediate/dense", attended))
+        inner = self._activation(self._dense(f"{name}/intermediate/dense", attended))
         return self._layer_norm(f"{name}/output/LayerNorm", self._dense(f"{name}/output/dense", inner) + attended)
 
     def _attend(self, name: str, x: tf.Tensor, layout: _PaddedLayout, only_pooled: bool) -> tf.Tensor:

@@ -7,10 +7,9 @@ M most masks in a text.
 import tensorflow as tf
 
 from bert_tf.checkpoints import pretrained
-from bert_tf.model.heads import MaskedLMHead
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.sequences.packing import check_max_seq_length
-from bert_tf.serving.encoder import InferenceEncoder, layer_norm, product
+from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.reader import IDS, TEXTS, Signature, TextReader, in_parts, read_ids, signature
 from bert_tf.serving.settings import ExportConfig
@@ -28,31 +27,23 @@ def token_states_in_parts(encoder: InferenceEncoder, batch: TokenBatch, kept: tf
 
 
 class ServedEncoder(tf.Module):
-    """Encodes texts and pairs, and fills in masks if the model has a masked-LM head.
+    """Encodes texts and pairs, and fills in masks if the encoder has a masked-LM head.
 
     Args:
       encoder: the encoder.
       tokenizer: the model's tokenizer.
       max_seq_length: longer sequences are cut.
-      masked_lm: the masked-LM head; None if the checkpoint has none.
     """
 
-    def __init__(
-        self,
-        encoder: InferenceEncoder,
-        tokenizer: FullTokenizer,
-        max_seq_length: int,
-        masked_lm: MaskedLMHead | None = None,
-    ) -> None:
+    def __init__(self, encoder: InferenceEncoder, tokenizer: FullTokenizer, max_seq_length: int) -> None:
         super().__init__(name="encoder")
         self._encoder = encoder
         self._texts = TextReader(tokenizer, max_seq_length)
         ids = range(encoder.config.vocab_size)
         self._pieces = tf.constant([tokenizer.inv_vocab.get(number, "[UNK]") for number in ids])
-        self._mask_filler = None
-        if masked_lm is not None:
-            texts = TextReader(tokenizer, max_seq_length, [_MASK])
-            self._mask_filler = _MaskFiller(encoder, masked_lm, texts, tokenizer.vocab[_MASK], self._pieces)
+        if encoder.has_masked_lm:
+            self._masked_texts = TextReader(tokenizer, max_seq_length, [_MASK])
+            self._mask = tokenizer.vocab[_MASK]
 
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures.
@@ -71,8 +62,8 @@ class ServedEncoder(tf.Module):
             "all_layers": signature(self._all_layers, text_a=TEXTS),
             "ids": signature(self._from_ids, **IDS),
         }
-        if self._mask_filler is not None:
-            signatures["fill_mask"] = signature(self._mask_filler.fill, text_a=TEXTS)
+        if self._encoder.has_masked_lm:
+            signatures["fill_mask"] = signature(self._fill_mask, text_a=TEXTS)
         return signatures
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -108,35 +99,11 @@ class ServedEncoder(tf.Module):
             "num_tokens": batch.lengths,
         }
 
-
-class _MaskFiller(tf.Module):
-    """Guesses masked pieces, as `fill_mask.FillMask` does."""
-
-    def __init__(
-        self,
-        encoder: InferenceEncoder,
-        head: MaskedLMHead,
-        texts: TextReader,
-        mask: int,
-        pieces: tf.Tensor,
-    ) -> None:
-        super().__init__(name="fill_mask")
-        self._encoder = encoder
-        self._texts = texts
-        self._mask = mask
-        self._pieces = pieces
-        dense, norm = head.transform.dense, head.transform.layer_norm
-        self._kernel = tf.Variable(tf.cast(dense.kernel.value, encoder.dtype), trainable=False)
-        self._output_bias = tf.Variable(head.output_bias.numpy(), trainable=False)
-        # Constants, so that TensorFlow can fuse them; in a closure, so that tf.Module does not track them.
-        self._vectors = (lambda *arrays: lambda: arrays)(*(v.numpy() for v in (dense.bias, norm.beta, norm.gamma)))
-
-    def fill(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Texts [B] -> the guesses for each mask; see `ServedEncoder.signatures`."""
-        batch, truncated = self._texts.read(text_a)
+    def _fill_mask(self, text_a: tf.Tensor) -> dict[str, tf.Tensor]:
+        batch, truncated = self._masked_texts.read(text_a)
         is_mask = batch.ids == self._mask
-        states = tf.cast(token_states_in_parts(self._encoder, batch, is_mask), self._encoder.dtype)
-        probabilities, guesses = tf.math.top_k(tf.nn.softmax(self._logits(states)), min(_TOP, self._pieces.shape[0]))
+        logits = self._encoder.masked_lm_logits(token_states_in_parts(self._encoder, batch, is_mask))
+        probabilities, guesses = tf.math.top_k(tf.nn.softmax(logits), min(_TOP, self._pieces.shape[0]))
         counts = tf.reduce_sum(batch.ragged(tf.cast(is_mask, tf.int64)), axis=1)
 
         def by_text(values: tf.Tensor, padding: str | float) -> tf.Tensor:
@@ -150,15 +117,6 @@ class _MaskFiller(tf.Module):
             "truncated": truncated,
         }
 
-    def _logits(self, states: tf.Tensor) -> tf.Tensor:
-        """[masks, H] -> [masks, V], float32."""
-        config = self._encoder.config
-        bias, beta, gamma = self._vectors()
-        hidden = self._encoder.activation(product(states, self._kernel, tf.cast(bias, self._encoder.dtype)))
-        hidden = tf.cast(layer_norm(hidden, beta, gamma, config.layer_norm_eps), self._encoder.dtype)
-        logits = tf.matmul(hidden, self._encoder.embedding_table, transpose_b=True)
-        return tf.cast(logits, tf.float32) + self._output_bias
-
 
 def exportable(model_dir: str, config: ExportConfig) -> Exportable:
     """Returns the exportable model of a pre-trained model that `bert_tf.load` can read.
@@ -171,8 +129,8 @@ def exportable(model_dir: str, config: ExportConfig) -> Exportable:
     max_seq_length = config.max_seq_length or loaded.config.max_position_embeddings
     check_max_seq_length(max_seq_length)
     loaded.config.check_sequence_length(max_seq_length)
-    encoder = InferenceEncoder(loaded.encoder, config.dtype)
-    served = ServedEncoder(encoder, tokenizer, max_seq_length, loaded.masked_lm("--model_dir"))
+    encoder = InferenceEncoder(loaded.encoder, config.dtype, loaded.masked_lm("--model_dir"))
+    served = ServedEncoder(encoder, tokenizer, max_seq_length)
 
     def states(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         output = loaded.encoder(input_ids, input_mask, segment_ids)

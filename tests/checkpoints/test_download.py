@@ -112,7 +112,7 @@ def test_a_revision_is_loaded_and_a_wrong_one_is_an_error(hub):
         ("hf://tiny-bert", "Use hf://owner/name or hf://owner/name@revision"),
         (f"hf://{NAME}@", "Use hf://owner/name or hf://owner/name@revision"),
         (f"hf://{NAME}/model.safetensors", "Use hf://owner/name or hf://owner/name@revision"),
-        ("https://example.org/uncased.tar", "not the URL of a zip file"),
+        ("https://example.org/uncased.tar", "scheme 'https'"),
     ],
 )
 def test_wrong_names_are_errors(hub, name, expected):

@@ -299,7 +299,7 @@ def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
     model = tiny_model(PretrainingModel, tokenizer)
     inputs = tf.constant(["a [MASK] b", "c", "", "[MASK] a b", "d e", "b " * 20, "[MASK]"])
     classify = ServedClassifier(InferenceEncoder(classifier.encoder), classifier.head, texts, **options).signatures()
-    encode = ServedEncoder(InferenceEncoder(model.encoder), tokenizer, LENGTH, model.masked_lm).signatures()
+    encode = ServedEncoder(InferenceEncoder(model.encoder, masked_lm=model.masked_lm), tokenizer, LENGTH).signatures()
     functions = [
         classify["serving_default"],
         *(encode[name] for name in ("serving_default", "all_layers", "fill_mask")),
@@ -324,7 +324,7 @@ def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
 
 def test_a_pre_trained_model(tokenizer, tmp_path):
     model = tiny_model(PretrainingModel, tokenizer)
-    served = ServedEncoder(InferenceEncoder(model.encoder), tokenizer, LENGTH, model.masked_lm).signatures()
+    served = ServedEncoder(InferenceEncoder(model.encoder, masked_lm=model.masked_lm), tokenizer, LENGTH).signatures()
     texts = ["a [MASK] b", "", "[MASK] Dad [MASK]", "c [SEP]", "[MASK] " + "a " * 20]
     found = served["fill_mask"](text_a=tf.constant(texts))
     assert found["num_masks"].numpy().tolist() == [1, 0, 2, 0, 1]
