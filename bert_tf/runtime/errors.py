@@ -39,7 +39,7 @@ def check(value: Any, kind: Any, place: str) -> Any:
     Raises:
       InputError: if the value has another type or is out of its bounds; names the location in it.
     """
-    is_numpy = hasattr(value, "dtype") and not getattr(value, "shape", True)
+    is_numpy = hasattr(value, "item") and getattr(value, "ndim", None) == 0
     plain = value.item() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
     try:
         return msgspec.convert(plain, kind)

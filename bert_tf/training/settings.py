@@ -68,7 +68,7 @@ class TrainingConfig(Settings, frozen=True):
         super().__post_init__()
         if self.profile_steps and not 0 <= self.profile_steps[0] < self.profile_steps[1]:
             first, last = self.profile_steps
-            raise InputError(f"{first}:{last} is no range of steps. Use a larger second number.", "--profile_steps")
+            raise InputError(f"--profile_steps is {first}:{last}. Use a larger second number.", "--profile_steps")
 
     @property
     def num_train_steps(self) -> int:
