@@ -40,7 +40,9 @@ _PREDICT_BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 8, "Number of examples in a prediction batch on each device.", lower_bound=1
 )
 _RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
-flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0)
+_NUM_WORKERS = flags.DEFINE_integer(
+    "num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0
+)
 program.section("Data")
 _TRAIN_FILE = flags.DEFINE_string("train_file", None, "The training file, if not in --data_dir; not for GLUE.")
 _DEV_FILE = flags.DEFINE_string("dev_file", None, "The dev file, if not in --data_dir; not for GLUE.")
@@ -164,7 +166,9 @@ def main() -> None:
 
 def fine_tune(names: Sequence[str]) -> None:
     """Trains, evaluates and predicts; several GLUE tasks have a run each."""
-    from bert_tf import estimators
+    from bert_tf.finetuning import workflow
+    from bert_tf.finetuning.hyperparameters import fresh_variables
+    from bert_tf.finetuning.run import FinetuningRun
     from bert_tf.tasks import glue_benchmark
 
     _FRESH_HEAD.check(_DO_TRAIN.value)
@@ -175,22 +179,24 @@ def fine_tune(names: Sequence[str]) -> None:
         make_data_config(name, len(names) > 1).build_task(_OUTPUT_DIR.value, workflow_config.do_train, feature_based)
         for name in names
     ]
-    # The estimator finds the settings of the model among the flags, by their names.
-    estimator = estimators.of_task(names[0], _PROBLEM.value)(
+    run = FinetuningRun(
+        tasks[0],
+        config,
+        tokenizer,
+        _MAX_SEQ_LENGTH.value,
+        # The numbers of steps are set by each candidate.
+        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),
+        _DISTRIBUTION.config(),
         init_checkpoint=None if feature_based else _MODEL.init_checkpoint,
-        config=config,
-        tokenizer=tokenizer,
-        output_dir=_OUTPUT_DIR.value,
-        labels=_LABELS.value,
-        flags=program.flag_values(),
-        distribution=_DISTRIBUTION.config(),
+        num_workers=_NUM_WORKERS.value,
+        fresh_variables=fresh_variables(config, _REINIT_LAYERS.value, _FRESH_HEAD.value),
+        bilstm=_BILSTM.config(),
+        group_by_length=_FINETUNING.group_by_length,
     )
-    # The numbers of steps are set by each candidate.
-    run = estimator.make_run(tasks[0], _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0))
     if _DO_EXPORT.value:
         check_no_bilstm(bool(feature_based or run.bilstm), "--do_export")
     if len(tasks) == 1:
-        estimator.carry_out(run, workflow_config)
+        workflow.carry_out(run, workflow_config)
     else:
         glue_benchmark.carry_out(run, tasks, workflow_config, _DATA_DIR.value)
 

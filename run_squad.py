@@ -53,7 +53,9 @@ _EVALUATE_FILE = flags.DEFINE_string(
 _PREDICT_BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 8, "Number of windows in a batch on each device.", lower_bound=1
 )
-flags.DEFINE_integer("num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0)
+_NUM_WORKERS = flags.DEFINE_integer(
+    "num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0
+)
 _VERBOSE_LOGGING = flags.DEFINE_bool("verbose_logging", False, "Report answers that can't be aligned with the text.")
 program.section("Windows and answers")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 384, "Length of a window: question, text and special tokens.")
@@ -122,8 +124,9 @@ def main() -> None:
         raise InputError(
             "At least one of --do_train, --do_predict, --interactive, --do_export and --evaluate_file must be given."
         )
-    from bert_tf.estimators import QuestionAnswerer
     from bert_tf.export import export_run
+    from bert_tf.finetuning.hyperparameters import fresh_variables
+    from bert_tf.finetuning.run import FinetuningRun
     from bert_tf.tasks.squad import run as squad_run
     from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
     from bert_tf.tasks.squad.task import SquadTask
@@ -138,18 +141,21 @@ def main() -> None:
     export_config = make_export_config() if _DO_EXPORT.value else None
     _FRESH_HEAD.check(_DO_TRAIN.value)
     config, tokenizer = _MODEL.read((_ENSEMBLE_DIRS.value or [_OUTPUT_DIR.value])[0])
-    # The estimator finds the settings of the model among the flags, by their names.
-    answerer = QuestionAnswerer(
-        _MODEL.init_checkpoint,
+    run = FinetuningRun(
+        task,
         config,
         tokenizer,
-        _OUTPUT_DIR.value,
-        None,
-        program.flag_values(),
+        _MAX_SEQ_LENGTH.value,
+        # The numbers of steps are set by each training file.
+        _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0),
         _DISTRIBUTION.config(),
+        init_checkpoint=_MODEL.init_checkpoint,
+        num_workers=_NUM_WORKERS.value,
+        fresh_variables=fresh_variables(config, fresh_head=_FRESH_HEAD.value),
+        pad_to_max_seq_length=_PAD_TO_MAX.value,
+        bilstm=_BILSTM.config(),
+        group_by_length=_FINETUNING.group_by_length,
     )
-    # The numbers of steps are set by each training file.
-    run = answerer.make_run(task, _TRAINING.config(_OUTPUT_DIR.value, num_train_steps=1, num_warmup_steps=0))
     if _DO_EXPORT.value:
         check_no_bilstm(run.bilstm is not None, "--do_export")
     if _INTERACTIVE.value:
@@ -162,7 +168,7 @@ def main() -> None:
         _ENSEMBLE_METHOD.value,
     )
     if _DO_TRAIN.value or _DO_PREDICT.value:
-        answerer.carry_out(run, make_workflow_config(), answer_config)
+        squad_run.carry_out(run, make_workflow_config(), answer_config)
     if _INTERACTIVE.value:
         squad_run.interact(Answerer(run, answer_config))
     if export_config is not None:

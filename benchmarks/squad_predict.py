@@ -28,6 +28,7 @@ from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import reporting
+from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows
@@ -100,7 +101,8 @@ def predict(run: FinetuningRun, stopwatch: Stopwatch, folder: str) -> tuple[Squa
     with stopwatch.part("model"):
         outputs = run.predict(windows, _BATCH_SIZE.value)
     with stopwatch.part("decode"):
-        predictions = run.task.answer(examples, windows, outputs, run.tokenizer)
+        logits = outputs["start_logits"], outputs["end_logits"]
+        predictions = decode(examples, windows, *logits, run.tokenizer, run.task.config)
         predictions.write(os.path.join(folder, "predictions.json"), os.path.join(folder, "nbest_predictions.json"))
     return windows, outputs
 

@@ -75,7 +75,7 @@ def test_damage_is_one_message(name, damage, write):
         ("x.meta.json", sidecar(settings=None), "at settings: .*object"),
         ("x.meta.json", sidecar(features=[]), "at features"),
         ("x.meta.json", sidecar(format_version=2), "not a sidecar of format 1"),
-        ("trials.jsonl", '{"trial": "a", "settings": "b", "accuracy": NaN}\n', "no accuracy of the trial a"),
+        ("trials.jsonl", '{"trial": "a", "settings": "b", "accuracy": NaN}\n', "the trial a has no accuracy"),
     ],
 )  # fmt: skip
 def test_other_content_is_named(name, text, message, write):

@@ -11,8 +11,8 @@ from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.estimators import rows
-from bert_tf.estimators.data_folder import DataFolder
 from bert_tf.estimators.in_python import errors_in_python
+from bert_tf.estimators.run_folder import RunFolder
 from bert_tf.finetuning.hyperparameters import Hyperparameters, fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import SelectionConfig
@@ -26,8 +26,8 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 
 
-class Estimator(DataFolder):
-    """A pre-trained model with an output layer for a task; made by `from_pretrained` or `load`, or by a program.
+class Estimator(RunFolder, abc.ABC):
+    """A pre-trained model with an output layer for a task; made by `from_pretrained` or `load`.
 
     Args:
       init_checkpoint: the model to start from; None if the folder holds a trained one, or the task has a frozen model.
@@ -39,8 +39,8 @@ class Estimator(DataFolder):
       distribution: the devices.
 
     Attributes:
-      output_dir: the folder of the run: checkpoints, metrics and the training data. Unless one was named, it is a
-        temporary folder, which is removed with the estimator.
+      output_dir: the run directory: checkpoints and metrics. Unless one was named, it is a temporary directory, which
+        is removed with the estimator.
       config: of the encoder.
       tokenizer: of the model.
     """
@@ -51,6 +51,7 @@ class Estimator(DataFolder):
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
     _SETTINGS: ClassVar[Mapping[str, Any]] = {}  # what the class adds to `from_pretrained`, with the defaults
     _HAS_LABELS: ClassVar[bool] = False  # whether there are classes that `labels` can name
+    _RANK: ClassVar[int] = 0  # of an example; see `rows.as_list`
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Estimator(DataFolder):
         self.config = config
         self.tokenizer = tokenizer
         if isinstance(labels, str) or not isinstance(labels, Iterable | None):
-            raise InputError(f"labels is {labels!r}, but a list of classes is expected.")
+            raise InputError(f"labels is {labels!r}. Use a list of classes.")
         self._labels = None if labels is None else rows.as_list(labels, "labels")
 
     def __repr__(self) -> str:
@@ -118,7 +119,7 @@ class Estimator(DataFolder):
           InputError: if something is missing, or doesn't fit together.
         """
         if labels is not None and not cls._HAS_LABELS:
-            raise InputError(f"labels are given, but a {cls.__name__} has no classes. Omit them.")
+            raise InputError(f"labels: a {cls.__name__} has no classes. Omit them.")
         checkpoint, config, tokenizer = pretrained.find_model(path, "from_pretrained()", do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
         flags = {
@@ -150,23 +151,14 @@ class Estimator(DataFolder):
         """
         folder = run_directory.folder_of_model(require_path("load()", folder))
         if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
-            raise InputError(
-                f"load(): {folder} holds no run of an estimator or a program (there is no {run_directory.RUN_FILE}). "
-                f"Give a folder of save(); {cls.__name__}.from_pretrained() takes pre-trained models."
-            )
+            raise InputError(f"load(): {folder} has no {run_directory.RUN_FILE}. Use {cls.__name__}.from_pretrained().")
         recorded = run_directory.read(folder)
         settings = recorded["resume_settings"]
         task, problem = settings.get("task"), settings.get("problem")
         if task is None or not cls.fits(task, problem):
-            raise InputError(
-                f"load(): {folder} holds a run of {task!r}, which is no task of {cls.__name__}. from_pretrained() "
-                "takes any model with a fitting output layer."
-            )
+            raise InputError(f"load(): {folder} has a run of {task!r}. Use its own class, not {cls.__name__}.")
         if "feature_layers" in settings:
-            raise InputError(
-                f"load(): {folder} holds a run with feature_layers, which estimators can't use. Use "
-                "run_classifier.py, or bert_tf.export."
-            )
+            raise InputError(f"load(): {folder} has a run with feature_layers. Use run_classifier.py.")
         _, config, tokenizer = pretrained.find_model(folder, "load()", settings["do_lower_case"])
         flags = {**recorded["flags"], "max_seq_length": settings["max_seq_length"], **cls._recorded(settings)}
         flags.pop("num_workers", None)  # other processes can only be started before TensorFlow is used
@@ -189,9 +181,7 @@ class Estimator(DataFolder):
         for name in settings:
             if name not in cls._SETTINGS:
                 own = ", ".join(cls._SETTINGS) or "none"
-                raise TypeError(
-                    f"{cls.__name__} has no setting {name!r}; besides those of all estimators, it has {own}."
-                )
+                raise TypeError(f"{cls.__name__} has no setting {name!r}; it has {own}.")
         return dict(settings)
 
     def make_run(self, task: Task, config: TrainingConfig | None = None) -> FinetuningRun:
@@ -231,7 +221,7 @@ class Estimator(DataFolder):
         """Trains, evaluates and predicts as the config says.
 
         Args:
-          run: of `make_run`.
+          run: the run; see `make_run`.
           config: the steps and their settings.
 
         Returns:
@@ -302,18 +292,21 @@ class Estimator(DataFolder):
           TypeError: if there is no such argument.
         """
         if self._init_checkpoint is None:
-            raise InputError(
-                f"fit(): {self.output_dir} holds a model whose training is finished. To go on from its weights, make a "
-                f"new estimator: {type(self).__name__}.from_pretrained({self.output_dir!r})."
-            )
+            new = f"{type(self).__name__}.from_pretrained({self.output_dir!r})"
+            raise InputError(f"fit(): the training in {self.output_dir} is finished. To train on, use {new}.")
         optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
         training_config = self._training_config(optimizer, batch_size, seed, training)
-        needs_dev = bool(keep_best or early_stopping_patience)
-        paths = self._write_data(x, y, sample_weight, validation_split, validation_data, needs_dev)
-        self._flags["group_by_length"] = group_by_length
+        examples, labels, weights = rows.with_weights(*self._by_name(x, y, "x"), sample_weight, "x", self._RANK)
+        train, dev = self._table(examples, labels), None
+        if validation_data is not None:
+            given = validation_data if rows.is_pair(validation_data) else (validation_data, None)
+            given = self._by_name(*given, "validation_data")
+            dev, validation_split = self._table(*rows.with_labels(*given, "validation_data", self._RANK)), 0.0
+        if (keep_best or early_stopping_patience) and not (dev or validation_split):
+            raise InputError("keep_best and early_stopping_patience need validation data. Give some.")
         config = WorkflowConfig(
             do_train=True,
-            do_eval=len(paths) > 1,
+            do_eval=bool(dev or validation_split),
             do_predict=False,
             candidates=[Hyperparameters(batch_size, learning_rate, epochs, seed)],
             warmup_proportion=warmup_proportion,
@@ -322,11 +315,39 @@ class Estimator(DataFolder):
             allow_changes=allow_changes,
             flags=self._flags,
         )
-        return self.carry_out(self.make_run(self._training_task(paths), training_config), config)
+        before = dict(self._flags)
+        try:
+            self._flags |= self._learned_settings(train, labels) | {"group_by_length": group_by_length}
+            self._weigh(train, weights)
+            task = self._training_task(train, dev, validation_split)
+            return self.carry_out(self.make_run(task, training_config), config)
+        except InputError:
+            self._flags.clear()  # a model that was trained before is used as it was trained
+            self._flags |= before
+            raise
+
+    def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
+        """Returns examples and labels; a subclass may find them in tables and dicts by name."""
+        return x, y
 
     @abc.abstractmethod
-    def _training_task(self, paths: Sequence[str]) -> Task:
-        """The task that reads the training data and, if there is a second file, the validation data."""
+    def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
+        """Returns the rows that the task reads."""
+
+    def _learned_settings(self, table: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> dict[str, Any]:
+        """Returns the settings that the training data decide, under the names of flags."""
+        return {}
+
+    def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
+        """Adds the weights of the training examples to their rows."""
+        if weights is not None:
+            raise InputError(f"sample_weight: {type(self).__name__} does not weigh examples. Omit it.")
+
+    @abc.abstractmethod
+    def _training_task(
+        self, train: Sequence[dict[str, Any]], dev: Sequence[dict[str, Any]] | None, dev_fraction: float
+    ) -> Task:
+        """Returns the task; its dev set are other rows, or a share of the training rows."""
 
     @functools.cached_property
     def _tuned_before(self) -> checkpoints.CheckpointSource | None:

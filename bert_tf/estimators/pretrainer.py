@@ -134,7 +134,7 @@ class Pretrainer(RunFolder):
         run = PretrainingRun(
             self.config,
             self._flags["objective"],
-            [PretrainingData(_patterns(records), *lengths, "records")],
+            [PretrainingData(os.fspath(records), *lengths, "records")],
             [max_steps],
             self._training_config(optimizer, batch_size, seed, training),
             self._distribution,
@@ -143,13 +143,9 @@ class Pretrainer(RunFolder):
         )
         evaluation = None
         if validation_data is not None:
-            held_out = PretrainingData(_patterns(validation_data), *lengths, "validation_data")
+            held_out = PretrainingData(os.fspath(validation_data), *lengths, "validation_data")
             evaluation = run.held_out_evaluation(
                 held_out, batch_size=batch_size, max_steps=100, every=evaluate_every, keep_best=keep_best
             )
         run.record(self._flags, allow_changes)
         return run.train(evaluation)
-
-
-def _patterns(paths: str | os.PathLike[str]) -> str:
-    return os.fspath(paths) if isinstance(paths, os.PathLike) else paths

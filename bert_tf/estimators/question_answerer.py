@@ -3,9 +3,7 @@
 import dataclasses
 import functools
 import itertools
-import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -15,9 +13,8 @@ from bert_tf.estimators.base import Estimator
 from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.workflow import WorkflowConfig
-from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import architectures
+from bert_tf.tasks import architectures, held_out
 from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, AnswerConfig, Answerer
 from bert_tf.tasks.squad.evaluation import evaluate
@@ -43,7 +40,6 @@ class QuestionAnswerer(Estimator):
     """
 
     _ARCHITECTURE = architectures.SPAN
-    _SUFFIX = ".json"
     _MAX_SEQ_LENGTH = 384
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
     _SETTINGS: ClassVar[Mapping[str, Any]] = {
@@ -51,8 +47,12 @@ class QuestionAnswerer(Estimator):
     }
     _SAVED_FILES = (*Estimator._SAVED_FILES, NULL_THRESHOLD_FILE)
 
-    def _training_task(self, paths: Sequence[str]) -> SquadTask:
-        return SquadTask(self._config(), paths[:1], *paths[1:])
+    def _training_task(
+        self, train: Sequence[dict[str, Any]], dev: Sequence[dict[str, Any]] | None, dev_fraction: float
+    ) -> SquadTask:
+        if dev_fraction:
+            train, dev = held_out.divide(train, [None] * len(train), dev_fraction)
+        return SquadTask(self._config(), [_articles(map(_with_one_answer, train))], dev and _articles(dev))
 
     def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
         """The examples, a table's rows as dicts, and the labels, which dicts may hold themselves."""
@@ -64,12 +64,10 @@ class QuestionAnswerer(Estimator):
                 y = [example["answers"] for example in x]
         return x, y
 
-    def carry_out(
-        self, run: FinetuningRun, config: WorkflowConfig, answer_config: AnswerConfig | None = None
-    ) -> dict[str, float]:
+    def carry_out(self, run: FinetuningRun, config: WorkflowConfig) -> dict[str, float]:
         """See `Estimator.carry_out`, and `bert_tf.tasks.squad.run.carry_out`."""
         self.__dict__.pop("_answerer", None)
-        return squad_run.carry_out(run, config, answer_config or AnswerConfig())
+        return squad_run.carry_out(run, config, AnswerConfig())
 
     def predict(self, x: Any) -> list[str]:
         """The best answer to each question; "" if there is none."""
@@ -103,14 +101,11 @@ class QuestionAnswerer(Estimator):
     def _answers(self, table: Sequence[Mapping[str, Any]]) -> tuple[SquadTask, SquadPredictions]:
         self._check_usable()
         if not table:
-            raise InputError("x has no examples.")
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "questions.json")
-            self._write(path, table)
-            task = SquadTask(self._config(), predict_file=path)
-            examples = task.examples(PREDICT_SPLIT)
+            raise InputError("x has no examples. Give some.")
+        task = SquadTask(self._config(), predict_file=_articles(table))
+        examples = task.examples(PREDICT_SPLIT)
         windows = task.featurize(examples, self.tokenizer, self._flags["max_seq_length"])
-        return task, self._answerer.answer(examples, windows, self._answerer.outputs(windows, shown=False))
+        return task, self._answerer.answer(examples, windows, shown=False)
 
     @functools.cached_property
     def _answerer(self) -> Answerer:
@@ -129,10 +124,7 @@ class QuestionAnswerer(Estimator):
             found = [] if labels is None else [answer for answer in _listed(labels[number], place) if answer[0]]
             is_impossible = labels is not None and not found
             if is_impossible and not self._config().version_2_with_negative:
-                raise InputError(
-                    f"{place} has no answer, but every question of SQuAD 1.1 has one. For questions without an answer, "
-                    "give version_2_with_negative=True to from_pretrained()."
-                )
+                raise InputError(f"{place} has no answer. Pass version_2_with_negative=True to from_pretrained().")
             answers = [
                 {"text": text, "answer_start": context.find(text) if start is None else start} for text, start in found
             ]
@@ -140,23 +132,20 @@ class QuestionAnswerer(Estimator):
             table.append({"context": context, "question": entry})
         return table
 
-    def _write_once(self, split: str, table: Sequence[Mapping[str, Any]]) -> str:
-        return super()._write_once(split, list(map(_with_one_answer, table)) if split == "train" else table)
 
-    def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
-        paragraphs = [{"context": row["context"], "qas": [row["question"]]} for row in table]
-        files.write_json(path, {"version": "", "data": [{"title": "", "paragraphs": paragraphs}]})
+def _articles(table: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Returns rows as the "data" of a SQuAD file."""
+    return [{"paragraphs": [{"context": row["context"], "qas": [row["question"]]} for row in table]}]
 
 
 def _pair(example: Any, place: str) -> tuple[str, str]:
     """The question and the context of an example."""
     if isinstance(example, Mapping):
         if not {"question", "context"} <= example.keys():
-            names = ", ".join(map(repr, example)) or "nothing"
-            raise InputError(f"{place} has {names}, but 'question' and 'context' are expected.")
+            raise InputError(f"{place} has {', '.join(map(repr, example))}. Give 'question' and 'context'.")
         example = rows.as_list([example["question"], example["context"]], place)
     if not isinstance(example, list | tuple) or len(example) != 2:
-        raise InputError(f"{place} is {str(example)[:60]!r}, but a pair (question, context) is expected.")
+        raise InputError(f"{place} is {str(example)[:60]!r}. Use a pair (question, context).")
     return rows.text(example[0], place), rows.text(example[1], place)
 
 
@@ -169,12 +158,9 @@ def _listed(label: Any, place: str) -> list[tuple[str, int | None]]:
     answers = [answer if _is_located(answer) else (answer, None) for answer in single]
     for text, _ in answers:
         if not isinstance(text, str):
-            raise InputError(
-                f"{what} is {str(label)[:60]!r}, but a text or a pair (text, number of its first character in the "
-                'context), or a list of these, is expected; "" says that there is no answer.'
-            )
+            raise InputError(f"{what} is {str(label)[:60]!r}. Use a text or a pair (text, first character), or a list.")
         if text.isspace():
-            raise InputError(f'{what} is {text!r}; give words of the context, or "" for no answer.')
+            raise InputError(f'{what} is {text!r}. Give words of the context, or "" for no answer.')
     return answers
 
 
@@ -204,4 +190,4 @@ def _with_one_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
         return row
     text, start = question["answers"][0].values()
     where = "in" if start < 0 else f"at character {start} of"
-    raise InputError(f"the answer {text!r} of example {question['id']} is not {where} its context.")
+    raise InputError(f"the answer {text!r} of example {question['id']} is not {where} its context. Correct it.")

@@ -1,11 +1,9 @@
 """Training, evaluation and prediction of the estimators of the tasks of `run_classifier.py`."""
 
+import abc
 import dataclasses
-import os
-import re
-import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.estimators import rows
@@ -14,23 +12,21 @@ from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.task import ModelOutputs
-from bert_tf.finetuning.workflow import ReportingTask, WorkflowConfig
-from bert_tf.runtime import files
+from bert_tf.finetuning.task import ModelOutputs, ReportingTask
+from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import tables
 from bert_tf.tasks.registry import DataConfig
 
 
 class RowEstimator(Estimator):
     """An estimator of one of the tasks of `run_classifier.py`; subclasses bring the rows."""
 
-    _TASK: ClassVar[str]  # its name in --task_name
-    _SUFFIX = ".jsonl"
     _trained: FinetuningRun | None = None
 
-    def _training_task(self, paths: Sequence[str]) -> ReportingTask:
-        return self._task(os.path.dirname(paths[0]), do_train=True)
+    def _training_task(
+        self, train: Sequence[dict[str, Any]], dev: Sequence[dict[str, Any]] | None, dev_fraction: float
+    ) -> ReportingTask:
+        return self._task(do_train=True, train_file=train, dev_file=dev, dev_fraction=dev_fraction)
 
     def carry_out(self, run: FinetuningRun, config: WorkflowConfig) -> dict[str, float]:
         """See `Estimator.carry_out`."""
@@ -57,14 +53,12 @@ class RowEstimator(Estimator):
         scores = self.evaluate(x, y)
         return scores[self._trained.task.selection_metric]
 
-    def _data_config(self, folder: str) -> DataConfig:
-        return DataConfig(self._TASK, folder)
+    @abc.abstractmethod
+    def _data_config(self, **data: Any) -> DataConfig:
+        """Returns the task's settings; `data` are fields of `DataConfig`."""
 
-    def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
-        tables.write_table(path, table)
-
-    def _task(self, folder: str, do_train: bool) -> ReportingTask:
-        config = self._data_config(folder)
+    def _task(self, do_train: bool, **data: Any) -> ReportingTask:
+        config = self._data_config(**data)
         if not (do_train or config.labels or self._trained_checkpoint):
             config = dataclasses.replace(config, labels=self._labels_before())
         return config.build_task(self.output_dir, do_train)
@@ -81,25 +75,12 @@ class RowEstimator(Estimator):
 
     @errors_in_python()
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
-        """The task of a trained model, and the examples that it makes of a table."""
+        """Returns the task of a trained model, and the examples that it makes of rows."""
         self._check_usable()
         if not table:
-            raise InputError("x has no examples.")
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, split + self._SUFFIX)
-            self._write(path, table)
-            task = self._task(folder, do_train=False)
-            try:
-                return task, task.examples(split)
-            except InputError as error:
-                # The caller has no files.
-                line, lines = re.escape(path) + r", line (\d+)", files.read_text(path, "x").split("\n")
-                message = re.sub(line, lambda found: self._example_at(lines, int(found[1])), str(error))
-                raise InputError(message.replace(path, "x")) from None
-
-    def _example_at(self, lines: Sequence[str], number: int) -> str:
-        """The name of the example in a line, counted from 1, of a file that `_write` wrote."""
-        return f"example {number - 1}"
+            raise InputError("x has no examples. Give some.")
+        task = self._task(do_train=False, **{f"{split}_file": table})
+        return task, task.examples(split)
 
     @errors_in_python()
     def _outputs(

@@ -28,10 +28,10 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
         values = values.to_list()
     is_one = isinstance(values, str | bytes | Mapping) or (isinstance(values, np.ndarray) and not values.ndim)
     if is_one or isinstance(values, set | frozenset) or not isinstance(values, Iterable):
-        raise InputError(f"{name} is {_shown(values)}, but a list of examples is expected.")
+        raise InputError(f"{name} is {_shown(values)}. Use a list of examples.")
     if isinstance(values, tf.data.Dataset):
         if values.cardinality() == tf.data.INFINITE_CARDINALITY:
-            raise InputError(f"{name} is a data set without an end. Leave repeat() out; `epochs` repeats it.")
+            raise InputError(f"{name} is a data set without an end. Omit repeat(), and use `epochs`.")
         values = _unbatched(values, name, rank).as_numpy_iterator()
     elif hasattr(values, "itertuples"):  # a pandas.DataFrame
         rows = values.itertuples(index=False, name=None)
@@ -53,16 +53,16 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
     """
     if y is None:
         if not isinstance(x, tf.data.Dataset):
-            raise InputError(f"{name}: labels are needed, but none are given. Give a pair (examples, labels).")
+            raise InputError(f"{name}: labels are needed. Give a pair (examples, labels).")
         pairs = as_list(x, name, rank)
         if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
-            raise InputError(f"{name}: the data set's elements must be pairs of an example and its label.")
+            raise InputError(f"{name}: an element of the data set is no pair. Use pairs (example, label).")
         x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     examples, labels = as_list(x, name, rank), as_list(y, f"{name}'s labels")
     if len(examples) != len(labels):
-        raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels.")
+        raise InputError(f"{name} has {len(examples)} examples, but {len(labels)} labels. Give one for each example.")
     if not examples:
-        raise InputError(f"{name} has no examples.")
+        raise InputError(f"{name} has no examples. Give some.")
     return examples, labels
 
 
@@ -92,12 +92,10 @@ def with_weights(
         return examples, labels, None
     weights = as_list(sample_weight, "sample_weight")
     if len(weights) != len(examples):
-        raise InputError(f"{name} has {len(examples)} examples, but {len(weights)} weights.")
+        raise InputError(f"{name} has {len(examples)} examples, but {len(weights)} weights. Give one for each example.")
     for number, weight in enumerate(weights):
         if not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-            raise InputError(
-                f"the weight of example {number} is {_shown(weight)}, but a number of at least 0 is expected."
-            )
+            raise InputError(f"the weight of example {number} is {_shown(weight)}. Use a number of at least 0.")
     return examples, labels, list(map(float, weights))
 
 
@@ -113,11 +111,11 @@ def text(value: Any, place: str) -> str:
       InputError: if it is something else, or can't be encoded as UTF-8.
     """
     if not isinstance(value, str):
-        raise InputError(f"{place} is {_shown(value)}, but a str is expected.")
+        raise InputError(f"{place} is {_shown(value)}. Use a str.")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{place} has a lone surrogate at character {error.start}, which no file can hold.") from None
+        raise InputError(f"{place} has a lone surrogate at character {error.start}. Remove it.") from None
     return value
 
 
@@ -129,7 +127,7 @@ def text_columns(value: Any, place: str) -> dict[str, str]:
     """
     if isinstance(value, list | tuple):
         if not 1 <= len(value) <= 2:
-            raise InputError(f"{place} has {len(value)} texts, but one text or a pair of texts is expected.")
+            raise InputError(f"{place} has {len(value)} texts. Use one text or a pair of texts.")
         return {name: text(part, place) for name, part in zip(("text", "text_b"), value, strict=False)}
     return {"text": text(value, place)}
 
@@ -158,14 +156,11 @@ def label(value: Any, place: str) -> str:
       InputError: if it is missing, or neither text nor a number.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        raise InputError(f"{place} has no label.")
+        raise InputError(f"{place} has no label. Give one.")
     if isinstance(value, bool | int | float):
         return str(value)
     if isinstance(value, list | tuple):
-        raise InputError(
-            f"{place} has several labels, {_shown(value)}, but one is expected. Give one, such as the number of the "
-            "class; for any number of labels use a Classifier with multi_label=True."
-        )
+        raise InputError(f"{place} has several labels, {_shown(value)}. Give one, or use multi_label=True.")
     return text(value, f"the label of {place}")
 
 
@@ -176,7 +171,7 @@ def _plain(value: Any) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise InputError(f"{_shown(value)} is no UTF-8 text: {error.reason} at byte {error.start}.") from None
+            raise InputError(f"{_shown(value)} is not UTF-8 at byte {error.start}. Decode it.") from None
     if isinstance(value, list | tuple):
         parts = map(_plain, value)
         return list(parts) if isinstance(value, list) else tuple(parts)  # of a named tuple too
@@ -193,10 +188,7 @@ def _unbatched(dataset: tf.data.Dataset, name: str, rank: int) -> tf.data.Datase
     is_batched = first.rank is not None and first.rank > rank
     if is_batched and first == [2]:  # never so for lists of words, whose batches have two axes
         if len(specs) == 1 and specs[0].dtype == tf.string:
-            raise InputError(
-                f"{name}: the data set's elements are tensors of two texts, which may be pairs or batches of two. Give "
-                "each pair as a tuple of two tensors, or batches of another size."
-            )
+            raise InputError(f"{name}: tensors of two texts are pairs or batches. Give tuples, or other batch sizes.")
         is_batched = len(specs) > 1 and all(spec.shape.rank and spec.shape[0] == 2 for spec in specs)
     return dataset.unbatch() if is_batched else dataset
 

@@ -55,10 +55,7 @@ class RunFolder:
 
     def __getstate__(self) -> NoReturn:
         """Refuses to be pickled or copied."""
-        raise TypeError(
-            f"{type(self).__name__} can't be pickled or copied, for its model is in a folder, which may be a temporary "
-            "one. Use save() and load()."
-        )
+        raise TypeError(f"{type(self).__name__} can't be pickled or copied. Use save() and load().")
 
     def history(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl: what was measured during training, and when."""
@@ -107,8 +104,7 @@ class RunFolder:
         for name in others:
             if name not in known:
                 raise TypeError(
-                    f"{type(self).__name__}.fit() has no argument {name!r}; besides its own, it takes "
-                    f"{', '.join(known)}. Other settings are arguments of from_pretrained()."
+                    f"{type(self).__name__}.fit() has no argument {name!r}; it also takes {', '.join(known)}."
                 )
         return TrainingConfig(**given, **others)
 
@@ -125,5 +121,5 @@ class RunFolder:
         """
         checkpoint = self._trained_checkpoint
         if checkpoint is None:
-            raise InputError(f"{type(self).__name__}: there is no trained model yet; call fit() or load() first.")
+            raise InputError(f"{type(self).__name__}: there is no trained model yet. Call fit() or load() first.")
         return checkpoint

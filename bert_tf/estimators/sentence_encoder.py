@@ -73,7 +73,7 @@ class Encoder:
         require_choice("pooling", pooling, POOLINGS)
         texts = [rows.text_columns(value, f"text {number}") for number, value in enumerate(rows.as_list(x, "x"))]
         if not texts:
-            raise InputError("x has no texts.")
+            raise InputError("x has no texts. Give some.")
         tokenizer, longest = self.bert.tokenizer, self.max_seq_length
         packed = [pack_texts(tokenizer, text["text"], text.get("text_b"), longest) for text in texts]
         features = FeatureSet.from_sequences(packed)

@@ -8,12 +8,11 @@ import numpy as np
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
-from bert_tf.finetuning.workflow import ReportingTask
+from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
 from bert_tf.tasks.custom import Columns
 from bert_tf.tasks.glue import DEFINITIONS
-from bert_tf.tasks.held_out import Labels
 from bert_tf.tasks.names import CUSTOM
 from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.sentence_features import InputExample, check_texts
@@ -22,7 +21,6 @@ from bert_tf.tasks.sentence_features import InputExample, check_texts
 class _TextEstimator(RowEstimator):
     """What reads a text or a pair of texts, and learns from rows with the columns of `run_classifier.py`."""
 
-    _TASK = CUSTOM
     _ARCHITECTURE = architectures.SEQUENCE
     _PROBLEMS: ClassVar[tuple[str, ...]]
 
@@ -48,17 +46,13 @@ class _TextEstimator(RowEstimator):
             table.append(dict(zip(names, texts.values(), strict=False)))
         single = [number for number, row in enumerate(table) if len(row) == 1]
         if single and len(single) != len(table):
-            raise InputError(f"example {single[0]} is one text, but others are pairs; give all of the same kind.")
+            raise InputError(f"example {single[0]} is one text, but others are pairs. Give all of the same kind.")
         for number, label in enumerate(labels or ()):
             table[number][columns.label] = self._label(label, f"example {number}")
         return table
 
     def _label(self, value: Any, place: str) -> Any:
         return rows.label(value, place)
-
-    def _classes(self, row: Mapping[str, Any]) -> Labels:
-        label = row[self._columns.label]
-        return tuple(label) if isinstance(label, list) else label
 
     def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
         if weights is None:
@@ -68,9 +62,12 @@ class _TextEstimator(RowEstimator):
         for row, weight in zip(table, weights, strict=True):
             row[name] = str(weight)
 
-    def _learned_settings(self, table: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _learned_settings(self, table: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> dict[str, Any]:
+        return {"text_b_column": self._second_column(table)}
+
+    def _second_column(self, table: Sequence[Mapping[str, Any]]) -> str:
         name = self._columns.text_b or "text_b"
-        return {"text_b_column": name if name in table[0] else ""}
+        return name if name in table[0] else ""
 
     @property
     def _columns(self) -> Columns:
@@ -79,19 +76,17 @@ class _TextEstimator(RowEstimator):
         return Columns(**{name: column for name, column in names.items() if column})
 
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
-        given = self._learned_settings(table) if table else {}
-        if not self._trained_checkpoint:
-            self._flags |= given
-        elif table and given["text_b_column"] != self._columns.text_b:
-            kinds = ["single texts", "pairs of texts"]
-            found, expected = kinds if self._columns.text_b else reversed(kinds)
-            raise InputError(f"x has {found}, but the model was trained on {expected}.")
+        if table and not self._trained_checkpoint:
+            self._flags["text_b_column"] = self._second_column(table)
+        elif table and self._second_column(table) != self._columns.text_b:
+            expected = "pairs of texts" if self._columns.text_b else "single texts"
+            raise InputError(f"x: the model was trained on {expected}. Give {expected}.")
         return super()._read(split, table)
 
-    def _data_config(self, folder: str) -> DataConfig:
-        columns = self._columns
+    def _data_config(self, **data: Any) -> DataConfig:
         labels = self._labels and [str(label) for label in self._labels]
-        return DataConfig(CUSTOM, folder, columns=columns, problem=self._problem, labels=labels, **self._options())
+        data |= {"columns": self._columns, "problem": self._problem, "labels": labels}
+        return DataConfig(CUSTOM, None, **data, class_weights=self._flags.get("class_weights", ""))
 
     @property
     def _problem(self) -> str:
@@ -101,13 +96,8 @@ class _TextEstimator(RowEstimator):
     def _problem_type(self) -> str:
         return architectures.PROBLEM_TYPES[self._problem]
 
-    def _options(self) -> dict[str, Any]:
-        return {}
 
-
-_NAME_THE_COLUMNS = (
-    "If these are columns of 0 and 1, name the classes of the columns: from_pretrained(..., labels=[...])."
-)
+_NAME_THE_COLUMNS = "Name the columns of 0 and 1: from_pretrained(..., labels=[...])."
 
 
 def _are_flags(value: Any) -> bool:
@@ -140,32 +130,24 @@ class Classifier(_TextEstimator):
         if isinstance(weights, Mapping):
             weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
         if not isinstance(weights, str):
-            raise InputError(f"class_weights is {weights!r}, but 'balanced' or a dictionary of classes is expected.")
+            raise InputError(f"class_weights is {weights!r}. Use 'balanced' or a dictionary of classes.")
         return {"problem": "multi_label" if multi_label else "classification", "class_weights": weights}
-
-    def _options(self) -> dict[str, Any]:
-        return {"class_weights": self._flags.get("class_weights", "")}
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         is_named = self._problem != "multi_label" or self._labels or self._trained_checkpoint
         if labels and not is_named and all(_are_flags(value) and len(value) >= 2 for value in labels):
-            raise InputError(f"every example has a row of 0 and 1 as its labels. {_NAME_THE_COLUMNS}")
+            raise InputError(f"the labels of every example are 0 and 1. {_NAME_THE_COLUMNS}")
         return super()._table(examples, labels)
 
-    def _learned_of_labels(self, labels: Sequence[Any]) -> dict[str, Any]:
-        if self._labels:
-            labels = self._labels
-        elif self._problem == "multi_label":
-            labels = [part for parts in labels for part in parts]
-        return {"label_type": rows.label_type(labels)}
+    def _learned_settings(self, table: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> dict[str, Any]:
+        classes = [part for parts in labels for part in parts] if self._problem == "multi_label" else labels
+        return super()._learned_settings(table, labels) | {"label_type": rows.label_type(self._labels or classes)}
 
     def _label(self, value: Any, place: str) -> Any:
         if self._problem != "multi_label":
             return super()._label(self._name_of(value), place)
         if not isinstance(value, list | tuple):
-            raise InputError(
-                f"{place} has the label {value!r}, but with multi_label=True a list of labels is expected."
-            )
+            raise InputError(f"{place} has the label {value!r}. Give a list of labels (multi_label=True).")
         classes = list(map(str, self._labels or ()))
         if _are_flags(value) and len(value) == len(classes) and not {"0", "1"} & set(classes):
             return [label for label, is_there in zip(classes, value, strict=True) if is_there]
@@ -229,9 +211,6 @@ class Regressor(_TextEstimator):
 
     _PROBLEMS = ("regression",)
 
-    def _classes(self, row: Mapping[str, Any]) -> Labels:
-        return None
-
     def _label(self, value: Any, place: str) -> Any:
         is_column = isinstance(value, list) and len(value) == 1  # Keras's models have outputs of this shape
         return super()._label(value[0] if is_column else value, place)
@@ -248,18 +227,17 @@ class MultipleChoice(RowEstimator):
     Examples are pairs (prompt, list of endings), with as many endings each; labels are numbers of endings.
     """
 
-    _TASK = "multiple_choice"
     _ARCHITECTURE = architectures.CHOICE
 
-    def _classes(self, row: Mapping[str, Any]) -> Labels:
-        return row["label"]
+    def _data_config(self, **data: Any) -> DataConfig:
+        return DataConfig("multiple_choice", None, **data)
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         table = []
         for number, example in enumerate(examples):
             place = f"example {number}"
             if not isinstance(example, list | tuple) or len(example) != 2 or not isinstance(example[1], list | tuple):
-                raise InputError(f"{place} is {str(example)[:60]!r}, but a pair (prompt, list of endings) is expected.")
+                raise InputError(f"{place} is {str(example)[:60]!r}. Use a pair (prompt, list of endings).")
             endings = [rows.text(ending, f"ending {i} of {place}") for i, ending in enumerate(example[1])]
             table.append({"prompt": rows.text(example[0], f"the prompt of {place}"), "endings": endings})
         for number, label in enumerate(labels or ()):

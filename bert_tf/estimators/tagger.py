@@ -1,6 +1,6 @@
 """Entities in sentences, by tags of words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,10 +9,8 @@ from seqeval.metrics.sequence_labeling import get_entities
 from bert_tf.checkpoints import output_layers
 from bert_tf.estimators import rows
 from bert_tf.estimators.row_estimator import RowEstimator
-from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
-from bert_tf.tasks.held_out import Labels
 from bert_tf.tasks.names import TAGGING
 from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.tagging import conll
@@ -44,9 +42,7 @@ class Tagger(RowEstimator):
     entities ("PER") or their tags, by default those of the training data.
     """
 
-    _TASK = TAGGING
     _ARCHITECTURE = architectures.TOKENS
-    _SUFFIX = ".conll"
     _RANK = 1
     _HAS_LABELS = True
 
@@ -55,48 +51,27 @@ class Tagger(RowEstimator):
         for number, words in enumerate(examples):
             place = f"sentence {number}"
             if not isinstance(words, list | tuple) or not words:
-                raise InputError(f"{place} is {str(words)[:60]!r}, but a list of words is expected.")
+                raise InputError(f"{place} is {str(words)[:60]!r}. Use a list of words.")
             tags = ["O"] * len(words) if labels is None else labels[number]
             if not isinstance(tags, list | tuple):
-                raise InputError(f"the label of {place} is {str(tags)[:60]!r}, but a list of tags is expected.")
+                raise InputError(f"the label of {place} is {str(tags)[:60]!r}. Use a list of tags.")
             if len(words) != len(tags):
-                raise InputError(f"{place} has {len(words)} words, but {len(tags)} tags.")
-            for kind, cells in (("word", words), ("tag", tags)):
-                for i, cell in enumerate(cells):
-                    if not rows.text(cell, f"{kind} {i} of {place}") or cell.split() != [cell]:
-                        raise InputError(
-                            f"{kind} {i} of {place} is {cell!r}, but text without white space is expected."
-                        )
-            if any(word.startswith(conll.DOCUMENT_START) for word in words):
-                raise InputError(
-                    f"{place} has a word that begins with {conll.DOCUMENT_START}, which marks the beginning of a "
-                    "document in files of tagged sentences. Leave it out."
-                )
+                raise InputError(f"{place} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
+            for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
+                rows.text(word, f"word {i} of {place}")
+                rows.text(tag, f"tag {i} of {place}")
             table.append({"words": words, "tags": tags})
         return table
 
-    def _classes(self, row: Mapping[str, Any]) -> Labels:
-        return tuple(kind for kind, *_ in get_entities(list(row["tags"])))
-
-    def _write(self, path: str, table: Sequence[Mapping[str, Any]]) -> None:
-        with files.replacing(path) as writer:
-            writer.write("\ufeff")  # readers drop the first byte-order mark, which must not be that of a word
-            for row in table:
-                writer.writelines(f"{word} {tag}\n" for word, tag in zip(row["words"], row["tags"], strict=True))
-                writer.write("\n")
-
-    def _example_at(self, lines: Sequence[str], number: int) -> str:
-        return f"sentence {lines[:number].count('')}"
-
-    def _data_config(self, folder: str) -> DataConfig:
+    def _data_config(self, **data: Any) -> DataConfig:
         labels = self._labels
         if labels and all(conll.TAG.fullmatch(str(label)) for label in labels):
             labels = _types(labels)
-        return DataConfig(TAGGING, folder, labels=labels)
+        return DataConfig(TAGGING, None, labels=labels, **data)
 
     def _labels_before(self) -> list[str]:
         tags = output_layers.recorded_classes(self._tuned_before) or ()
-        return self._data_config("").labels or sorted(_types(tags))
+        return self._data_config().labels or sorted(_types(tags))
 
     @property
     def labels(self) -> list[str]:
@@ -113,17 +88,16 @@ class Tagger(RowEstimator):
 
     def predict_entities(self, x: Any, *, batch_size: int = 8) -> list[list[TaggedEntity]]:
         """The entities of each sentence, in the order of their places."""
-        found = []
-        for words, tags, probabilities in self._tagged(x, batch_size):
-            best = probabilities.max(axis=-1)
-            spans = [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
-            found.append(
-                [
-                    TaggedEntity(kind, " ".join(words[start:end]), start, end, float(min(best[start:end])))
-                    for kind, start, end in spans
-                ]
-            )
-        return found
+        return [
+            [
+                TaggedEntity(
+                    kind, " ".join(words[first : last + 1]), first, last + 1, float(best[first : last + 1].min())
+                )
+                for kind, first, last in get_entities(tags)
+            ]
+            for words, tags, probabilities in self._tagged(x, batch_size)
+            for best in [probabilities.max(axis=-1)]
+        ]
 
     def _tagged(self, x: Any, batch_size: int) -> list[tuple[tuple[str, ...], list[str], np.ndarray]]:
         """The words of each sentence, their tags, and the probabilities of all tags, [words, tags]."""

@@ -12,5 +12,5 @@
     reports           tables, curves and result files of a run
 
 `serving`, `tasks`, `estimators` and the programs import this package. It imports `training`, `pretraining` and the
-layers below. A task implements `task.Task`, or `workflow.ReportingTask`, and an estimator calls `workflow.carry_out`.
+layers below. A task implements `task.Task`, or `task.ReportingTask`, and an estimator calls `workflow.carry_out`.
 """

@@ -35,8 +35,8 @@ def count_steps(
     steps = max_steps or int(num_examples / train_batch_size * num_train_epochs)
     if steps < 1:
         raise InputError(
-            f"{num_examples} training examples are less than one step with --train_batch_size={train_batch_size} and "
-            f"--num_train_epochs={num_train_epochs}. Use a smaller batch or more epochs."
+            f"--num_train_epochs={num_train_epochs} of {num_examples} examples with --train_batch_size="
+            f"{train_batch_size} are less than one step. Use a smaller batch or more epochs."
         )
     return steps, int(steps * warmup_proportion)
 
@@ -103,7 +103,7 @@ def fresh_variables(config: BertConfig, reinit_layers: int = 0, fresh_head: bool
     layers = config.num_hidden_layers
     require_whole("--reinit_layers", reinit_layers, 0)
     if reinit_layers > layers:
-        raise InputError(f"--reinit_layers is {reinit_layers}, but the model has {layers} layers.")
+        raise InputError(f"--reinit_layers is {reinit_layers}. Use at most {layers}, the model's layers.")
     patterns = ["bert/pooler/.*"] if reinit_layers else []
     patterns += [f"bert/encoder/layer_{number}/.*" for number in range(layers - reinit_layers, layers)]
     patterns += [HEAD_VARIABLES] if fresh_head else []

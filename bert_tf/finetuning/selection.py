@@ -35,12 +35,10 @@ class SelectionConfig:
     def __post_init__(self) -> None:
         every = self.evaluate_every
         if every not in ("epoch", "end") and not (every.isdecimal() and int(every)):
-            raise InputError(f"--evaluate_every is {every!r}, but 'epoch', 'end' or a number of steps is expected.")
+            raise InputError(f"--evaluate_every is {every!r}. Use 'epoch', 'end' or a number of steps.")
         require_whole("--early_stopping_patience", self.early_stopping_patience, 0)
         if self.early_stopping_patience and every == "end":
-            raise InputError(
-                "--early_stopping_patience stops nothing with --evaluate_every=end. Give epoch, or a number of steps."
-            )
+            raise InputError("--early_stopping_patience: stops nothing with --evaluate_every=end. Omit one of them.")
 
     def eval_steps(self, config: TrainingConfig, num_examples: int) -> int:
         """Returns the number of steps between evaluations; an epoch is rounded to whole steps.
@@ -92,15 +90,12 @@ class DevSelection:
 
     def should_stop(self) -> bool:
         """Whether the last `early_stopping_patience` evaluations had no better score than an earlier one."""
-        count = self._evaluations_since_best()
+        scores = [line[self.run.task.selection_metric] for line in self.history()]
+        count = len(scores) - 1 - int(np.argmax(scores)) if scores else 0
         should_stop = 0 < self.config.early_stopping_patience <= count
         if should_stop:
             say(f"Stopping early: the last {count} evaluations had no better {self.run.task.selection_metric}.")
         return should_stop
-
-    def _evaluations_since_best(self) -> int:
-        scores = [line[self.run.task.selection_metric] for line in self.history()]
-        return len(scores) - 1 - int(np.argmax(scores)) if scores else 0
 
     def history(self) -> list[dict]:
         """Returns the evaluations so far, as lines of metrics.jsonl."""

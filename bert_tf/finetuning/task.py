@@ -53,3 +53,45 @@ class Task(Protocol):
 
     def resume_settings(self) -> dict[str, Any]:
         """Returns the task's own settings that change the weights; a resumed run must have the same ones."""
+
+
+class ReportingTask(Task, Protocol):
+    """A task that can also be evaluated and write predictions.
+
+    Attributes:
+      labels: the names of the classes; None for regression.
+      dev_splits: the splits for evaluation; models are chosen by the first one.
+      test_splits: the splits for prediction.
+      output_names: split -> the name in the names of its files, where it is another one than the split's.
+      metric_names: the scores that models can be chosen by; the task always computes them, and higher is better.
+    """
+
+    labels: Sequence[str] | None
+    dev_splits: Sequence[str]
+    test_splits: Sequence[str]
+    output_names: Mapping[str, str]
+    metric_names: Sequence[str]
+
+    def has_labels(self, examples: Sequence[Any]) -> bool:
+        """Returns whether the rows of a test split have labels, so that their predictions can be scored."""
+
+    def check_training_set(self, examples: Sequence[Any]) -> None:
+        """Raises an InputError if nothing can be learned from the training set."""
+
+    def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
+        """Returns the scores under the names of eval_results.txt."""
+
+    def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
+        """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
+
+    def write_predictions(
+        self,
+        output_dir: str,
+        split: str,
+        examples: Sequence[Any],
+        outputs: ModelOutputs,
+        features: FeatureSet,
+        *,
+        release_format: bool = False,
+    ) -> list[str]:
+        """Writes the predictions of a split, and returns the names of the files."""

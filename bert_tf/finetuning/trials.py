@@ -46,10 +46,8 @@ class TrialTable:
         rows = json_files.read_lines(self.path, "--output_dir", _Trial)
         missing = [row["trial"] for row in rows if not json_files.is_number(row.get(self.selection_metric))]
         if missing:
-            raise InputError(
-                f"--output_dir: {self.path} has no {self.selection_metric} of the trial {missing[0]}, by which trials "
-                "are compared. Use the same --selection_metric as before, or another folder."
-            )
+            problem = f"the trial {missing[0]} has no {self.selection_metric}. Use the same --selection_metric"
+            raise InputError(f"--output_dir: {self.path}: {problem}, or another directory.")
         return rows
 
     def add(self, row: Mapping[str, object]) -> None:
@@ -108,10 +106,7 @@ def run_trials(
     settings = hashlib.sha256(json.dumps(resume_settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
     finished = {row["trial"]: row for row in table.rows()}
     if any(row["settings"] != settings for row in finished.values()) and not allow_changes:
-        raise InputError(
-            f"--output_dir: {table.path} holds trials of another task, data, model or settings. "
-            "Use another folder, go back to those settings, or pass --allow_changes to keep these trials."
-        )
+        raise InputError(f"--output_dir: {table.path} has trials with other settings or data. Pass --allow_changes.")
     for number, hyperparameters in enumerate(candidates, start=1):
         if hyperparameters.name in finished:
             continue

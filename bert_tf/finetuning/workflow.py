@@ -4,64 +4,19 @@ import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning import reports, trials
-from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.hyperparameters import Hyperparameters
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import DevSelection, SelectionConfig
-from bert_tf.finetuning.task import ModelOutputs, Task
+from bert_tf.finetuning.task import ModelOutputs, ReportingTask
 from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training.contract import PeriodicEvaluation
-
-
-class ReportingTask(Task, Protocol):
-    """A task that can also be evaluated and write predictions.
-
-    Attributes:
-      labels: the names of the classes; None for regression.
-      dev_splits: the splits for evaluation; models are chosen by the first one.
-      test_splits: the splits for prediction.
-      output_names: split -> the name in the names of its files, where it is another one than the split's.
-      metric_names: the scores that models can be chosen by; the task always computes them, and higher is better.
-    """
-
-    labels: Sequence[str] | None
-    dev_splits: Sequence[str]
-    test_splits: Sequence[str]
-    output_names: Mapping[str, str]
-    metric_names: Sequence[str]
-
-    def has_labels(self, examples: Sequence[Any]) -> bool:
-        """Returns whether the rows of a test split have labels, so that their predictions can be scored."""
-
-    def check_training_set(self, examples: Sequence[Any]) -> None:
-        """Raises an InputError if nothing can be learned from the training set."""
-
-    def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
-        """Returns the scores under the names of eval_results.txt."""
-
-    def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
-        """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
-
-    def write_predictions(
-        self,
-        output_dir: str,
-        split: str,
-        examples: Sequence[Any],
-        outputs: ModelOutputs,
-        features: FeatureSet,
-        *,
-        release_format: bool = False,
-    ) -> list[str]:
-        """Writes the predictions of a split, and returns the names of the files."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +51,7 @@ class WorkflowConfig:
 
     def __post_init__(self) -> None:
         if not (self.do_train or self.do_eval or self.do_predict):
-            raise InputError("At least one of --do_train, --do_eval and --do_predict must be given.")
+            raise InputError("--do_train, --do_eval and --do_predict are missing. Pass one or more of them.")
 
     @property
     def flags_for_one_worker(self) -> list[str]:

@@ -157,6 +157,10 @@ class BiLstmFlags:
         """The number of units in each direction."""
         return self._units.value
 
+    def config(self) -> BiLstmConfig | None:
+        """Returns the sizes of the BiLSTM; None if there is none."""
+        return BiLstmConfig(self._layers.value, self._units.value) if self.is_given else None
+
     @property
     def is_given(self) -> bool:
         """Whether there is to be such a BiLSTM."""

@@ -87,7 +87,7 @@ class FinetuningFlags:
             0,
             "End fine-tuning after this number of steps, whatever --num_train_epochs says; 0 for no such end.",
         )
-        flags.DEFINE_bool(
+        self._group_by_length = flags.DEFINE_bool(
             "group_by_length",
             None,
             "Put training examples of similar length into the same batch, which saves padding. By default this is done "
@@ -104,6 +104,11 @@ class FinetuningFlags:
     def warmup_proportion(self) -> float:
         """The share of the steps in which the learning rate rises."""
         return self._warmup_proportion.value
+
+    @property
+    def group_by_length(self) -> bool | None:
+        """Whether training examples of similar length share a batch; None if this depends on the training set."""
+        return self._group_by_length.value
 
     @property
     def max_steps(self) -> int:

@@ -72,21 +72,9 @@ def unmasked_features(max_seq_length: int, word_starts: bool = False) -> tuple[F
     return (*features, Feature("word_starts", max_seq_length)) if word_starts else features
 
 
-def classification_features(max_seq_length: int) -> tuple[Feature, ...]:
-    """Returns the features of a classification example, as the release's run_classifier.py writes them."""
-    return (*_sequence(max_seq_length), Feature("label_ids", 1), Feature("is_real_example", 1))
-
-
 def names(features: Sequence[Feature]) -> tuple[str, ...]:
     """Returns the names of features, in their order."""
     return tuple(feature.name for feature in features)
-
-
-def squad_features(max_seq_length: int, is_training: bool) -> tuple[Feature, ...]:
-    """Returns the features of a SQuAD window, as the release's run_squad.py writes them; answers only for training."""
-    window = (Feature("unique_ids", 1), *_sequence(max_seq_length))
-    answer = (Feature("start_positions", 1), Feature("end_positions", 1), Feature("is_impossible", 1))
-    return window + answer if is_training else window
 
 
 def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:

@@ -88,8 +88,5 @@ def check(source: CheckpointSource, architecture: str, problem_type: str | None)
         (recorded.get("problem_type"), problem_type),
     ):
         if found and expected and found not in (expected, "BertModel"):
-            raise InputError(
-                f"from_pretrained(): the output layer of {source.path} was trained for {found}, but {expected} is to "
-                "be computed. Use the estimator of that kind (a Classifier with several labels has multi_label=True), "
-                "or train a new output layer: fresh_head=True, then fit()."
-            )
+            layer = f"from_pretrained(): the output layer of {source.path}"
+            raise InputError(f"{layer} was trained for {found}, not {expected}. Pass fresh_head=True, and call fit().")

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,11 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
-from bert_tf.runtime.errors import InputError, require_choice
+from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import metrics, sentence_features, tables
-from bert_tf.tasks.names import PROBLEMS
 from bert_tf.tasks.sentence_features import InputExample, WeightedExample
 from bert_tf.tasks.sentence_task import ModelOutputs, SentenceTask
-from bert_tf.tasks.tables import Cell, Row
+from bert_tf.tasks.tables import Cell, Row, Source
 from bert_tf.tokenization import FullTokenizer
 
 FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")}
@@ -55,11 +54,11 @@ class Columns:
 
 
 class CustomTask(SentenceTask):
-    """A task on your own files.
+    """A task on your own data.
 
     Args:
-      paths: split ("train", "dev", "test") -> file.
-      columns: the columns of all files; the test file needs no label, and is scored if every row has a valid one.
+      paths: split ("train", "dev", "test") -> file, or examples in memory with their values by column.
+      columns: the columns of all splits; the test set needs no label, and is scored if every row has a valid one.
       problem: "classification", "regression" or "multi_label".
       labels: the classes; None to take them from the training file.
       class_weights: the weights of the classes in the training loss of a classification: "" for equal weights,
@@ -73,7 +72,7 @@ class CustomTask(SentenceTask):
 
     def __init__(
         self,
-        paths: Mapping[str, str],
+        paths: Mapping[str, Source],
         columns: Columns,
         *,
         problem: str = "classification",
@@ -82,22 +81,20 @@ class CustomTask(SentenceTask):
         on_bad_row: str = "error",
         delimiter: str = tables.AUTO,
     ) -> None:
-        require_choice("--problem", problem, PROBLEMS)
-        if problem == "regression" and labels:
-            raise InputError("--labels are given, but a regression has no classes.")
-        if problem != "classification" and class_weights:
-            raise InputError(f"--class_weights can be used for classification only, but --problem is {problem}.")
-        if problem != "multi_label" and columns.label_separator != Columns.label_separator:
-            raise InputError(f"--label_separator is for --problem=multi_label only, but --problem is {problem}.")
-        if problem == "multi_label" and not columns.label_separator:
-            raise InputError("--label_separator is empty, but several labels in one cell need a separator.")
-        if labels is not None and len(set(labels)) != len(labels):
-            raise InputError(f"--labels: a label occurs twice in {', '.join(labels)}.")
+        unused = {
+            "labels": problem == "regression" and labels,
+            "class_weights": problem != "classification" and class_weights,
+            "label_separator": problem != "multi_label" and columns.label_separator != Columns.label_separator,
+        }
+        for flag, is_given in unused.items():
+            if is_given:
+                raise InputError(f"--{flag}: not used with --problem={problem}. Omit it.")
+        if not columns.label_separator:
+            raise InputError("--label_separator is empty. Give the text between two labels.")
         metric, selection_metric = _METRICS[problem]
-        super().__init__("custom", labels, metric, selection_metric)
+        super().__init__("custom", labels, metric, selection_metric, problem)
         self.paths = dict(paths)
         self.columns = columns
-        self.problem = problem
         self.on_bad_row = on_bad_row
         self.delimiter = delimiter
         self._class_weights = class_weights
@@ -111,12 +108,17 @@ class CustomTask(SentenceTask):
             return self._labels
         labels = {label for example in self.examples("train") for label in _as_tuple(example.label)}
         if not labels:
-            raise InputError(f"{self.paths['train']}: no row has a label, so there is nothing to learn.")
+            raise InputError(f"{self._training_set}: no row has a label. Add labels.")
         if len(labels) < 2 and self.problem == "classification":
-            raise InputError(f"{self.paths['train']}: every row has the label {min(labels)!r}; two classes are needed.")
+            raise InputError(f"{self._training_set}: every row has the label {min(labels)!r}. Use two classes or more.")
         return tuple(
             sorted(labels, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
         )
+
+    @property
+    def _training_set(self) -> str:
+        """The name of the training set in messages."""
+        return tables.name_of(self.paths["train"])
 
     @property
     def _learns_labels(self) -> bool:
@@ -133,37 +135,31 @@ class CustomTask(SentenceTask):
         weights = {"weight_column": self.columns.weight} if self.columns.weight else {}
         return self.input_settings() | {"class_weights": self._class_weights} | weights
 
-    def examples(self, split: str) -> list[InputExample]:
-        """Returns the rows of a split; those of "test" have labels only if all of them are valid.
+    def rows(self, split: str) -> Iterable[Row]:
+        """Returns the rows of a split, whose columns are checked."""
+        columns = self.columns
+        others = {"train": (columns.label, columns.weight), "test": ()}.get(split, (columns.label,))
+        needed = [name for name in (columns.text, columns.text_b, columns.id, *others) if name]
+        return tables.read_table(self.path(split), needed, self.delimiter)
 
-        Raises:
-          InputError: if the file is missing or a row can't be used; the message has the file and the line.
-        """
-        columns, path = self.columns, tables.split_file(self.paths, split)
-        label = () if split == "test" else (columns.label,)
-        weight = columns.weight if split == "train" else ""
-        needed = [name for name in (columns.text, columns.text_b, columns.id, *label, weight) if name]
-        ids = tables.UniqueIds()
-
-        def convert(row: Row) -> InputExample:
-            row_id = ids.check(_text(row, columns.id, "id"), row) if columns.id else str(row.line)
-            text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
-            example = InputExample(row_id, _text(row, columns.text, "text"), text_b, None)
-            if split != "test":  # what is only predicted may be blank, as in an exported model
-                sentence_features.check_texts(example, row.where)
-            try:
-                labelled = dataclasses.replace(example, label=self._label(row))
-                if not (split == "train" and self._learns_labels):
-                    sentence_features.check_label(labelled, row.where, self.labels)
-            except InputError:
-                if split != "test":
-                    raise
-                return example
-            return WeightedExample(**vars(labelled), weight=_weight(row, weight)) if weight else labelled
-
-        rows = tables.read_table(path, needed, self.delimiter)
-        examples = tables.convert_rows(rows, convert, path, self.on_bad_row)
-        return sentence_features.all_labels_or_none(examples, path) if split == "test" else examples
+    def example(self, row: Row, split: str) -> InputExample:
+        """Returns the example in a row; one of a test set has no label if its label is not valid."""
+        columns = self.columns
+        row_id = _text(row, columns.id, "id") if columns.id else str(row.line)
+        text_b = _text(row, columns.text_b, "second text") if columns.text_b else None
+        example = InputExample(row_id, _text(row, columns.text, "text"), text_b, None)
+        if split != "test":  # what is only predicted may be blank, as in an exported model
+            sentence_features.check_texts(example, row.where)
+        try:
+            labelled = dataclasses.replace(example, label=self._label(row))
+            if not (split == "train" and self._learns_labels):
+                sentence_features.check_label(labelled, row.where, self.labels)
+        except InputError:
+            if split != "test":
+                raise
+            return example
+        is_weighted = split == "train" and columns.weight
+        return WeightedExample(**vars(labelled), weight=_weight(row, columns.weight)) if is_weighted else labelled
 
     def _label(self, row: Row) -> str | tuple[str, ...]:
         cell = row[self.columns.label]
@@ -176,7 +172,7 @@ class CustomTask(SentenceTask):
             return labels
         label = _text(row, self.columns.label, "label").strip()
         if not label:
-            raise InputError(f"{row.where}: the label is empty.")
+            raise InputError(f"{row.where}: the label is empty. Add it.")
         self._check_class(label, row)
         return label
 
@@ -185,59 +181,37 @@ class CustomTask(SentenceTask):
         if not self._learns_labels:
             return
         if label.lower() in _MISSING:
-            raise InputError(
-                f"{row.where}: the label is {label!r}, which pandas writes for a missing value. Remove the row. If "
-                "this is a class, list all classes in --labels."
-            )
-        if self.problem == "classification" and _is_fraction(label):
-            raise InputError(
-                f"{row.where}: the label {label!r} is a number with a decimal point, but classes are expected. "
-                "To predict numbers, use --problem=regression. If these are classes, list them in --labels."
-            )
-
-    @property
-    def metric_names(self) -> list[str]:
-        """The scores that models can be chosen by."""
-        return list(self.metric(np.eye(2), np.eye(2))) if self.problem == "multi_label" else super().metric_names
+            raise InputError(f"{row.where}: the label {label!r} is a missing value. Remove the row, or pass --labels.")
+        is_fraction = sentence_features.is_number(label) and not label.lstrip("+-").isdecimal()
+        if self.problem == "classification" and is_fraction:
+            raise InputError(f"{row.where}: the label {label!r} is no class. Pass --problem=regression, or --labels.")
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if no row has a weight above 0, or no labels can be told from each other."""
         if examples and not any(getattr(example, "weight", 1.0) for example in examples):
-            raise InputError(f"{self.paths['train']}: every row has the weight 0, so there is nothing to learn.")
+            raise InputError(f"{self._training_set}: every row has the weight 0. Give some a weight above 0.")
         if self.problem == "classification":
             super().check_training_set(examples)
         elif self.problem == "multi_label" and self._learns_labels and not self._has_lists:
-            self._check_separator(examples)
-
-    def _check_separator(self, examples: Sequence[InputExample]) -> None:
-        """Raises an InputError if each row has one label at most, in which something else may separate several."""
-        labels = {label for example in examples for label in example.label}
-        if any(len(example.label) > 1 for example in examples):
-            return
-        for separator in _SEPARATORS:
-            if found := next((label for label in sorted(labels) if separator in label), None):
+            has_several = any(len(example.label) > 1 for example in examples)
+            labels = () if has_several else sorted({label for example in examples for label in example.label})
+            if found := next((label for label in labels if set(label) & set(_SEPARATORS)), None):
                 raise InputError(
-                    f"{self.paths['train']}: no row has several labels with {self.columns.label_separator!r} between "
-                    f"them, but there is {found!r}. If {separator!r} separates labels, pass "
-                    f"--label_separator='{separator}'. If this is one label, list all labels in --labels."
+                    f"{self._training_set}: the label {found!r} may be several, but every row has one at most. Pass "
+                    "their --label_separator, or all --labels."
                 )
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
         """Returns the features; see `sentence_features.featurize`. Weighted rows have `sample_weights` [N] too."""
-        multi_label = self.problem == "multi_label"
-        features = sentence_features.featurize(
-            examples, self.labels, max_seq_length, tokenizer, num_workers, multi_label=multi_label
-        )
+        features = super().featurize(examples, tokenizer, max_seq_length, num_workers)
         weights = [example.weight for example in examples if isinstance(example, WeightedExample)]
         return features.with_values(sample_weights=np.array(weights, np.float32)) if weights else features
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
-        outputs = 1 if self.labels is None else len(self.labels)
-        options |= {"problem": self.problem, "class_weights": self.weights(), "classes": self.labels}
-        return ClassifierModel(config, outputs, **options)
+        return super().build_model(config, class_weights=self.weights(), **options)
 
     def weights(self) -> list[float] | None:
         """Returns the weight of each class's examples in the training loss; None for equal weights.
@@ -254,22 +228,10 @@ class CustomTask(SentenceTask):
         for part in re.sub(r"(=[^=,]*),", r"\1\n", self._class_weights).split("\n"):  # a class may have commas
             label, _, weight = part.rpartition("=")
             if label not in weights or not sentence_features.is_number(weight) or not float(weight) > 0:
-                raise InputError(
-                    f"--class_weights: {part!r} is not of the form class=weight, with a class of "
-                    f"{', '.join(self.labels)} and a weight above 0."
-                )
+                classes = ", ".join(self.labels)
+                raise InputError(f"--class_weights: {part!r} is not class=weight. Use {classes}, and numbers above 0.")
             weights[label] = float(weight)
         return list(weights.values())
-
-    def predictions(self, outputs: ModelOutputs) -> np.ndarray:
-        """Returns class numbers, scores, or (multi-label) 0 or 1 for each class."""
-        if self.problem == "multi_label":
-            return (outputs["probabilities"] >= 0.5).astype(np.int32)
-        return super().predictions(outputs)
-
-    def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
-        """Returns the counts of true (rows) and predicted classes (columns), and their names; None if not defined."""
-        return super().confusion(outputs, features) if self.problem == "classification" else None
 
     def write_predictions(
         self,
@@ -337,16 +299,12 @@ def _as_tuple(label: str | tuple[str, ...]) -> tuple[str, ...]:
 def _text(row: Row, column: str, cell_name: str) -> str:
     cell: Cell = row[column]
     if not isinstance(cell, str):
-        raise InputError(f"{row.where}: the {cell_name} ({column!r}) is {'a list' if cell else 'missing'}, not text.")
+        raise InputError(f"{row.where}: the {cell_name} ({column!r}) is {'a list' if cell else 'missing'}. Use text.")
     return cell
 
 
 def _weight(row: Row, column: str) -> float:
     cell = _text(row, column, "weight").strip()
     if not sentence_features.is_number(cell) or float(cell) < 0:
-        raise InputError(f"{row.where}: the weight ({column!r}) is {cell!r}, but a number of at least 0 is expected.")
+        raise InputError(f"{row.where}: the weight ({column!r}) is {cell!r}. Use a number of at least 0.")
     return float(cell)
-
-
-def _is_fraction(label: str) -> bool:
-    return sentence_features.is_number(label) and not label.lstrip("+-").isdecimal()

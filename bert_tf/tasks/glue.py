@@ -117,12 +117,15 @@ class GlueTask(SentenceTask):
     def __init__(self, name: str, data_dir: str, on_bad_row: str = "error", language: str = "zh") -> None:
         key = name.lower()
         if key not in DEFINITIONS:
-            raise InputError(f"--task_name is {name!r}, but one of {', '.join(DEFINITIONS)} is expected.")
-        self.definition = DEFINITIONS[key]
-        super().__init__(key, self.definition.labels, self.definition.metric, self.definition.selection_metric)
+            raise InputError(f"--task_name is {name!r}. Use one of {', '.join(DEFINITIONS)}.")
+        self.definition = definition = DEFINITIONS[key]
+        problem = "classification" if definition.labels else "regression"
+        super().__init__(key, definition.labels, definition.metric, definition.selection_metric, problem)
         self.data_dir = data_dir
         self.on_bad_row = on_bad_row
         self.language = language
+
+    for_server = True
 
     @property
     def dev_splits(self) -> list[str]:
@@ -144,23 +147,6 @@ class GlueTask(SentenceTask):
         paths = [os.path.join(self.data_dir, name.format(language=self.language)) for name in names]
         return next(filter(files.exists, paths), paths[0])
 
-    def examples(self, split: str) -> list[InputExample]:
-        """Returns the rows of a split.
-
-        Raises:
-          InputError: if the file is missing or a row can't be used; the message has the file and the line.
-        """
-        ids = tables.UniqueIds()
-
-        def convert(row: Row) -> InputExample | None:
-            example = self._example(row, split)
-            if example is not None:
-                ids.check(example.guid, row)
-            return example
-
-        on_bad_row = "error" if split.startswith("test") else self.on_bad_row  # each row needs a prediction
-        return tables.convert_rows(self._rows(split), convert, self.path(split), on_bad_row)
-
     def has_labels(self, examples: Sequence[InputExample]) -> bool:
         """Returns whether a test split has labels; only XNLI's has, and the others' rows have the first class."""
         return self.definition.folder == "XNLI"
@@ -170,10 +156,11 @@ class GlueTask(SentenceTask):
         ids = tables.UniqueIds()
         return [
             ids.check(row["index"] if "index" in row.columns else str(number), row)
-            for number, row in enumerate(self._rows(split))
+            for number, row in enumerate(self.rows(split))
         ]
 
-    def _rows(self, split: str) -> Iterable[Row]:
+    def rows(self, split: str) -> Iterable[Row]:
+        """Returns the rows of a split, whose columns are checked."""
         definition, path = self.definition, self.path(split)
         is_test = split.startswith("test")
         if definition.folder == "MRPC" and not files.exists(path):
@@ -208,7 +195,8 @@ class GlueTask(SentenceTask):
         dev_pairs = {tuple(row.cells[:2]) for row in tables.read_tsv(dev_list, has_header=False)}
         return [row for row in rows if ((row["#1 ID"], row["#2 ID"]) in dev_pairs) == (split == "dev")]
 
-    def _example(self, row: Row, split: str) -> InputExample | None:
+    def example(self, row: Row, split: str) -> InputExample | None:
+        """Returns the example in a row; None for a row of XNLI in another language."""
         definition = self.definition
         is_test = split.startswith("test")
         if definition.has_incomplete_rows and len(row.cells) < len(row.columns):

@@ -38,8 +38,10 @@ def with_held_out_dev(examples: Examples, fraction: float, has_classes: bool = T
     def parts() -> dict[str, list[Any]]:
         rows = examples("train")
         labels = [_labels(row) if has_classes else None for row in rows]
-        train, dev = divide(rows, labels, fraction, [_unit(number, row) for number, row in enumerate(rows)])
-        say(f"--dev_fraction: {len(dev)} of {len(rows)} rows of the training file are the dev set.")
+        documents = [row.document if isinstance(row, Sentence) else None for row in rows]
+        units = [number if document is None else (document,) for number, document in enumerate(documents)]
+        train, dev = divide(rows, labels, fraction, units)
+        say(f"{len(dev)} of {len(rows)} examples of the training set are the dev set.")
         return {"train": train, "dev": dev}
 
     return lambda split: parts()[split] if split in ("train", "dev") else examples(split)
@@ -69,7 +71,8 @@ def divide(
     left = collections.Counter(itertools.chain.from_iterable(kept))
     order = list(range(len(groups)))
     random.Random(_SEED).shuffle(order)
-    order.sort(key=lambda group: _stratum(labels[groups[group][0]]))  # of equal ones, the order stays random
+    classes = [label if isinstance(label, str) else "" for label in labels]  # both parts have the same share of each
+    order.sort(key=lambda group: classes[groups[group][0]])  # of equal ones, the order stays random
     drawn: set[int] = set()
     due = 1e-9  # the number of units to draw, not rounded; above 0 because sums of fractions may be too small
     for group in order:
@@ -79,10 +82,7 @@ def divide(
             left.subtract(kept[group])
             drawn.update(groups[group])
     if not drawn:
-        raise InputError(
-            f"--dev_fraction={fraction} of {len(labels)} training rows are none: of each class, one row stays in "
-            "training. Use a larger share, or more rows."
-        )
+        raise InputError(f"--dev_fraction={fraction} of {len(labels)} training rows are none. Use a larger share.")
     parts: tuple[list[Row], list[Row]] = [], []
     for number, row in enumerate(rows):
         parts[number in drawn].append(row)
@@ -91,22 +91,11 @@ def divide(
 
 def _check(fraction: float) -> None:
     if not isinstance(fraction, numbers.Real) or not 0 < fraction < 1:
-        raise InputError(f"--dev_fraction is {fraction!r}, but a number between 0 and 1 is expected.")
-
-
-def _unit(number: int, row: Any) -> tuple[str, int]:
-    """Rows with the same value are drawn together."""
-    document = row.document if isinstance(row, Sentence) else None
-    return ("row", number) if document is None else ("document", document)
+        raise InputError(f"--dev_fraction is {fraction!r}. Use a number between 0 and 1.")
 
 
 def _labels(row: Any) -> Labels:
     return tuple(kind for kind, *_ in row.entities()) if isinstance(row, Sentence) else row.label
-
-
-def _stratum(labels: Labels) -> str:
-    """The class, of which both parts have the same share; "" for rows without a class."""
-    return labels if isinstance(labels, str) else ""
 
 
 def _as_tuple(labels: Labels) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.tasks import sentence_features, tables
 from bert_tf.tasks.sentence_task import SentenceTask
-from bert_tf.tasks.tables import Row
+from bert_tf.tasks.tables import Row, Source
 from bert_tf.tokenization import FullTokenizer
 
 # The names of each data set's files.
@@ -60,13 +60,13 @@ class MultipleChoiceTask(SentenceTask):
 
     Args:
       name: "swag", "codah" or "multiple_choice".
-      paths: split ("train", "dev", "test") -> file.
+      paths: split ("train", "dev", "test") -> file, or examples in memory with their values by column.
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
       delimiter: what separates the cells of your own tables; see `tables.read_table`.
     """
 
     def __init__(
-        self, name: str, paths: Mapping[str, str], on_bad_row: str = "error", *, delimiter: str = tables.AUTO
+        self, name: str, paths: Mapping[str, Source], on_bad_row: str = "error", *, delimiter: str = tables.AUTO
     ) -> None:
         super().__init__(name, None)
         self.paths = dict(paths)
@@ -75,45 +75,30 @@ class MultipleChoiceTask(SentenceTask):
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """The numbers of the endings; they are counted in the first valid row of the first existing file."""
-        split = next((split for split, path in self.paths.items() if files.exists(path)), "train")
-        for row in self._rows(split):
+        """The numbers of the endings; they are counted in the first valid row of the first existing split."""
+        existing = (split for split, path in self.paths.items() if not isinstance(path, str) or files.exists(path))
+        split = next(existing, "train")
+        for row in self.rows(split):
             try:
                 return tuple(map(str, range(self._count_endings(row))))
             except InputError:
                 if self.on_bad_row != "skip":
                     raise
-        raise InputError(f"{self.paths[split]} has no rows{' that can be used' if self.on_bad_row == 'skip' else ''}.")
+        raise InputError(f"{tables.name_of(self.paths[split])}: there are no rows that can be used. Add some.")
 
-    def examples(self, split: str) -> list[ChoiceExample]:
-        """Returns the rows of a split; those of "test" have labels only if all of them are valid.
-
-        Raises:
-          InputError: if the file is missing or a row can't be used; the message has the file and the line.
-        """
-        ids = tables.UniqueIds()
-
-        def convert(row: Row) -> ChoiceExample:
-            example = self._example(row, split)
-            guid = ids.check(example.guid, row) if example.guid else str(row.line)
-            return dataclasses.replace(example, guid=guid)
-
-        path = tables.split_file(self.paths, split)
-        examples = tables.convert_rows(self._rows(split), convert, path, self.on_bad_row)
-        return sentence_features.all_labels_or_none(examples, path) if split == "test" else examples
-
-    def _rows(self, split: str) -> Iterator[Row]:
-        path = tables.split_file(self.paths, split)
+    def rows(self, split: str) -> Iterator[Row]:
+        """Returns the rows of a split, whose columns are checked."""
         if self.name == "codah":
-            return tables.read_tsv(path, has_header=False, same_width=True)
+            return tables.read_tsv(self.path(split), has_header=False, same_width=True)
         prompt = ("sent1", "sent2") if self.name == "swag" else ("prompt",)
         needed = (*prompt, *(() if split == "test" else ("label",)))
-        return tables.read_table(path, needed, self._delimiter)
+        return tables.read_table(self.path(split), needed, self._delimiter)
 
-    def _example(self, row: Row, split: str) -> ChoiceExample:
+    def example(self, row: Row, split: str) -> ChoiceExample:
+        """Returns the example in a row; one of a test set has no label if its label is not valid."""
         endings = self._endings(row)
         if len(endings) != len(self.labels):
-            raise InputError(f"{row.where}: the row has {len(endings)} endings, but {len(self.labels)} are expected.")
+            raise InputError(f"{row.where}: there are {len(endings)} endings. Give {len(self.labels)}, as elsewhere.")
         if self.name == "codah":
             prompt, label_column = row[1], 6
         else:
@@ -127,24 +112,20 @@ class MultipleChoiceTask(SentenceTask):
             # What is only predicted may be blank, as in an exported model, which takes an empty ending for padding.
             may_be_blank = split == "test" and (text or name == "prompt")
             if not isinstance(text, str) or not (text.strip() or may_be_blank):
-                raise InputError(f"{row.where}: the {name} is empty.")
+                raise InputError(f"{row.where}: the {name} is empty. Add it.")
         if label is not None and label not in self.labels:
-            raise InputError(
-                f"{row.where}: the label {label!r} is not the number of an ending; 0 to {len(self.labels) - 1} "
-                "are expected."
-            )
+            raise InputError(f"{row.where}: the label {label!r} is no ending. Use 0 to {len(self.labels) - 1}.")
         if self.name == "swag":
             endings = tuple(f"{row['sent2']} {ending}" for ending in endings)
-        return ChoiceExample(row["id"] if "id" in row.columns else "", prompt, endings, label)
+        guid = (row["id"] if "id" in row.columns else "") or str(row.line)
+        return ChoiceExample(guid, prompt, endings, label)
 
     def _count_endings(self, row: Row) -> int:
         if row.problem:
             raise InputError(f"{row.where}: {row.problem}")
         count = len(self._endings(row))
         if count < 2:
-            raise InputError(
-                f"{row.where}: the columns ending0, ending1 and so on are expected, or in JSON lines a list 'endings'."
-            )
+            raise InputError(f"{row.where}: there is no choice. Use columns ending0, ending1..., or a list 'endings'.")
         return count
 
     def _endings(self, row: Row) -> tuple[str, ...]:
@@ -152,14 +133,11 @@ class MultipleChoiceTask(SentenceTask):
             return tuple(row[i] for i in range(2, 6))
         if "endings" in row.columns:
             if not isinstance(row["endings"], tuple):
-                raise InputError(f"{row.where}: 'endings' is not a list of texts.")
+                raise InputError(f"{row.where}: 'endings' is not a list. Use a list of texts.")
             return row["endings"]
         names = sorted(filter(_ENDING_COLUMN.fullmatch, row.columns), key=_ending_number)
         if [_ending_number(name) for name in names] != list(range(len(names))):
-            raise InputError(
-                f"{row.where}: the columns {', '.join(names)} are found, but ending0, ending1 and so on are expected, "
-                "without a gap: the label is the number of an ending."
-            )
+            raise InputError(f"{row.where}: the columns {', '.join(names)} have a gap. Use ending0, ending1...")
         return tuple(row[name] for name in names)
 
     def featurize(

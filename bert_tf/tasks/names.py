@@ -20,7 +20,7 @@ def check(name: str) -> str:
       InputError: if there is no such task.
     """
     if name.lower() not in TASK_NAMES:
-        raise InputError(f"--task_name is {name!r}, but one of {', '.join(TASK_NAMES)} is expected.")
+        raise InputError(f"--task_name is {name!r}. Use one of {', '.join(TASK_NAMES)}.")
     return name.lower()
 
 
@@ -35,5 +35,5 @@ def parse(task_name: str) -> list[str]:
     names = [check(name.strip()) for name in task_name.split(",")]
     for name in names if len(names) > 1 else ():
         if name not in GLUE_TASKS:
-            raise InputError(f"--task_name: {name!r} can't be combined with other tasks; only GLUE's tasks can.")
+            raise InputError(f"--task_name: {name!r} can't be combined with others. Use only GLUE's tasks.")
     return names

@@ -4,49 +4,23 @@ Code that was written for the original only needs other imports. What the origin
 end. All functions are adapters: tokenization, windows and answers are those of the tasks.
 """
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
 
-from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
-from bert_tf.sequences.example_format import classification_features, serialize, squad_features
 from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.tasks.sentence_features import InputExample
-from bert_tf.tasks.squad.decoding import answer_questions
-from bert_tf.tasks.squad.examples import SquadExample, read_squad_examples
-from bert_tf.tasks.squad.realignment import get_final_text, join_pieces
+from bert_tf.tasks.squad.decoding import answer_questions, get_final_text, join_pieces
+from bert_tf.tasks.squad.examples import SquadExample
+from bert_tf.tasks.squad.examples import read_squad_examples as read_squad_examples
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.tokenization import FullTokenizer
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-__all__ = [
-    "FeatureWriter",
-    "InputExample",
-    "InputFeatures",
-    "PaddingInputExample",
-    "RawResult",
-    "SquadExample",
-    "SquadFeatures",
-    "convert_examples_to_features",
-    "convert_single_example",
-    "file_based_convert_examples_to_features",
-    "get_final_text",
-    "read_squad_examples",
-    "write_predictions",
-]
-
-
-class PaddingInputExample:
-    """Fills up a batch on TPU; its features are zeros with `is_real_example` False."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +36,7 @@ class InputFeatures:
 
 def convert_single_example(
     ex_index: int,
-    example: InputExample | PaddingInputExample,
+    example: InputExample,
     label_list: Sequence[str],
     max_seq_length: int,
     tokenizer: FullTokenizer,
@@ -79,28 +53,10 @@ def convert_single_example(
     Raises:
       InputError: if the label is not one of `label_list`.
     """
-    if isinstance(example, PaddingInputExample):
-        zeros = [0] * max_seq_length
-        return InputFeatures(zeros, zeros, zeros, label_id=0, is_real_example=False)
     if example.label not in label_list:
         raise InputError(f"example {ex_index}: the label {example.label!r} is unknown. Use one of {label_list}.")
     ids, segment_ids = pack_texts(tokenizer, example.text_a, example.text_b, max_seq_length)
     return InputFeatures(*packing.pad(ids, segment_ids, max_seq_length), label_id=label_list.index(example.label))
-
-
-def file_based_convert_examples_to_features(
-    examples: Iterable[InputExample | PaddingInputExample],
-    label_list: Sequence[str],
-    max_seq_length: int,
-    tokenizer: FullTokenizer,
-    output_file: str,
-) -> None:
-    """Writes the features of examples as TFRecords; the arguments are those of `convert_single_example`."""
-    with _record_writer(output_file) as writer:
-        for number, example in enumerate(examples):
-            features = convert_single_example(number, example, label_list, max_seq_length, tokenizer)
-            others = {"label_ids": [features.label_id], "is_real_example": [int(features.is_real_example)]}
-            writer.write(serialize(classification_features(max_seq_length), vars(features) | others))
 
 
 @dataclasses.dataclass
@@ -270,42 +226,3 @@ def _to_windows(features: Sequence[SquadFeatures]) -> SquadWindows:
         documents=[],
         document_of_example=np.zeros(0, np.int64),
     )
-
-
-class FeatureWriter:
-    """Writes windows as TFRecords; the file exists once the writer is closed.
-
-    Args:
-      filename: the file.
-      is_training: whether the answers are written.
-    """
-
-    def __init__(self, filename: str, is_training: bool) -> None:
-        self.filename = filename
-        self.is_training = is_training
-        self.num_features = 0
-        self._stack = contextlib.ExitStack()
-        self._writer = self._stack.enter_context(_record_writer(filename))
-
-    def process_feature(self, feature: SquadFeatures) -> None:
-        """Writes one window."""
-        values = vars(feature) | {
-            "unique_ids": [feature.unique_id],
-            "start_positions": [feature.start_position],
-            "end_positions": [feature.end_position],
-            "is_impossible": [int(bool(feature.is_impossible))],
-        }
-        self._writer.write(serialize(squad_features(len(feature.input_ids), self.is_training), values))
-        self.num_features += 1
-
-    def close(self) -> None:
-        """Finishes the file."""
-        self._stack.close()
-
-
-@contextlib.contextmanager
-def _record_writer(path: str) -> Iterator["tf.io.TFRecordWriter"]:
-    import tensorflow as tf
-
-    with files.replacing(path, "wb") as file, tf.io.TFRecordWriter(file.name) as writer:
-        yield writer

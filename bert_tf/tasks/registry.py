@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from bert_tf.checkpoints import run_directory
-from bert_tf.finetuning.workflow import ReportingTask
+from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.exportable import Exportable
@@ -17,6 +17,7 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.names import CUSTOM, TAGGING
 from bert_tf.tasks.squad import served as squad_served
 from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import served as tagging_served
 from bert_tf.tasks.tagging import task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
@@ -42,7 +43,7 @@ class DataConfig:
     Attributes:
       task_name: one of `names.TASK_NAMES`.
       data_dir: the folder of the task's files; None if all files are given.
-      train_file: the training file, if it is not in the folder. GLUE's files have fixed names.
+      train_file: the training file, if it is not in the folder, or examples in memory. GLUE's files have fixed names.
       dev_file: the dev file, likewise.
       test_file: the test file, likewise.
       on_bad_row: "error" or "skip".
@@ -59,9 +60,9 @@ class DataConfig:
 
     task_name: str
     data_dir: str | None
-    train_file: str | None = None
-    dev_file: str | None = None
-    test_file: str | None = None
+    train_file: Source | None = None
+    dev_file: Source | None = None
+    test_file: Source | None = None
     on_bad_row: str = "error"
     xnli_language: str = "zh"
     columns: Columns = dataclasses.field(default_factory=Columns)
@@ -85,20 +86,18 @@ class DataConfig:
           InputError: if there is no such task, its files are not given, or the task does not have one of the settings.
         """
         task = self._build(output_dir, do_train, feature_based)
-        if self.test_file:  # predictions of another file must not replace those of the first
+        if isinstance(self.test_file, str):  # predictions of another file must not replace those of the first
             task.output_names = {"test": os.path.splitext(os.path.basename(self.test_file))[0]}
         if self.dev_fraction:
             if self.dev_file:
-                raise InputError("--dev_fraction makes a dev set, but --dev_file names one too. Give one of them.")
+                raise InputError("--dev_fraction: --dev_file is given too. Give one of them.")
             task.examples = held_out.with_held_out_dev(
                 task.examples, self.dev_fraction, has_classes=self.problem != "regression"
             )
         if self.selection_metric:
             if self.selection_metric not in task.metric_names:
-                raise InputError(
-                    f"--selection_metric is {self.selection_metric!r}, but --task_name={task.name} has "
-                    f"{', '.join(task.metric_names)}."
-                )
+                scores = ", ".join(task.metric_names)
+                raise InputError(f"--selection_metric: {task.name} has no {self.selection_metric}. Use {scores}.")
             task.selection_metric = self.selection_metric
         return task
 
@@ -106,17 +105,16 @@ class DataConfig:
         name = names.check(self.task_name)
         self._check_settings(name)
         if feature_based and name != TAGGING:
-            raise InputError(f"--feature_layers can be used with --task_name={TAGGING} only, not with {name}.")
+            raise InputError(f"--feature_layers: not used by --task_name={name}, only by {TAGGING}. Omit it.")
         if name in DEFINITIONS:
             if not self.data_dir:
-                raise InputError("--data_dir is needed, but it is not given.")
+                raise InputError("--data_dir is needed. Name the folder of the task's files.")
             return GlueTask(name, self.data_dir, self.on_bad_row, self.xnli_language)
         recorded = None if do_train else run_directory.recorded_labels(output_dir)
         if self.labels and recorded and list(self.labels) != recorded:
-            raise InputError(
-                f"--labels are {', '.join(self.labels)}, but the run in {output_dir} was trained with "
-                f"{', '.join(recorded)}. Omit --labels to use the run's."
-            )
+            raise InputError(f"--labels: the run in {output_dir} was trained with {', '.join(recorded)}. Omit them.")
+        if self.labels and len(set(self.labels)) < len(self.labels):
+            raise InputError(f"--labels: one occurs twice in {', '.join(self.labels)}. Remove it.")
         labels = self.labels or recorded
         if name == CUSTOM:
             return CustomTask(
@@ -140,10 +138,10 @@ class DataConfig:
         defaults = DataConfig(self.task_name, self.data_dir)
         for setting, tasks in _TASKS_OF_SETTINGS.items():
             if name not in tasks and getattr(self, setting) != getattr(defaults, setting):
-                flag = "text_column and the other columns" if setting == "columns" else setting
+                flag = "text_column" if setting == "columns" else setting
                 raise InputError(f"--{flag}: not used by --task_name={name}, only by {', '.join(tasks)}. Omit it.")
 
-    def _paths(self, names: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    def _paths(self, names: dict[str, tuple[str, ...]]) -> dict[str, Source]:
         """Returns the file of each split: the given file, or else the first one of the names that is in the folder.
 
         If the folder has none of a split's names, the result is the path with the first name. Splits are missing in the
@@ -154,11 +152,11 @@ class DataConfig:
         """
         given = {"train": self.train_file, "dev": self.dev_file, "test": self.test_file}
         if not self.data_dir and not any(given.values()):
-            raise InputError("--data_dir is needed, or --train_file, --dev_file and --test_file, but none is given.")
-        paths = {}
+            raise InputError("--data_dir is needed, or --train_file, --dev_file and --test_file. Name your files.")
+        paths: dict[str, Source] = {}
         for split, candidates in names.items():
-            if given[split]:
-                paths[split] = files.require_file(given[split], f"--{split}_file")
+            if source := given[split]:
+                paths[split] = files.require_file(source, f"--{split}_file") if isinstance(source, str) else source
             elif self.data_dir:
                 in_folder = [os.path.join(self.data_dir, name) for name in candidates]
                 paths[split] = next(filter(files.exists, in_folder), in_folder[0])

@@ -11,6 +11,7 @@ from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.tokenizer import pack_texts
+from bert_tf.tasks import tables
 from bert_tf.tokenization import FullTokenizer
 
 
@@ -135,19 +136,19 @@ def check_label(example: InputExample, where: str, labels: Sequence[str] | None)
         raise InputError(f"{where}: the score {example.label!r} is not a number. Correct it.")
 
 
-def all_labels_or_none(examples: list[Any], path: str) -> list[Any]:
-    """Returns the rows of a test file, with labels only if these can be used to score predictions.
+def all_labels_or_none(examples: list[Any], source: tables.Source) -> list[Any]:
+    """Returns the rows of a test set, with labels only if these can be used to score predictions.
 
     Args:
       examples: the rows; `label` is None where there is none, or it is not one of the model's.
-      path: the file, for the message.
+      source: where the rows come from, for the message.
     """
     labels = {example.label for example in examples}
     if labels == {None} or (None not in labels and len(labels) > 1):
         return examples
     missing = sum(example.label is None for example in examples)
     reason = f"{missing} rows have no label that the model knows" if missing else "all rows have the same label"
-    say(f"{path}: the predictions are not scored, because {reason}.")
+    say(f"{tables.name_of(source)}: the predictions are not scored, because {reason}.")
     return [dataclasses.replace(example, label=None) for example in examples]
 
 

@@ -2,7 +2,7 @@
 
 import abc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,9 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import metrics, sentence_features
+from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.sentence_features import InputExample
+from bert_tf.tasks.tables import Row, Source
 from bert_tf.tokenization import FullTokenizer
 
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
@@ -28,9 +29,13 @@ class SentenceTask(abc.ABC):
       labels: the classes in the order of their ids; None for regression.
       metric: computes the scores from predicted classes (or numbers) and labels.
       selection_metric: the score that models are chosen by; higher is better.
+      problem: "classification", "regression" or "multi_label".
     """
 
     independent = True
+    on_bad_row = "error"
+    for_server = False  # whether each row of a test set needs a prediction, and has no label of its own
+    paths: Mapping[str, Source] = {}
     dev_splits: Sequence[str] = ("dev",)
     test_splits: Sequence[str] = ("test",)
     output_names: Mapping[str, str] = {}
@@ -41,16 +46,19 @@ class SentenceTask(abc.ABC):
         labels: Sequence[str] | None,
         metric: Metric = metrics.accuracy,
         selection_metric: str = "accuracy",
+        problem: str = "classification",
     ) -> None:
         self.name = name
         self._labels = None if labels is None else tuple(labels)
         self.metric = metric
         self.selection_metric = selection_metric
+        self.problem = problem
 
     @property
     def metric_names(self) -> list[str]:
         """The scores that models can be chosen by."""
-        return list(self.metric(np.arange(2), np.arange(2)))
+        values = np.eye(2) if self.problem == "multi_label" else np.arange(2)
+        return list(self.metric(values, values))
 
     def has_labels(self, examples: Sequence[Any]) -> bool:
         """Returns whether every row of a test split has its label."""
@@ -61,9 +69,36 @@ class SentenceTask(abc.ABC):
         """The classes in the order of their ids; None for regression."""
         return self._labels
 
+    def path(self, split: str) -> Source:
+        """Returns the file of a split, or its examples in memory."""
+        return tables.split_source(self.paths, split)
+
+    def examples(self, split: str) -> list[Any]:
+        """Returns the examples of a split; those of a test set have labels only if all of them are valid.
+
+        Raises:
+          InputError: if the file is missing or a row can't be used; the message has the file and the line.
+        """
+        ids, source = tables.UniqueIds(), self.path(split)
+
+        def convert(row: Row) -> Any:
+            example = self.example(row, split)
+            if example is not None:
+                ids.check(example.guid, row)
+            return example
+
+        is_test = split.startswith("test")
+        on_bad_row = "error" if is_test and self.for_server else self.on_bad_row
+        examples = tables.convert_rows(self.rows(split), convert, source, on_bad_row)
+        return examples if self.for_server or not is_test else sentence_features.all_labels_or_none(examples, source)
+
     @abc.abstractmethod
-    def examples(self, split: str) -> list[InputExample]:
+    def rows(self, split: str) -> Iterable[Row]:
         """Returns the rows of a split."""
+
+    @abc.abstractmethod
+    def example(self, row: Row, split: str) -> Any:
+        """Returns the example in a row; None if there is none."""
 
     def input_settings(self) -> dict[str, Any]:
         """Returns the classes."""
@@ -77,24 +112,25 @@ class SentenceTask(abc.ABC):
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
         """Returns the features; see `sentence_features.featurize`."""
-        return sentence_features.featurize(examples, self.labels, max_seq_length, tokenizer, num_workers)
+        multi_label = self.problem == "multi_label"
+        return sentence_features.featurize(
+            examples, self.labels, max_seq_length, tokenizer, num_workers, multi_label=multi_label
+        )
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
         """Raises an InputError if all examples have the same class."""
         if self.labels is not None and len({example.label for example in examples}) == 1:
-            raise InputError(
-                f"{self.name}: all {len(examples)} training examples have the label {examples[0].label!r}, "
-                "but at least two classes are needed."
-            )
+            raise InputError(f"{self.name}: all training examples have the label {examples[0].label!r}. Add others.")
 
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
-        if self.labels is None:
-            return ClassifierModel(config, 1, problem="regression", **options)
-        return ClassifierModel(config, len(self.labels), classes=self.labels, **options)
+        outputs = 1 if self.labels is None else len(self.labels)
+        return ClassifierModel(config, outputs, self.problem, classes=self.labels, **options)
 
     def predictions(self, outputs: ModelOutputs) -> np.ndarray:
-        """Returns class numbers, or scores for regression."""
+        """Returns class numbers, scores for regression, or with several labels 0 or 1 for each class."""
+        if self.problem == "multi_label":
+            return (outputs["probabilities"] >= 0.5).astype(np.int32)
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
@@ -103,12 +139,19 @@ class SentenceTask(abc.ABC):
         return scores | {"loss": float(np.mean(outputs["per_example_loss"]))}
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
-        """Returns the scores under the names of the release's eval_results.txt; see `release_results`."""
-        return release_results(self.scores(outputs, features), outputs, batch_size)
+        """Returns the scores under the names of the original's eval_results.txt.
+
+        `eval_loss` is the mean over examples. `loss` is the mean over the losses of batches in the file's order, where
+        the last batch may be smaller. (On TPU the original fills it up with padding and includes it in the mean.)
+        """
+        losses = outputs["per_example_loss"]
+        batches = [np.mean(losses[start : start + batch_size]) for start in range(0, len(losses), batch_size)]
+        scores = {f"eval_{name}": value for name, value in self.scores(outputs, features).items()}
+        return scores | {"loss": float(np.mean(batches))}
 
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
         """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
-        if self.labels is None:
+        if self.labels is None or self.problem != "classification":
             return None
         labels, count = features.per_example["label_ids"], len(self.labels)
         counts = metrics.confusion(labels, self.predictions(outputs), count)
@@ -124,38 +167,16 @@ class SentenceTask(abc.ABC):
         *,
         release_format: bool = False,
     ) -> list[str]:
-        """Writes test_results.tsv, and returns the names of the files."""
+        """Writes test_results.tsv: for each example the probabilities of the classes, or the score.
+
+        With `release_format` there is no header, as in the original.
+        """
         own_name = self.output_names.get(split, split)
         name = f"test_results{split.removeprefix('test')}" if own_name == split else f"{own_name}_results"
         path = os.path.join(output_dir, f"{name}.tsv")
-        write_test_results(path, outputs, self.labels, release_format)
+        columns = outputs["score"][:, None] if self.labels is None else outputs["probabilities"]
+        with files.replacing(path) as writer:
+            if not release_format:
+                writer.write("\t".join(self.labels or ["score"]) + "\n")
+            writer.writelines("\t".join(map(str, row)) + "\n" for row in columns)
         return [path]
-
-
-def release_results(scores: Mapping[str, float], outputs: ModelOutputs, batch_size: int) -> dict[str, float]:
-    """Returns scores under the names of the release's eval_results.txt.
-
-    `eval_loss` is the mean over examples. `loss` is the mean over the losses of batches in the file's order, where the
-    last batch may be smaller. (On TPU the release filled it up with padding examples and included them in the mean.)
-    """
-    losses = outputs["per_example_loss"]
-    batches = [np.mean(losses[start : start + batch_size]) for start in range(0, len(losses), batch_size)]
-    return {f"eval_{name}": value for name, value in scores.items()} | {"loss": float(np.mean(batches))}
-
-
-def write_test_results(
-    path: str, outputs: ModelOutputs, labels: Sequence[str] | None, release_format: bool = False
-) -> None:
-    """Writes test_results.tsv: one row per example, and one column per class with its probability, or the score.
-
-    Args:
-      path: the file.
-      outputs: the model's outputs in the examples' order.
-      labels: the classes; None for regression.
-      release_format: omit the header with the names of the classes, as the release does.
-    """
-    columns = outputs["score"][:, None] if labels is None else outputs["probabilities"]
-    with files.replacing(path) as writer:
-        if not release_format:
-            writer.write("\t".join(labels or ["score"]) + "\n")
-        writer.writelines("\t".join(map(str, row)) + "\n" for row in columns)

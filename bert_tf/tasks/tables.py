@@ -1,27 +1,26 @@
 """Reads the rows of TSV, CSV and JSON-lines files with their line numbers, and writes such files."""
 
-import contextlib
 import csv
 import dataclasses
-import gc
 import io
 import json
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 T = TypeVar("T")
-# A cell is a text; in JSON lines it may also be a list of texts, or missing.
+# A cell is a text; in JSON lines and in memory it may also be a list of texts, or missing.
 Cell = str | tuple[str, ...] | None
+# A file, or examples in memory, each with its values by column.
+Source = str | Sequence[Mapping[str, Any]]
 
 ON_BAD_ROW = ("error", "skip")
-_RENAME = "Rename a column, or name your own with a flag such as --text_column."
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 # --delimiter: "auto", the name of a character that shells make hard to type, or any character.
@@ -36,8 +35,8 @@ class Row:
     """One row of a table.
 
     Attributes:
-      path: the file.
-      line: the number of the row's first line, counted from 1.
+      path: the file; "" for an example in memory.
+      line: the number of the row's first line, counted from 1; of an example in memory, its number counted from 1.
       cells: the values of the row.
       columns: name -> index; empty without a header.
       problem: the reason why the whole row can't be used; "" if it can be used.
@@ -51,8 +50,8 @@ class Row:
 
     @property
     def where(self) -> str:
-        """File and line, for messages."""
-        return f"{self.path}, line {self.line}"
+        """File and line, or the number of the example counted from 0, for messages."""
+        return f"{self.path}, line {self.line}" if self.path else f"example {self.line - 1}"
 
     def __getitem__(self, column: str | int) -> Cell:
         """Returns the cell of a column, by its name in the header or its index (counted from the end if negative).
@@ -64,49 +63,25 @@ class Row:
             return self.cells[self.columns[column] if isinstance(column, str) else column]
         except LookupError:
             name = column if isinstance(column, str) else column + 1
-            raise InputError(
-                f"{self.where}: the row has {len(self.cells)} columns, but column {name} is needed."
-            ) from None
-
-
-class Record(Protocol):
-    """A row of a file, or several rows that belong together.
-
-    Attributes:
-      where: file and line, for messages.
-      problem: the reason why it can't be used; "" if it can be used.
-    """
-
-    where: str
-    problem: str
-
-
-R = TypeVar("R", bound=Record)
+            raise InputError(f"{self.where}: there is no column {name!r}. Add it to the row.") from None
 
 
 class SkippedRow(Exception):
     """A known faulty row of a published file, which is skipped; the message is the reason."""
 
 
-@contextlib.contextmanager
-def _paused_garbage_collection() -> Iterator[None]:
-    """Disables the garbage collector, which would traverse all rows again and again although none can be freed."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+def name_of(source: Source) -> str:
+    """Returns the name of a source in messages."""
+    return source if isinstance(source, str) else "the examples"
 
 
-def convert_rows(rows: Iterable[R], convert: Callable[[R], T | None], path: str, on_bad_row: str) -> list[T]:
-    """Converts the rows of a file.
+def convert_rows(rows: Iterable[Any], convert: Callable[[Any], T | None], source: Source, on_bad_row: str) -> list[T]:
+    """Converts rows to examples.
 
     Args:
-      rows: the rows.
+      rows: the rows, or sentences, which have `where` and `problem` too.
       convert: returns the converted row, or None to omit it; raises SkippedRow or InputError if it can't be used.
-      path: the file, for messages.
+      source: where the rows come from, for messages.
       on_bad_row: "error" raises the InputError of a row; "skip" prints it, and skips and counts the row.
 
     Raises:
@@ -114,28 +89,27 @@ def convert_rows(rows: Iterable[R], convert: Callable[[R], T | None], path: str,
     """
     result: list[T] = []
     skipped: dict[str, int] = {}
-    with _paused_garbage_collection():
-        for row in rows:
-            try:
-                if row.problem:
-                    raise InputError(f"{row.where}: {row.problem}")
-                converted = convert(row)
-            except SkippedRow as reason:
-                skipped[str(reason)] = skipped.get(str(reason), 0) + 1
-                continue
-            except InputError as error:
-                if on_bad_row != "skip":
-                    raise
-                skipped["bad rows"] = skipped.get("bad rows", 0) + 1
-                if skipped["bad rows"] <= _MAX_PRINTED:
-                    say(f"skipped: {error}")
-                continue
-            if converted is not None:
-                result.append(converted)
+    for row in rows:
+        try:
+            if row.problem:
+                raise InputError(f"{row.where}: {row.problem}")
+            converted = convert(row)
+        except SkippedRow as reason:
+            skipped[str(reason)] = skipped.get(str(reason), 0) + 1
+            continue
+        except InputError as error:
+            if on_bad_row != "skip":
+                raise
+            skipped["bad rows"] = skipped.get("bad rows", 0) + 1
+            if skipped["bad rows"] <= _MAX_PRINTED:
+                say(f"skipped: {error}")
+            continue
+        if converted is not None:
+            result.append(converted)
     for reason, count in skipped.items():
-        say(f"{path}: {count} rows skipped ({reason}).")
+        say(f"{name_of(source)}: {count} rows skipped ({reason}).")
     if not result:
-        raise InputError(f"{path} has no rows{' that can be used' if skipped else ''}.")
+        raise InputError(f"{name_of(source)}: there are no rows{' that can be used' if skipped else ''}. Add some.")
     return result
 
 
@@ -153,23 +127,19 @@ class UniqueIds:
         """
         first = self._lines.setdefault(row_id, row.line)
         if first != row.line:
-            raise InputError(f"{row.where}: the id {row_id!r} already occurs on line {first}.")
+            raise InputError(f"{row.where}: the id {row_id!r} is that of line {first} too. Use another id.")
         return row_id
 
 
-def split_file(paths: Mapping[str, str], split: str) -> str:
-    """Returns the file of a split.
-
-    Args:
-      paths: split -> file.
-      split: the split.
+def split_source(sources: Mapping[str, Source], split: str) -> Source:
+    """Returns the source of a split.
 
     Raises:
-      InputError: if the split has no file, because only files of other splits are given and no folder.
+      InputError: if the split has none, because only files of other splits are given and no folder.
     """
-    if split not in paths:
-        raise InputError(f"--{split}_file or --data_dir is needed for the {split} set, but neither is given.")
-    return paths[split]
+    if split not in sources:
+        raise InputError(f"--{split}_file or --data_dir is needed for the {split} set. Give one of them.")
+    return sources[split]
 
 
 def read_tsv(path: str, has_header: bool, needed: Sequence[str] = (), same_width: bool = False) -> Iterator[Row]:
@@ -219,8 +189,7 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
     text = files.read_text(path, "--data_dir")
     delimiter = _detected(text, needed) if delimiter == AUTO else _DELIMITERS.get(delimiter, delimiter)
     if len(delimiter) != 1 or delimiter in '"\r\n':
-        names = ", ".join((AUTO, *_DELIMITERS))
-        raise InputError(f"--delimiter is {delimiter!r}, but one character is expected, or one of {names}.")
+        raise InputError(f"--delimiter is {delimiter!r}. Use one character, or {', '.join((AUTO, *_DELIMITERS))}.")
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     columns: Mapping[str, int] = {}
     width = line = 0
@@ -234,9 +203,7 @@ def read_csv(path: str, needed: Sequence[str] = (), delimiter: str = AUTO) -> It
                 continue
             yield Row(path, first, cells, columns, _width_problem(len(cells), width))
     except csv.Error as error:
-        raise InputError(
-            f"{path}, line {line + 1}: not valid CSV ({error}). Check whether a quote is not closed or not doubled."
-        ) from None
+        raise InputError(f"{path}, line {line + 1}: not valid CSV ({error}). Close or double the quote.") from None
 
 
 def _detected(text: str, needed: Sequence[str]) -> str:
@@ -270,24 +237,30 @@ def read_jsonl(path: str) -> Iterator[Row]:
             yield Row(path, number, (), {}, reason)
             continue
         if isinstance(value, dict):
-            cells = [_json_cell(x) for x in value.values()]
-            yield Row(path, number, cells, {name: i for i, name in enumerate(value)})
+            yield _row(path, number, value)
         else:
             yield Row(path, number, (), {}, "a JSON object ({...}) is expected.")
 
 
-def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
-    """Returns the rows of a file with named columns, in the format of its suffix.
+def _row(path: str, number: int, values: Mapping[str, Any]) -> Row:
+    return Row(path, number, [_json_cell(value) for value in values.values()], {x: i for i, x in enumerate(values)})
+
+
+def read_table(source: Source, needed: Sequence[str], delimiter: str = AUTO) -> Iterator[Row]:
+    """Returns the rows of a source with named columns; a file is read in the format of its suffix.
 
     With a delimiter, the file is read by `read_csv` whatever its suffix.
 
     Raises:
       InputError: see `read_tsv`, `read_csv`, `read_jsonl`; and if the file has another suffix.
     """
+    if not isinstance(source, str):
+        return (_row("", number, values) for number, values in enumerate(source, start=1))
+    path = source
     suffix = os.path.splitext(path)[1].lower()
     if delimiter != AUTO:
         if suffix == ".jsonl":
-            raise InputError(f"--delimiter is {delimiter!r}, but {path} is JSON lines, which have none. Omit the flag.")
+            raise InputError(f"--delimiter is {delimiter!r}, but {path} is JSON lines. Omit the flag.")
         return read_csv(path, needed, delimiter)
     if suffix == ".tsv":
         return read_tsv(path, has_header=True, needed=needed, same_width=True)
@@ -295,7 +268,7 @@ def read_table(path: str, needed: Sequence[str], delimiter: str = AUTO) -> Itera
         return read_csv(path, needed)
     if suffix == ".jsonl":
         return read_jsonl(path)
-    raise InputError(f"{path}: the name must end with one of {', '.join(SUFFIXES)}, because the format depends on it.")
+    raise InputError(f"{path}: the format is unknown. Use a name that ends with one of {', '.join(SUFFIXES)}.")
 
 
 def write_table(path: str, rows: Sequence[Mapping[str, object]]) -> None:
@@ -322,14 +295,12 @@ def _header(cells: Sequence[str], needed: Sequence[str], path: str, line: int) -
     missing = [name for name in needed if name not in columns]
     if missing:
         raise InputError(
-            f"{path}, line {line}: the column {missing[0]!r} is missing. "
-            f"The header has {', '.join(map(repr, columns))}. "
-            + (_RENAME if len(columns) > 1 else "If another character separates the cells, name it with --delimiter.")
+            f"{path}, line {line}: the column {missing[0]!r} is missing among {', '.join(map(repr, columns))}. "
+            "Name yours with a flag such as --text_column, or the separator of the cells with --delimiter."
         )
     repeated = [name for name in needed if names.count(name) > 1]
     if repeated:
-        count = names.count(repeated[0])
-        raise InputError(f"{path}, line {line}: {count} columns have the name {repeated[0]!r}. Rename some of them.")
+        raise InputError(f"{path}, line {line}: several columns have the name {repeated[0]!r}. Rename some of them.")
     return columns
 
 

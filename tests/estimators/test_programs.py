@@ -1,11 +1,14 @@
 """Estimators give the same weights as the programs, bitwise."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
 
 import bert_tf
+from bert_tf.estimators import rows
+from bert_tf.tasks import tables
 from tests import programs
 from tests.estimators.tiny import BAD, FIT, GOOD, LABELS, TEXTS, weights_of
 
@@ -21,6 +24,20 @@ LAYERS = {"reinit_layers": 1, "bilstm_layers": 1, "bilstm_units": 4}
 SPANS = {"doc_stride": 4, "max_query_length": 4}
 WEIGHTS = {"labels": ["pos", "neg"], "class_weights": {"pos": 2.0}}
 WEIGHT_FLAGS = {"labels": "pos,neg", "class_weights": "pos=2.0"}
+
+
+def write_data(folder, split, estimator, x, y):
+    """Writes the data that an estimator is given into a file for its program."""
+    folder.mkdir(exist_ok=True)
+    table = estimator._table(*rows.with_labels(x, y, "x", estimator._RANK))
+    if isinstance(estimator, bert_tf.Tagger):
+        sentences = ("".join(map("{} {}\n".format, row["words"], row["tags"])) for row in table)
+        (folder / f"{split}.conll").write_text("\n".join(sentences))
+    elif isinstance(estimator, bert_tf.QuestionAnswerer):
+        paragraphs = [{"context": row["context"], "qas": [row["question"]]} for row in table]
+        (folder / f"{split}.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    else:
+        tables.write_table(str(folder / f"{split}.jsonl"), table)
 
 
 @pytest.mark.parametrize(
@@ -40,13 +57,16 @@ def test_estimators_of_all_kinds_give_the_weights_of_their_programs(pretrained, 
     keeps_best = "keep_best" in flags
     selection = {"validation_data": (TEXTS[:5], LABELS[:5]), "keep_best": True} if keeps_best else {}
     estimator = kind.from_pretrained(pretrained, max_seq_length=16, output_dir=ours, **settings)
+    write_data(tmp_path / "data", "train", estimator, *data)
+    if keeps_best:
+        write_data(tmp_path / "data", "dev", estimator, *selection["validation_data"])
     estimator.fit(*data, max_steps=2, **FIT, **selection)
     common = {"output_dir": theirs, "init_checkpoint": pretrained, "max_seq_length": 16, "max_steps": 2}
     common |= {"train_batch_size": 8, "learning_rate": 1e-3, "num_train_epochs": 2}
     if kind is bert_tf.QuestionAnswerer:
-        command = ["run_squad.py", f"--train_file={ours / 'data' / 'train.json'}"]
+        command = ["run_squad.py", f"--train_file={tmp_path / 'data' / 'train.json'}"]
     else:
-        command = ["run_classifier.py", "--task_name=custom", f"--data_dir={ours / 'data'}"]
+        command = ["run_classifier.py", "--task_name=custom", f"--data_dir={tmp_path / 'data'}"]
     programs.run(*command, "--do_train", *(f"--{name}={value}" for name, value in (common | flags).items()))
     for part in ("", "best")[: 1 + keeps_best]:
         trained, expected = weights_of(ours / part), weights_of(theirs / part)

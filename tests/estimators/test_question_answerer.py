@@ -41,21 +41,19 @@ def test_questions(pretrained, tmp_path):
         bert_tf.QuestionAnswerer.from_pretrained(saved, **options),
     ):
         assert loaded.predict_n_best(questions[:2]) == best
-    data = tmp_path / "run" / "data"
-    assert [(data / f"{split}.json").read_text().count("context") for split in ("train", "dev")] == [18, 6]
-    with pytest.raises(InputError, match="a pair \\(question, context\\) is expected"):
+    with pytest.raises(InputError, match=r"pair \(question, context\)"):
         answerer.predict(["a question"])
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (("fine", 2, 6), r"example 0 is \"\('fine', 2, 6\)\", but a text or a pair"),
-        (("fine", None), "but a text or a pair"),
-        (("fine", True), "but a text or a pair"),
-        ((5, 0), "but a text or a pair"),
-        (None, "example 0 is 'None', but a text or a pair"),
-        ({"text": ["fine"], "answer_start": []}, "but a text or a pair"),
+        (("fine", 2, 6), r"example 0 is \"\('fine', 2, 6\)\""),
+        (("fine", None), "the answer of example 0 is"),
+        (("fine", True), "the answer of example 0 is"),
+        ((5, 0), "the answer of example 0 is"),
+        (None, "example 0 is 'None'"),
+        ({"text": ["fine"], "answer_start": []}, "the answer of example 0 is"),
         (" ", "example 0 is ' '"),
         ((" ", 1), "example 0 is ' '"),
         ("gone", "'gone' of example 0 is not in its context"),
@@ -90,7 +88,7 @@ def test_questions_and_contexts_are_found_by_name(pretrained):
     answerer.fit(named, validation_data=named)
     assert len(written[-1][1]) == 2
     assert (written[0][0][0].question_text, written[0][0][0].context) == (question, context)
-    with pytest.raises(InputError, match="example 0 has 'context', 'id', but 'question' and 'context' are expected"):
+    with pytest.raises(InputError, match="example 0 has 'context', 'id'"):
         answerer.fit(frame[["context", "id"]], ["fine"] * 2)
 
 

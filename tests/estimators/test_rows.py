@@ -55,19 +55,19 @@ def test_batches_of_two_are_no_pairs():
         assert read((pairs, labels[:2]), batch=batch) == list(zip(pairs, labels, strict=False))
     assert read(pairs) == read(pairs, rank=1) == pairs
     for elements, batch in ((texts, True), (pairs, False)):
-        with pytest.raises(InputError, match="x: the data set's elements are tensors of two texts"):
+        with pytest.raises(InputError, match="x: tensors of two texts"):
             read(elements, batch=batch)
 
 
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        ("one text", ["pos"], "a list of examples is expected"),
-        (np.array("one text"), ["pos"], "a list of examples is expected"),
+        ("one text", ["pos"], "x is 'one text'"),
+        (np.array("one text"), ["pos"], "x is 'one text'"),
         (tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).repeat(), None, "x is a data set without an end"),
-        (TEXTS, np.eye(24), r"example 0 has several labels, .* but one is expected"),
-        ({"text": TEXTS}, LABELS, r"\(dict\), but a list of examples is expected"),
-        (set(TEXTS), LABELS, r"\(set\), but a list of examples is expected"),
+        (TEXTS, np.eye(24), "example 0 has several labels"),
+        ({"text": TEXTS}, LABELS, r"x is .*\(dict\)"),
+        (set(TEXTS), LABELS, r"x is .*\(set\)"),
         (TEXTS, LABELS[1:], "24 examples, but 23 labels"),
         (TEXTS, None, "labels are needed"),
         ([], [], "no examples"),
@@ -78,7 +78,7 @@ def test_batches_of_two_are_no_pairs():
         (TEXTS[:4], [*LABELS[:3], float("nan")], "example 3 has no label"),
         ([*TEXTS[:3], " "], LABELS[:4], "example 3: the text is empty"),
         (TEXTS[:4], [*LABELS[:3], "other"], "the label 'other' is unknown"),
-        ([*TEXTS[:3], b"\xff"], LABELS[:4], r"bytes\) is no UTF-8 text: invalid start byte at byte 0"),
+        ([*TEXTS[:3], b"\xff"], LABELS[:4], r"bytes\) is not UTF-8 at byte 0"),
     ],
 )
 def test_bad_data_are_named(pretrained, x, y, message):

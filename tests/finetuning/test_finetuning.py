@@ -173,12 +173,12 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
 
     later = dataclasses.replace(workflow_config, do_train=False)
     assert workflow.carry_out(run_of(out, write), later)["eval"] == done["eval"]
-    with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
+    with pytest.raises(InputError, match="has trials with other settings or data"):
         workflow.carry_out(run_of(out, write), dataclasses.replace(workflow_config, warmup_proportion=0.5))
     corrected = run_of(out, write)
     optimizer = corrected.training_config.optimizer.replace(bias_correction=True)
     corrected.training_config = corrected.training_config.replace(optimizer=optimizer)
-    with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
+    with pytest.raises(InputError, match="has trials with other settings or data"):
         workflow.carry_out(corrected, workflow_config)
 
 

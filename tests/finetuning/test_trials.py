@@ -24,7 +24,7 @@ def test_steps_are_counted_as_the_release_counts_them():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((5, 32, 3.0, 0.1), "5 training examples .* --train_batch_size=32"),
+        ((5, 32, 3.0, 0.1), "5 examples .* --train_batch_size=32"),
         ((5, 0, 3.0, 0.1), "--train_batch_size is 0"),
         ((5, 1, "3", 0.1), "--num_train_epochs is '3'"),
         ((5, 1, 3.0, 2.0), "--warmup_proportion is 2.0"),
@@ -51,7 +51,7 @@ def test_pattern_of_reinitialised_top_layers():
     for name in ("output_weights", "output_bias", "cls/squad/output_bias", "bert/encoder/layer_3/output/dense/bias"):
         assert both.fullmatch(name)
     assert not both.fullmatch("cls/predictions/output_bias")
-    with pytest.raises(InputError, match="--reinit_layers is 5, but the model has 4 layers"):
+    with pytest.raises(InputError, match="--reinit_layers is 5"):
         fresh_variables(config, 5)
 
 
@@ -95,7 +95,7 @@ def test_checkpoints_that_a_killed_run_left_are_removed(tmp_path):
 
 def test_trials_of_other_settings_are_refused(tmp_path):
     run(tmp_path, (1,), [])
-    with pytest.raises(InputError, match="holds trials of another task, data, model or settings"):
+    with pytest.raises(InputError, match="has trials with other settings or data"):
         run(tmp_path, (1, 2), [], resume_settings={"task": "b"})
     trained = []
     run(tmp_path, (1, 2), trained, resume_settings={"task": "b"}, allow_changes=True)

@@ -83,7 +83,7 @@ def test_another_separator_of_labels_is_found(write):
         task = task_of(write, text, problem="multi_label", **options)
         task.check_training_set(task.examples("train"))
 
-    with pytest.raises(InputError, match=r"there is 'x;y'\. If ';' separates labels, pass --label_separator=';'"):
+    with pytest.raises(InputError, match=r"the label 'x;y' .*--label_separator"):
         check("x;y", "z", "")
     check("x;y", "z, x")
     check("x", "y")
@@ -109,7 +109,7 @@ def test_several_labels(write, tokenizer):
 def test_class_weights(write, class_weights, expected):
     task = task_of(write, "text\tlabel\n" + "a\tx\n" * 3 + "b\ty\n", class_weights=class_weights)
     if isinstance(expected, str):
-        with pytest.raises(InputError, match=f"class=weight, .* {expected}"):
+        with pytest.raises(InputError, match=f"class=weight.*{expected}"):
             task.weights()
     else:
         assert task.weights() == pytest.approx(expected)
@@ -147,12 +147,12 @@ WITH_NUMBERS = "text\tlabel\tn\na\tx\t1\nb\ty\t1\n"
         (HEADER + "a\tnan\n", {"problem": "regression"}, "line 2: the score 'nan'"),
         (HEADER + "a\t1e39\n", {"problem": "regression"}, "line 2: the score '1e39'"),
         (HEADER + "a\t\nb\t\n", {"problem": "multi_label"}, "no row has a label"),
-        (HEADER + "a\tx\nb\tnan\n", {}, "line 3: the label is 'nan', which pandas"),
-        (HEADER + "a\tx,NaN\n", {"problem": "multi_label"}, "line 2: the label is 'NaN'"),
+        (HEADER + "a\tx\nb\tnan\n", {}, "line 3: the label 'nan'"),
+        (HEADER + "a\tx,NaN\n", {"problem": "multi_label"}, "line 2: the label 'NaN'"),
         (HEADER + " \tx\n", {}, "line 2: the text is empty"),
         (HEADER + "a\t\n", {}, "line 2: the label is empty"),
         (HEADER + "a\n", {}, "line 2: the row has 1 columns"),
-        (HEADER, {}, "has no rows"),
+        (HEADER, {}, "there are no rows"),
         (HEADER + "a\tx\n", {"columns": Columns(text_b="other")}, "line 1: the column 'other'"),
         (WITH_NUMBERS, {"columns": Columns(id="n")}, "line 3: the id '1' .* line 2"),
         (WITH_NUMBERS.replace("1", "-1"), {"columns": Columns(weight="n")}, r"line 2: the weight \('n'\) is '-1'"),
@@ -173,12 +173,10 @@ def test_labels_of_dev_must_be_known_from_training(write):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"problem": "ranking"}, "--problem is 'ranking'"),
         ({"problem": "regression", "labels": ["a", "b"]}, "--labels"),
         ({"problem": "multi_label", "class_weights": "balanced"}, "--class_weights"),
-        ({"labels": ["a", "b", "a"]}, "label occurs twice"),
         ({"problem": "multi_label", "columns": Columns(label_separator="")}, "--label_separator is empty"),
-        ({"columns": Columns(label_separator=";")}, "--label_separator .*--problem=multi_label"),
+        ({"columns": Columns(label_separator=";")}, "--label_separator: .*--problem=classification"),
     ],
 )
 def test_contradicting_settings_are_refused(options, message):

@@ -101,8 +101,8 @@ def test_cola_has_a_header_only_in_its_test_set(write):
     [
         ("SST-2", "sentence\tclass\na\t1\n", "line 1: the column 'label'"),
         ("SST-2", "sentence\tlabel\na\t1\nb\t2\n", "line 3: the label '2' .* '0', '1'"),
-        ("SST-2", "sentence\tlabel\na\t1\nb\n", "line 3: .* column label"),
-        ("SST-2", "sentence\tlabel\n", "has no rows"),
+        ("SST-2", "sentence\tlabel\na\t1\nb\n", "line 3: .* column 'label'"),
+        ("SST-2", "sentence\tlabel\n", "there are no rows"),
         ("SST-2", "", "is empty"),
         ("SST-2", b"sentence\tlabel\na\xff\t1\n", "line 2: byte 0xff"),
         ("STS-B", f"{STS_B}\n0\tg\tf\ty\to\ts\ts\ta\tb\thigh\n", "line 2: the score 'high'"),
@@ -127,9 +127,9 @@ def test_names_of_tasks():
     everything = names.parse("all")
     assert len(everything) == 8
     assert "wnli" not in everything
-    with pytest.raises(InputError, match="'xnli' can't be combined with other tasks"):
+    with pytest.raises(InputError, match="'xnli' can't be combined"):
         names.parse("cola,xnli")
-    with pytest.raises(InputError, match="--task_name is 'colla', but one of cola, "):
+    with pytest.raises(InputError, match="--task_name is 'colla'"):
         names.parse("colla,wnli")
 
 

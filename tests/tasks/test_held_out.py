@@ -48,13 +48,11 @@ def test_scores_of_a_regression_are_no_classes(write, tmp_path):
 
 def test_impossible_shares_are_refused(write, tmp_path):
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
-    with pytest.raises(InputError, match=r"--dev_fraction is 1\.5, but a number between 0 and 1"):
+    with pytest.raises(InputError, match=r"--dev_fraction is 1\.5"):
         with_held_out_dev(list, 1.5)
-    with pytest.raises(
-        InputError, match=r"--dev_fraction=0\.5 of 2 training rows are none: of each class, one row stays"
-    ):
+    with pytest.raises(InputError, match=r"--dev_fraction=0\.5 of 2 training rows"):
         task_of(tmp_path, dev_fraction=0.5).examples("dev")
-    with pytest.raises(InputError, match="--dev_file names one too"):
+    with pytest.raises(InputError, match="--dev_file is given too"):
         task_of(tmp_path, dev_fraction=0.5, dev_file=write("own.tsv", "text\tlabel\n"))
     with pytest.raises(InputError, match="--dev_fraction: not used by --task_name=mnli"):
         task_of(tmp_path, "mnli", dev_fraction=0.5)

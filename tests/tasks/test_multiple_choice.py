@@ -81,7 +81,7 @@ def test_each_ending_has_a_sequence_with_the_prompt(write):
         ("a.jsonl", '{"prompt": "p", "endings": null, "label": 0}\n', "line 1: 'endings' is not a list"),
         ("a.jsonl", '{"prompt": "p", "endings": ["a"], "label": 0}\n', "line 1: .* ending0, ending1"),
         ("a.jsonl", '{"prompt": "p", "endings": ["a", null], "label": 0}\n', "line 1: the ending 1 is empty"),
-        ("a.jsonl", GOOD + '{"prompt": "p", "endings": ["a"], "label": 0}\n', "line 2: .* 1 endings, but 3"),
+        ("a.jsonl", GOOD + '{"prompt": "p", "endings": ["a"], "label": 0}\n', "line 2: .* 1 endings"),
     ],
 )
 def test_bad_rows_are_reported_or_skipped(write, file, text, message):

@@ -30,11 +30,11 @@ def test_the_delimiter_is_what_the_header_shows_or_the_user_says(write):
     for encoding in ("utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"):  # what spreadsheets write
         assert cells("a.tsv", "text\tlabel\r\n\xe4\u4e2d\tx\r\n", encoding=encoding) == [("\xe4\u4e2d", "x")]
     for delimiter in ("", "::", "\n", '"'):
-        with pytest.raises(InputError, match=r"--delimiter is .*, but one character is expected, or one of auto,"):
+        with pytest.raises(InputError, match="--delimiter is "):
             cells("a.csv", "text;label\na;x\n", delimiter)
-    with pytest.raises(InputError, match=r"--delimiter is ';', but .*a.jsonl is JSON lines, which have none. Omit"):
+    with pytest.raises(InputError, match=r"--delimiter is ';', but .*a\.jsonl is JSON lines"):
         cells("a.jsonl", "{}\n", ";")
-    with pytest.raises(InputError, match=r"has 'text;label'\. If another character separates .* with --delimiter"):
+    with pytest.raises(InputError, match=r"line 1: the column 'text' is missing among 'text;label'.*--delimiter"):
         cells("a.tsv", "text;label\na;x\n")
 
 
@@ -64,15 +64,15 @@ def test_texts_of_a_million_characters_are_read(write):
     [
         ("a.tsv", "text\tlabel\na\tx\nb\n", "line 3: the row has 1 columns, but the header has 2"),
         ("a.csv", "text,label\na,x,z\n", "line 2: the row has 3 columns, but the header has 2"),
-        ("a.csv", 'text,label\na,x\n"b,y\n', r"line 3: not valid CSV \(.*\). Check whether a quote is not closed"),
-        ("a.csv", "words,label\n", "line 1: the column 'text' is missing. The header has 'words', 'label'"),
-        ("a.csv", "text,label,text\na,x,b\n", "line 1: 2 columns have the name 'text'"),
-        ("a.tsv", "text\tlabel\ttext\na\tx\tb\n", "line 1: 2 columns have the name 'text'"),
+        ("a.csv", 'text,label\na,x\n"b,y\n', r"line 3: not valid CSV \("),
+        ("a.csv", "words,label\n", "line 1: the column 'text' is missing among 'words', 'label'"),
+        ("a.csv", "text,label,text\na,x,b\n", "line 1: several columns have the name 'text'"),
+        ("a.tsv", "text\tlabel\ttext\na\tx\tb\n", "line 1: several columns have the name 'text'"),
         ("a.jsonl", '{"text": "a"}\n{"text"}\n', "line 2: column 8: not valid JSON"),
         ("a.jsonl", '["a"]\n', "line 1: a JSON object"),
-        ("a.jsonl", '{"label": "x"}\n', "line 1: the row has 1 columns, but column text is needed"),
-        ("a.txt", "a\n", "must end with one of .tsv, .csv, .jsonl"),
-        ("a.tsv", "text\tlabel\n", "has no rows"),
+        ("a.jsonl", '{"label": "x"}\n', "line 1: there is no column 'text'"),
+        ("a.txt", "a\n", "a.txt: the format is unknown"),
+        ("a.tsv", "text\tlabel\n", "there are no rows"),
     ],
 )
 def test_problems_of_tables_are_reported_with_their_line(write, name, text, message):

@@ -6,8 +6,7 @@ answers -> `evaluate`.
     examples       questions and paragraphs from SQuAD files
     rules          the settings, and the rules of windows and answers that arrays and the served graph share
     windows        questions and paragraphs -> windows, as arrays
-    decoding       logits -> ranked answers, as arrays
-    realignment    predicted tokens -> the text as written
+    decoding       logits -> ranked answers, as written in the paragraph
     predictions    the answers to a file's questions, and the files of answers
     served         windows and answers inside a TensorFlow graph, for the SavedModel
     evaluation     scores, and the threshold for no answer
@@ -21,34 +20,11 @@ from bert_tf.runtime import extras
 __getattr__, __dir__, __all__ = extras.when_used(
     __name__,
     {
-        "bert_tf.tasks.squad.decoding": (
-            "average_distributions",
-            "decode",
-        ),
-        "bert_tf.tasks.squad.evaluation": (
-            "evaluate",
-            "evaluate_v1",
-            "evaluate_v2",
-            "tune_null_threshold",
-        ),
-        "bert_tf.tasks.squad.examples": (
-            "SquadData",
-            "SquadExample",
-            "load_articles",
-            "make_example",
-            "read_squad",
-        ),
-        "bert_tf.tasks.squad.predictions": (
-            "SquadPredictions",
-            "merge_n_best",
-            "read_answers",
-            "read_n_best",
-            "report_differences",
-        ),
-        "bert_tf.tasks.squad.rules": ("SquadConfig",),
-        "bert_tf.tasks.squad.windows": (
-            "SquadWindows",
-            "featurize",
-        ),
+        "bert_tf.tasks.squad.decoding": ["average_distributions", "decode"],
+        "bert_tf.tasks.squad.evaluation": ["evaluate", "evaluate_v1", "evaluate_v2", "tune_null_threshold"],
+        "bert_tf.tasks.squad.examples": ["SquadData", "SquadExample", "load_articles", "make_example", "read_squad"],
+        "bert_tf.tasks.squad.predictions": ["SquadPredictions", "merge_n_best", "read_answers", "read_n_best"],
+        "bert_tf.tasks.squad.rules": ["SquadConfig"],
+        "bert_tf.tasks.squad.windows": ["SquadWindows", "featurize"],
     },
 )

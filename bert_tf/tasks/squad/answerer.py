@@ -103,7 +103,7 @@ class Answerer:
             find_null_threshold(beside_the_model, self.model) if threshold is None else threshold
         )
 
-    def outputs(self, windows: SquadWindows, shown: bool = True) -> ModelOutputs:
+    def _outputs(self, windows: SquadWindows, shown: bool) -> ModelOutputs:
         """`start_logits` and `end_logits` [W, T]; those of an ensemble are logarithms of mean probabilities."""
         if not len(windows):
             return dict.fromkeys(("start_logits", "end_logits"), np.zeros([0, 1], np.float32))
@@ -112,25 +112,11 @@ class Answerer:
             return each[0]
         return {name: average_distributions([one[name] for one in each], windows.lengths) for name in each[0]}
 
-    def answer(
-        self,
-        examples: Sequence[SquadExample],
-        windows: SquadWindows,
-        outputs: ModelOutputs,
-        answer_text: str | None = None,
-    ) -> SquadPredictions:
-        """Answers questions; see `decode`.
-
-        Args:
-          examples: the questions.
-          windows: made from them.
-          outputs: of `outputs`.
-          answer_text: "release" or "offsets"; None for the task's.
-        """
-        config = self.run.task.config
-        config = dataclasses.replace(config, answer_text=answer_text or config.answer_text)
+    def answer(self, examples: Sequence[SquadExample], windows: SquadWindows, shown: bool = True) -> SquadPredictions:
+        """Answers questions from their windows; with `shown`, there is a progress bar."""
+        outputs, task = self._outputs(windows, shown), self.run.task
         logits = outputs["start_logits"], outputs["end_logits"]
-        return decode(examples, windows, *logits, self.run.tokenizer, config, self.null_score_diff_threshold)
+        return decode(examples, windows, *logits, self.run.tokenizer, task.config, self.null_score_diff_threshold)
 
 
 def _member(run: FinetuningRun, folder: str) -> FinetuningRun:

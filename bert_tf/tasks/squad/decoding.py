@@ -4,6 +4,11 @@ In each window the `n_best_size` highest start logits and end logits are paired;
 taken. `rules.pairs_fit` says which pairs are candidates. The candidates of all windows of a question are ranked by the
 sum of their two logits; of equal ones the earlier window, then the better start, then the better end comes first.
 
+Tokens are lower-cased, stripped of accents and separated from punctuation, so an answer made of tokens isn't yet the
+paragraph's own text. As in the original, the words around the answer are tokenized, the answer is found there, and
+characters without spaces are counted to get from the tokenized words to the original ones. Where the counts differ,
+those words are kept whole.
+
 `served.py` does the same inside a TensorFlow graph.
 
 Axis letters: W windows, T tokens, K positions that are paired, C candidates.
@@ -15,14 +20,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 from scipy.special import log_softmax
 
 from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import ScoredText, SquadPredictions
-from bert_tf.tasks.squad.realignment import final_text, join_pieces
 from bert_tf.tasks.squad.rules import SquadConfig, pairs_fit
 from bert_tf.tasks.squad.windows import SquadWindows
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
 # The largest number of pairs of positions that are compared at once, which bounds the memory.
 _CHUNK_PAIRS = 1 << 21
@@ -110,14 +115,8 @@ def average_distributions(logits: Sequence[np.ndarray], lengths: np.ndarray) -> 
 
     Returns:
       [W, T] float64, minus infinity for padding. The mean probabilities of a window add up to 1.
-
-    Raises:
-      ValueError: if there is no run, or their shapes differ.
     """
-    shapes = {run.shape for run in logits}
-    if len(shapes) != 1:
-        raise ValueError(f"the runs' logits must have one shape, but have {sorted(shapes) or 'none'}")
-    total = np.full(shapes.pop(), -np.inf)
+    total = np.full(logits[0].shape, -np.inf)
     is_token = np.arange(total.shape[1]) < lengths[:, None]
     for run in logits:
         total = np.logaddexp(total, log_softmax(np.where(is_token, run.astype(np.float64), -np.inf), axis=1))
@@ -204,3 +203,54 @@ def _null_answer(logits: np.ndarray) -> ScoredText:
     if not len(logits):
         return ScoredText("", 0.0, 0.0)
     return ScoredText("", *logits[logits.sum(axis=1).argmin()].tolist())
+
+
+def join_pieces(pieces: Sequence[str]) -> str:
+    """Joins pieces to basic tokens, with spaces between the tokens."""
+    return " ".join(pieces).replace(" ##", "").replace("##", "")
+
+
+def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool, verbose_logging: bool = False) -> str:
+    """Finds the part of the original words that a predicted text stands for.
+
+    The words "Steve Smith's" and the prediction "steve smith" give "Steve Smith".
+
+    Args:
+      pred_text: the predicted pieces, joined to basic tokens.
+      orig_text: the words of the paragraph that the pieces come from.
+      do_lower_case: whether the pieces are lower-cased.
+      verbose_logging: whether the log names predictions that can't be aligned.
+
+    Returns:
+      The part of `orig_text`. If the prediction isn't found in the tokenized words, or these differ from the original
+      words in more than spaces, the whole of `orig_text`.
+    """
+    return final_text(pred_text, orig_text, BasicTokenizer(do_lower_case=do_lower_case), verbose_logging)
+
+
+def final_text(pred_text: str, orig_text: str, tokenizer: BasicTokenizer, verbose_logging: bool) -> str:
+    """Does the work of `get_final_text`, with a tokenizer that has seen most of the words."""
+    tokenized_text = " ".join(tokenizer.tokenize(orig_text))
+    start = tokenized_text.find(pred_text)
+    is_text = bool(pred_text) and pred_text == pred_text.strip(" ")
+    if start < 0 or not is_text or _count_solid(orig_text) != _count_solid(tokenized_text):
+        if verbose_logging:
+            logging.info("Can't align the prediction %r with the words %r; they are kept whole.", pred_text, orig_text)
+        return orig_text
+    first = _find_solid(orig_text, _count_solid(tokenized_text, start), 0)
+    last = _find_solid(orig_text, _count_solid(pred_text) - 1, first)
+    return orig_text[first : last + 1]
+
+
+def _count_solid(text: str, end: int | None = None) -> int:
+    """The number of characters before `end` that aren't spaces."""
+    end = len(text) if end is None else end
+    return end - text.count(" ", 0, end)
+
+
+def _find_solid(text: str, number: int, begin: int) -> int:
+    """The place of the character that has `number` characters between `begin` and itself, not counting spaces."""
+    place = begin + number
+    while place != (further := begin + number + text.count(" ", begin, place + 1)):
+        place = further
+    return place

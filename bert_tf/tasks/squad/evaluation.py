@@ -15,11 +15,8 @@ from bert_tf.tasks.squad.examples import paragraphs, question_name
 from bert_tf.tasks.squad.predictions import SquadPredictions
 
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
-# The official script's scores, by the questions that they are means over. Average precision is a sum over recall, which
-# is a share of the questions with an answer.
-_SCORES_OF_ALL = ("exact", "f1", "final_exact", "final_f1")
-_SCORES_OF_ANSWERABLE = ("HasAns_exact", "HasAns_f1", "pr_exact_ap", "pr_f1_ap", "pr_oracle_ap")
-_SCORES_OF_UNANSWERABLE = ("NoAns_exact", "NoAns_f1")
+# Stands for a missing answer; no right answer is like it.
+_WRONG = "\uffff"
 
 Articles = Sequence[Mapping[str, Any]]
 
@@ -85,8 +82,6 @@ def evaluate_v2(
 ) -> dict[str, float]:
     """SQuAD 2.0's scores; questions without an entry count as wrong, and entries for other questions are left out.
 
-    The official script has no rule for questions without an entry: it stops, or leaves them out of the mean.
-
     Args:
       articles: the file's "data".
       answers: id -> answer, "" for none.
@@ -102,49 +97,26 @@ def evaluate_v2(
       InputError: if a question's answers aren't known, none has an entry, or an answered one has no odds.
     """
     questions = _questions(articles)
-    answered = {qas_id: text for qas_id, text in answers.items() if qas_id in questions}
-    if not answered:
+    if not questions.keys() & answers.keys():
         raise InputError("--predict_file: no question has an answer. Use answers to this file.")
+    counted = _count_missing(questions, answers)
+    answers = {qas_id: answers.get(qas_id, _WRONG) for qas_id in questions}
     if null_odds is None:
-        results = _with_missing_as_wrong(official_evaluator(True).evaluate(articles, answered), questions, answered)
-        return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))}
-    odds = {qas_id: null_odds[qas_id] for qas_id in answered}
-    results = official_evaluator(True).evaluate(articles, answered, odds)
-    results = _with_missing_as_wrong(results, questions, answered)
-    return {name.replace("final_", "best_"): value for name, value in results.items()}
+        results = official_evaluator(True).evaluate(articles, answers)
+        return {name: value for name, value in results.items() if not name.startswith(("final_", "pr_"))} | counted
+    lowest = min(null_odds.values()) - 1  # a missing answer is one that is always given
+    odds = {qas_id: null_odds.get(qas_id, lowest) for qas_id in questions}
+    results = official_evaluator(True).evaluate(articles, answers, odds)
+    return {name.replace("final_", "best_"): value for name, value in results.items()} | counted
 
 
 def _count_missing(questions: Mapping[str, Any], answers: Mapping[str, str]) -> dict[str, int]:
-    """{"missing": the number of questions without an answer}, with a warning; empty if every question has one."""
+    """Returns {"missing": the number of questions without an answer}, with a warning; empty if there are none."""
     missing = [qas_id for qas_id in questions if qas_id not in answers]
     if not missing:
         return {}
-    say(
-        f"Warning: {len(missing)} of {len(questions)} questions, such as {missing[0]!r}, have no entry among the "
-        "answers. They count as wrong."
-    )
+    say(f"Warning: {len(missing)} of {len(questions)} questions have no entry, such as {missing[0]!r}; they are wrong.")
     return {"missing": len(missing)}
-
-
-def _with_missing_as_wrong(
-    results: Mapping[str, float], questions: Mapping[str, list[str]], answered: Mapping[str, str]
-) -> dict[str, float]:
-    """The official script's results on the answered questions -> the results on all questions."""
-    counted = _count_missing(questions, answered)
-    if not counted:
-        return dict(results)
-    changed = dict(results)
-    answerable = [qas_id for qas_id, right in questions.items() if right]
-    unanswerable = [qas_id for qas_id, right in questions.items() if not right]
-    for names, total_name, asked in (
-        (_SCORES_OF_ALL, "total", list(questions)),
-        (_SCORES_OF_ANSWERABLE, "HasAns_total", answerable),
-        (_SCORES_OF_UNANSWERABLE, "NoAns_total", unanswerable),
-    ):
-        if asked:
-            share = sum(qas_id in answered for qas_id in asked) / len(asked)
-            changed |= {name: share * results.get(name, 0.0) for name in names} | {total_name: len(asked)}
-    return changed | counted
 
 
 def tune_null_threshold(articles: Articles, predictions: SquadPredictions) -> dict[str, float]:

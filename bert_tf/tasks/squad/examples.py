@@ -6,8 +6,8 @@ A file is `{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "ans
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, NotRequired, TypedDict
+from collections.abc import Iterable, Iterator
+from typing import NotRequired, TypedDict
 
 from absl import logging
 
@@ -38,12 +38,14 @@ class _Paragraph(TypedDict):
     qas: list[_Question]
 
 
-class _Article(TypedDict):
+class Article(TypedDict):
+    """An article of a file's "data"; only the keys that are read."""
+
     paragraphs: list[_Paragraph]
 
 
 class _File(TypedDict):
-    data: list[_Article]
+    data: list[Article]
 
 
 @dataclasses.dataclass
@@ -81,31 +83,25 @@ class SquadData:
       examples: the questions that can be used, in order.
       articles: the file's unchanged "data", for the evaluators.
       dropped: id -> reason, of the training questions with an answer that isn't at the place given in the file.
-      recovered: ids that are used although the release would drop them (character offsets only).
       realigned: ids with an answer that was found at another place than the file gives.
       blank: ids without a question or without a context; they are used.
     """
 
     examples: list[SquadExample]
-    articles: list[dict[str, Any]]
+    articles: list[Article]
     dropped: dict[str, str] = dataclasses.field(default_factory=dict)
-    recovered: list[str] = dataclasses.field(default_factory=list)
     realigned: list[str] = dataclasses.field(default_factory=list)
     blank: list[str] = dataclasses.field(default_factory=list)
 
     def report(self) -> list[str]:
         """Lines that count and name the questions that are dropped or corrected."""
-        by_reason: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         for qas_id, reason in self.dropped.items():
-            by_reason.setdefault(reason, []).append(qas_id)
-        groups = [(f"dropped, because {reason}", ids) for reason, ids in by_reason.items()]
-        groups += [
-            ("used, though the release drops them (white space in the answer)", self.recovered),
-            ("used with a corrected answer offset", self.realigned),
-            ("used, though the question or the context is blank", self.blank),
-        ]
+            groups.setdefault(f"dropped, because {reason}", []).append(qas_id)
+        groups["used with a corrected answer offset"] = self.realigned
+        groups["used, though the question or the context is blank"] = self.blank
         total = len(self.examples) + len(self.dropped)
-        return [f"{len(ids)} of {total} questions {what}: {name_ids(ids)}" for what, ids in groups if ids]
+        return [f"{len(ids)} of {total} questions {what}: {name_ids(ids)}" for what, ids in groups.items() if ids]
 
 
 def name_ids(ids: list[str]) -> str:
@@ -148,11 +144,11 @@ def read_squad_examples(
     return data.examples
 
 
-def read_squad(input_file: str, is_training: bool, config: SquadConfig = SquadConfig()) -> SquadData:
+def read_squad(input_file: str | list[Article], is_training: bool, config: SquadConfig = SquadConfig()) -> SquadData:
     """Reads a file, and keeps a record of the questions that are dropped or corrected.
 
     Args:
-      input_file: the JSON file.
+      input_file: the JSON file, or its "data".
       is_training: whether the answers are read; each question must then have exactly one.
       config: with `answer_text="release"` the same training questions are kept as in the release, with "offsets" those
         with an answer that is in the context, character by character, at the place given in the file. With
@@ -162,16 +158,16 @@ def read_squad(input_file: str, is_training: bool, config: SquadConfig = SquadCo
       InputError: if the file isn't JSON in SQuAD's format, is of the other version, an id occurs twice, a training
         question doesn't have exactly one answer, or no question can be used.
     """
-    articles = load_articles(input_file, _file_flag(is_training))
-    _check_versions(articles, config.version_2_with_negative, _file_flag(is_training))
+    flag = _file_flag(is_training)
+    articles = load_articles(input_file, flag) if isinstance(input_file, str) else input_file
+    _check_versions(articles, config.version_2_with_negative, flag)
     data = _read(articles, is_training, config)
     if not data.examples:
-        found = "\n".join(data.report()) or "The file has no questions."
-        raise InputError(f"{_file_flag(is_training)}: {input_file} has no question that can be used. {found}")
+        raise InputError("\n".join([f"{flag}: there is no question that can be used. Add some.", *data.report()]))
     return data
 
 
-def load_articles(input_file: str, what: str) -> list[_Article]:
+def load_articles(input_file: str, what: str) -> list[Article]:
     """Reads a file's "data", and checks its format and the ids.
 
     Args:
@@ -191,7 +187,7 @@ def load_articles(input_file: str, what: str) -> list[_Article]:
     return articles
 
 
-def paragraphs(articles: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def paragraphs(articles: Iterable[Article]) -> Iterator[tuple[str, list[_Question]]]:
     """Every context of a file's "data", with its questions."""
     for article in articles:
         for paragraph in article["paragraphs"]:
@@ -207,7 +203,7 @@ def _file_flag(is_training: bool) -> str:
     return "--train_file" if is_training else "--predict_file"
 
 
-def _check_versions(articles: list[dict[str, Any]], version_2_with_negative: bool, what: str) -> None:
+def _check_versions(articles: list[Article], version_2_with_negative: bool, what: str) -> None:
     for _, questions in paragraphs(articles):
         for question in questions:
             where = question_name(what, question["id"])
@@ -217,18 +213,26 @@ def _check_versions(articles: list[dict[str, Any]], version_2_with_negative: boo
                 raise InputError(f"{where} has no 'is_impossible' (SQuAD 1.1). Set --version_2_with_negative=False.")
 
 
-def _read(articles: list[dict[str, Any]], is_training: bool, config: SquadConfig) -> SquadData:
+def _read(articles: list[Article], is_training: bool, config: SquadConfig) -> SquadData:
     data = SquadData(examples=[], articles=articles)
-    answers = _AnswerReader(data, config) if is_training else None
     for context, questions in paragraphs(articles):
         doc_tokens = split_context(context)
         word_of_character = _word_of_character(context) if is_training else []
         for question in questions:
             example = SquadExample(question["id"], question["question"], doc_tokens, context=context)
-            if answers is None or answers.read_into(example, question, word_of_character):
-                data.examples.append(example)
-                if not context.strip() or not example.question_text.strip():
-                    data.blank.append(example.qas_id)
+            if is_training and config.version_2_with_negative and question.get("is_impossible"):
+                example.is_impossible, example.orig_answer_text = True, ""
+                example.start_position = example.end_position = -1
+            elif is_training:
+                offset = _read_answer(example, question, config)
+                if reason := _find_words(example, word_of_character, config):
+                    data.dropped[example.qas_id] = reason
+                    continue
+                if example.answer_offset != offset:
+                    data.realigned.append(example.qas_id)
+            data.examples.append(example)
+            if not context.strip() or not example.question_text.strip():
+                data.blank.append(example.qas_id)
     return data
 
 
@@ -242,63 +246,37 @@ def _word_of_character(context: str) -> list[int]:
     return words + [count - 1] * (len(context) - len(words))
 
 
-@dataclasses.dataclass
-class _AnswerReader:
-    """Puts the answers of training questions into their examples, and records the dropped questions."""
-
-    data: SquadData
-    config: SquadConfig
-
-    def read_into(self, example: SquadExample, question: Mapping[str, Any], word_of_character: list[int]) -> bool:
-        """Fills in the answer; False if the example must be dropped."""
+def _read_answer(example: SquadExample, question: _Question, config: SquadConfig) -> int:
+    """Puts a training answer into its example, and returns the offset that the file gives."""
+    answers = question.get("answers", [])
+    if len(answers) != 1 or not answers[0]["text"] or "answer_start" not in answers[0]:
         where = question_name(_file_flag(is_training=True), example.qas_id)
-        if self.config.version_2_with_negative and question.get("is_impossible"):
-            example.is_impossible = True
-            example.orig_answer_text = ""
-            example.start_position = example.end_position = -1
-            return True
-        answers = question.get("answers", [])
-        if len(answers) != 1 or not answers[0]["text"] or "answer_start" not in answers[0]:
-            raise InputError(
-                f"{where}: 'answers' is {str(answers)[:60]}, but training needs one answer with 'text' and "
-                "'answer_start'. Correct the file."
-            )
-        text, offset = answers[0]["text"], answers[0]["answer_start"]
-        example.orig_answer_text = text
-        example.answer_offset = (
-            _nearest_offset(example.context, text, offset) if self.config.fix_answer_offsets else offset
-        )
-        is_used = self._locate(example, word_of_character)
-        if is_used and example.answer_offset != offset:
-            self.data.realigned.append(example.qas_id)
-        return is_used
+        raise InputError(f"{where}: 'answers' is {str(answers)[:60]}. Give one with 'text' and 'answer_start'.")
+    text, offset = answers[0]["text"], answers[0]["answer_start"]
+    example.orig_answer_text = text
+    example.answer_offset = _nearest_offset(example.context, text, offset) if config.fix_answer_offsets else offset
+    return offset
 
-    def _locate(self, example: SquadExample, word_of_character: list[int]) -> bool:
-        text, offset = example.orig_answer_text, example.answer_offset
-        if not example.doc_tokens:
-            self.data.dropped[example.qas_id] = "the context has no words"
-            return False
-        try:
-            # A negative offset counts from the end, as it does in the release.
-            example.start_position = word_of_character[offset]
-            example.end_position = word_of_character[offset + len(text) - 1]
-        except IndexError:
-            self.data.dropped[example.qas_id] = "the answer's place is outside the context"
-            return False
-        words_found = " ".join(example.doc_tokens[example.start_position : example.end_position + 1])
-        kept_by_release = " ".join(text.split()) in words_found
-        hint = "" if self.config.fix_answer_offsets else " (--fix_answer_offsets searches for it)"
-        if not self.config.by_offsets:
-            if not kept_by_release:
-                self.data.dropped[example.qas_id] = f"the words at the answer's place don't include it{hint}"
-            return kept_by_release
-        if offset < 0 or not example.context.startswith(text, offset):
-            where = "in the context" if self.config.fix_answer_offsets else f"at its place{hint}"
-            self.data.dropped[example.qas_id] = f"the answer isn't {where}"
-            return False
-        if not kept_by_release:
-            self.data.recovered.append(example.qas_id)
-        return True
+
+def _find_words(example: SquadExample, word_of_character: list[int], config: SquadConfig) -> str:
+    """Sets the positions of the answer's words; returns the reason why the question can't be used, or ""."""
+    text, offset = example.orig_answer_text, example.answer_offset
+    if not example.doc_tokens:
+        return "the context has no words"
+    try:
+        # A negative offset counts from the end, as it does in the original.
+        example.start_position = word_of_character[offset]
+        example.end_position = word_of_character[offset + len(text) - 1]
+    except IndexError:
+        return "the answer's place is outside the context"
+    if config.by_offsets:
+        is_there = offset >= 0 and example.context.startswith(text, offset)
+    else:
+        is_there = " ".join(text.split()) in " ".join(
+            example.doc_tokens[example.start_position : example.end_position + 1]
+        )
+    hint = "" if config.fix_answer_offsets else " (--fix_answer_offsets searches for it)"
+    return "" if is_there else f"the answer isn't at its place{hint}"
 
 
 def _nearest_offset(context: str, text: str, offset: int) -> int:

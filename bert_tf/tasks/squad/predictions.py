@@ -14,7 +14,6 @@ from bert_tf.tasks.squad.rules import means_no_answer
 NO_WINDOW_SCORE = 1_000_000.0
 # The release's answer to a question of SQuAD 1.1 without a candidate, for example if the context has no tokens.
 PLACEHOLDER = "empty"
-_SHOWN_DIFFERENCES = 10
 
 
 class ScoredText(NamedTuple):
@@ -100,13 +99,6 @@ class SquadPredictions:
             answer = threshold_answer(answer, self.null_odds[qas_id], null_score_diff_threshold)
         self.answers[qas_id] = answer
 
-    def with_threshold(self, null_score_diff_threshold: float) -> dict[str, str]:
-        """The answers that another threshold gives (2.0)."""
-        return {
-            qas_id: threshold_answer(text, self.null_odds[qas_id], null_score_diff_threshold)
-            for qas_id, text in self.best_non_null.items()
-        }
-
     def report(self) -> list[str]:
         """Lines that count and name the questions without a span of the text among the n best."""
         ids, total = self.without_candidates, len(self.answers)
@@ -190,16 +182,6 @@ def softmax(scores: Sequence[float]) -> list[float]:
     exponentials = [math.exp(score - highest) for score in scores]
     total = sum(exponentials)
     return [exponential / total for exponential in exponentials]
-
-
-def report_differences(release: Mapping[str, str], offsets: Mapping[str, str]) -> list[str]:
-    """Lines that count the answers with different texts in the two modes, and show a few of them."""
-    differing = [(qas_id, text, offsets[qas_id]) for qas_id, text in release.items() if text != offsets[qas_id]]
-    share = len(differing) / max(1, len(release))
-    lines = [
-        f"{len(differing)} of {len(release)} answers ({share:.1%}) differ between --answer_text=release and offsets"
-    ]
-    return lines + [f"  {qas_id}: {text!r} / {exact!r}" for qas_id, text, exact in differing[:_SHOWN_DIFFERENCES]]
 
 
 def read_answers(path: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.errors import InputError, require_choice, require_whole
 
 # [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
@@ -46,7 +46,7 @@ class SquadConfig:
       verbose_logging: whether the log names answers that can't be aligned with the text.
 
     Raises:
-      InputError: if there is no such `answer_text`, or no answer could ever be found.
+      InputError: if there is no such `answer_text`, or a number is out of range.
     """
 
     max_seq_length: int = 384
@@ -61,10 +61,9 @@ class SquadConfig:
     verbose_logging: bool = False
 
     def __post_init__(self) -> None:
-        if self.answer_text not in ANSWER_TEXTS:
-            raise InputError(f"--answer_text is {self.answer_text!r}, but {' or '.join(ANSWER_TEXTS)} is expected.")
-        for name in ("n_best_size", "max_answer_length"):
-            require_whole(f"--{name}", getattr(self, name), 1)
+        require_choice("--answer_text", self.answer_text, ANSWER_TEXTS)
+        for name, minimum in (("n_best_size", 1), ("max_answer_length", 1), ("doc_stride", 1), ("max_query_length", 0)):
+            require_whole(f"--{name}", getattr(self, name), minimum)
 
     @property
     def by_offsets(self) -> bool:
@@ -77,14 +76,9 @@ class SquadConfig:
         Raises:
           InputError: if a question of `max_query_length` leaves no room for text.
         """
-        if self.max_query_length < 0:
-            raise InputError(f"--max_query_length is {self.max_query_length}, but it can't be negative.")
         if text_room(self.max_query_length, self.max_seq_length) < 1:
-            raise InputError(
-                f"--max_seq_length is {self.max_seq_length}, but a question of --max_query_length="
-                f"{self.max_query_length} takes {self.max_query_length + SPECIAL_TOKENS} with its special tokens, and "
-                "the text needs room too."
-            )
+            room = f"--max_seq_length={self.max_seq_length}"
+            raise InputError(f"--max_query_length={self.max_query_length}: {room} leaves no room for text. Lower it.")
 
 
 def text_room(query_length: Array, max_seq_length: int) -> Array:

@@ -32,7 +32,6 @@ from bert_tf.tasks.squad.predictions import (
     merge_n_best,
     read_answers,
     read_n_best,
-    report_differences,
 )
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows
@@ -141,13 +140,7 @@ def predict(run: FinetuningRun, config: AnswerConfig) -> dict[str, float]:
     else:
         answerer = Answerer(run, config)
         model, threshold = answerer.model, answerer.null_score_diff_threshold
-        windows = run.features(PREDICT_SPLIT)
-        outputs = answerer.outputs(windows)
-        predictions = answerer.answer(examples, windows, outputs)
-        if run.task.config.answer_text == "offsets":
-            released = answerer.answer(examples, windows, outputs, "release").answers
-            for line in report_differences(released, predictions.answers):
-                say(line)
+        predictions = answerer.answer(examples, run.features(PREDICT_SPLIT))
     for line in predictions.report():
         say(line)
     is_version_2 = run.task.config.version_2_with_negative
@@ -203,7 +196,7 @@ def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
     task, run = answerer.run.task, answerer.run
     example = make_example("typed", question, context)
     windows = task.featurize([example], run.tokenizer, run.max_seq_length)
-    predictions = answerer.answer([example], windows, answerer.outputs(windows, shown=False))
+    predictions = answerer.answer([example], windows, shown=False)
     rows = [
         {
             "probability": entry["probability"],

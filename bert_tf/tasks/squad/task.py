@@ -1,6 +1,7 @@
 """The SQuAD task of the fine-tuning loop: it reads questions, cuts windows and builds the model."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.squad.examples import SquadData, SquadExample, read_squad
+from bert_tf.tasks.squad.examples import Article, SquadData, SquadExample, read_squad
 from bert_tf.tasks.squad.rules import SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.tokenization import FullTokenizer
@@ -21,8 +22,8 @@ class SquadTask:
 
     Args:
       config: how questions are read and answered.
-      train_files: the files to train on, in turn.
-      predict_file: the file to be answered.
+      train_files: the files to train on, in turn, or their "data".
+      predict_file: the file to be answered, or its "data".
 
     Raises:
       InputError: if a question may leave no room for text.
@@ -31,12 +32,16 @@ class SquadTask:
     name = "squad"
     independent = False  # a question may have several windows
 
-    def __init__(self, config: SquadConfig, train_files: Sequence[str] = (), predict_file: str | None = None) -> None:
+    def __init__(
+        self,
+        config: SquadConfig,
+        train_files: Sequence[str | list[Article]] = (),
+        predict_file: str | list[Article] | None = None,
+    ) -> None:
         config.check_lengths()
         self.config = config
         self._train_files = {f"train_{number}": path for number, path in enumerate(train_files, start=1)}
         self._predict_file = predict_file
-        self._predict_data: SquadData | None = None
 
     @property
     def train_splits(self) -> list[str]:
@@ -53,12 +58,12 @@ class SquadTask:
     @property
     def articles(self) -> list[dict[str, Any]]:
         """The "data" of the file to be answered."""
-        return self._read_predict_file().articles
+        return self._predict_data.articles
 
     def examples(self, split: str) -> list[SquadExample]:
         """The questions of a training file, or of the file to be answered."""
         if split == PREDICT_SPLIT:
-            return self._read_predict_file().examples
+            return self._predict_data.examples
         return self._read(self._train_files[split], is_training=True).examples
 
     def featurize(
@@ -85,15 +90,14 @@ class SquadTask:
         """The settings that change the weights."""
         return self.input_settings()
 
-    def _read_predict_file(self) -> SquadData:
-        if self._predict_data is None:
-            if not self._predict_file:
-                raise InputError("--predict_file is needed. Name the questions to answer.")
-            self._predict_data = self._read(self._predict_file, is_training=False)
-        return self._predict_data
+    @functools.cached_property
+    def _predict_data(self) -> SquadData:
+        if not self._predict_file:
+            raise InputError("--predict_file is needed. Name the questions to answer.")
+        return self._read(self._predict_file, is_training=False)
 
-    def _read(self, path: str, is_training: bool) -> SquadData:
-        data = read_squad(path, is_training, self.config)
+    def _read(self, source: str | list[Article], is_training: bool) -> SquadData:
+        data = read_squad(source, is_training, self.config)
         for line in data.report():
             say(line)
         return data

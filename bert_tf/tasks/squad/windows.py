@@ -13,16 +13,15 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences import packing
 from bert_tf.tasks.squad.examples import SquadExample, name_ids
 from bert_tf.tasks.squad.rules import (
-    SPECIAL_TOKENS,
     SquadConfig,
     TextSpans,
     cut_texts,
@@ -86,7 +85,7 @@ class SquadWindows(FeatureSet):
         return np.arange(FIRST_UNIQUE_ID, FIRST_UNIQUE_ID + len(self))
 
     def examples_without_windows(self) -> list[int]:
-        """The questions without windows: their text, or their answer, has no tokens."""
+        """Returns the questions without windows: their text, or their answer, has no tokens."""
         return np.setdiff1d(np.arange(len(self.document_of_example)), self.example_index).tolist()
 
     def report(self, examples: Sequence[SquadExample]) -> list[str]:
@@ -122,142 +121,104 @@ def featurize(
       num_workers: processes that share the work; see `parallel.map_chunks`.
 
     Raises:
-      InputError: if a question leaves no room for text, or the windows don't advance (names the question).
+      InputError: if a question leaves no room for text (names the question).
     """
-    maker = _WindowMaker(tokenizer, config, is_training)
     paragraphs = [list(same) for _, same in itertools.groupby(examples, key=lambda example: id(example.doc_tokens))]
 
-    def make(some: Sequence[list[SquadExample]]) -> SquadWindows:
-        return maker.make(list(itertools.chain.from_iterable(some)))
+    def tokenize(some: Sequence[list[SquadExample]]) -> list[tuple[Document, list[_Question]]]:
+        return [_tokenize(paragraph, tokenizer, config, is_training) for paragraph in some]
 
-    return _join(
-        parallel.map_chunks(make, paragraphs, num_workers, "tokenize", "paragraph", smallest_chunk=_CHUNK_PARAGRAPHS)
+    chunks = parallel.map_chunks(
+        tokenize, paragraphs, num_workers, "tokenize", "paragraph", smallest_chunk=_CHUNK_PARAGRAPHS
     )
-
-
-def _join(parts: list[SquadWindows]) -> SquadWindows:
-    if len(parts) == 1:
-        return parts[0]
-    counts = np.array([(len(part.document_of_example), len(part.documents)) for part in parts])
-    examples_before, documents_before = (np.cumsum(counts, axis=0) - counts).T
-
-    def join(name: str, added: Sequence[int] | None = None) -> np.ndarray:
-        arrays = [getattr(part, name) for part in parts]
-        return np.concatenate(arrays if added is None else [x + n for x, n in zip(arrays, added, strict=True)])
-
-    names = ("input_ids", "lengths", "first_lengths", "is_max_context", "text_start")
+    documents: list[Document] = []
+    document_of_example: list[int] = []
+    questions: list[_Question] = []
+    for document, own in itertools.chain.from_iterable(chunks):
+        document_of_example += [len(documents)] * len(own)
+        documents.append(document)
+        questions += own
+    query_lengths = np.array([len(question.ids) for question in questions], dtype=np.int64)
+    # A training question with an answer that has no tokens gets no window, like one with a text that has none.
+    text_lengths = np.array(
+        [
+            len(documents[i].ids) if question.answer else 0
+            for i, question in zip(document_of_example, questions, strict=True)
+        ],
+        dtype=np.int64,
+    )
+    spans = cut_texts(text_lengths, text_room(query_lengths, config.max_seq_length), config.doc_stride, np)
+    example_index = np.repeat(np.arange(len(examples)), spans.counts)
+    first_lengths = first_text_position(query_lengths)[example_index]
+    lengths = first_lengths + spans.lengths + 1
+    cls, sep = tokenizer.vocab["[CLS]"], tokenizer.vocab["[SEP]"]
+    places = zip(*(x.tolist() for x in (example_index, spans.begins, spans.lengths)), strict=True)
+    sequences = (
+        [cls, *questions[i].ids, sep, *documents[document_of_example[i]].ids[begin : begin + length], sep]
+        for i, begin, length in places
+    )
+    is_max_context = np.zeros(int(lengths.sum()), dtype=bool)
+    text_tokens = _ranges(np.cumsum(lengths) - lengths + first_lengths, spans.lengths)
+    is_max_context[text_tokens] = _is_max_context(spans, np.cumsum(text_lengths) - text_lengths)
+    answers = [question.answer or _NO_ANSWER for question in questions]
+    answer = np.array(answers, dtype=np.int64).reshape(-1, 2)[example_index]
+    is_inside = (answer[:, 0] >= spans.begins) & (answer[:, 1] < spans.begins + spans.lengths)
+    positions = np.where(is_inside[:, None], answer + (first_lengths - spans.begins)[:, None], 0).astype(np.int32)
     return SquadWindows(
-        **{name: join(name) for name in names},
-        per_example={name: np.concatenate([part.per_example[name] for part in parts]) for name in parts[0].per_example},
-        example_index=join("example_index", examples_before),
-        documents=[document for part in parts for document in part.documents],
-        document_of_example=join("document_of_example", documents_before),
+        input_ids=np.fromiter(itertools.chain.from_iterable(sequences), np.int32, count=len(is_max_context)),
+        lengths=lengths.astype(np.int32),
+        first_lengths=first_lengths.astype(np.int32),
+        per_example={"start_positions": positions[:, 0], "end_positions": positions[:, 1]},
+        is_max_context=is_max_context,
+        text_start=spans.begins,
+        example_index=example_index,
+        documents=documents,
+        document_of_example=np.array(document_of_example, dtype=np.int64),
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _WindowMaker:
-    """Cuts examples into windows; see `featurize`."""
+class _Question(NamedTuple):
+    """The tokens of a question, and its answer's first and last token in the paragraph; None if it has no tokens."""
 
-    tokenizer: FullTokenizer
-    config: SquadConfig
-    is_training: bool
+    ids: list[int]
+    answer: tuple[int, int] | None
 
-    def make(self, examples: Sequence[SquadExample]) -> SquadWindows:
-        """The windows of some examples, which are numbered from 0."""
-        documents: list[Document] = []
-        index_of_words: dict[int, int] = {}
-        ids_of_word: dict[str, list[int]] = {}
-        document_of_example: list[int] = []
-        queries: list[list[int]] = []
-        answers: list[tuple[int, int] | None] = []
-        for example in examples:
-            index = index_of_words.setdefault(id(example.doc_tokens), len(documents))
-            if index == len(documents):
-                documents.append(self._document(example, ids_of_word))
-            document_of_example.append(index)
-            queries.append(self._query(example))
-            answers.append(self._answer_pieces(example, documents[index]))
-        query_lengths = np.array([len(query) for query in queries], dtype=np.int64)
-        # A training question with an answer that has no pieces gets no window, like one with a text that has none.
-        text_lengths = np.array(
-            [len(documents[i].ids) if answer else 0 for i, answer in zip(document_of_example, answers, strict=True)],
-            dtype=np.int64,
-        )
-        spans = cut_texts(
-            text_lengths, text_room(query_lengths, self.config.max_seq_length), self.config.doc_stride, np
-        )
-        example_index = np.repeat(np.arange(len(examples)), spans.counts)
-        first_lengths = first_text_position(query_lengths)[example_index]
-        lengths = first_lengths + spans.lengths + 1
-        cls, sep = self.tokenizer.vocab["[CLS]"], self.tokenizer.vocab["[SEP]"]
-        sequences = [
-            packing.join_segments(queries[i], documents[document_of_example[i]].ids[begin : begin + length], cls, sep)[
-                0
-            ]
-            for i, begin, length in zip(
-                *(x.tolist() for x in (example_index, spans.begins, spans.lengths)), strict=True
-            )
-        ]
-        is_max_context = np.zeros(int(lengths.sum()), dtype=bool)
-        text_tokens = _ranges(np.cumsum(lengths) - lengths + first_lengths, spans.lengths)
-        is_max_context[text_tokens] = _is_max_context(spans, np.cumsum(text_lengths) - text_lengths)
-        answer = np.array([answer or _NO_ANSWER for answer in answers], dtype=np.int64).reshape(-1, 2)[example_index]
-        is_inside = (answer[:, 0] >= spans.begins) & (answer[:, 1] < spans.begins + spans.lengths)
-        positions = np.where(is_inside[:, None], answer + (first_lengths - spans.begins)[:, None], 0).astype(np.int32)
-        return SquadWindows(
-            input_ids=np.fromiter(itertools.chain.from_iterable(sequences), np.int32, count=len(is_max_context)),
-            lengths=lengths.astype(np.int32),
-            first_lengths=first_lengths.astype(np.int32),
-            per_example={"start_positions": positions[:, 0], "end_positions": positions[:, 1]},
-            is_max_context=is_max_context,
-            text_start=spans.begins,
-            example_index=example_index,
-            documents=documents,
-            document_of_example=np.array(document_of_example, dtype=np.int64),
-        )
 
-    def _query(self, example: SquadExample) -> list[int]:
-        query = self.tokenizer.encode(example.question_text)[: self.config.max_query_length]
-        if text_room(len(query), self.config.max_seq_length) < 1:
+def _tokenize(
+    paragraph: Sequence[SquadExample], tokenizer: FullTokenizer, config: SquadConfig, is_training: bool
+) -> tuple[Document, list[_Question]]:
+    """Returns the tokens of a paragraph and of its questions."""
+    ids: list[int] = []
+    first_piece: list[int] = []
+    for word in paragraph[0].doc_tokens:
+        first_piece.append(len(ids))
+        ids += tokenizer.encode(word)
+    context = paragraph[0].context
+    # The tokens are the same: the original's words end at white space, where the tokenizer starts a word too.
+    spans = tokenizer.tokenize_with_offsets(context)[1] if config.by_offsets else None
+    document = Document(paragraph[0].doc_tokens, ids, first_piece, context, spans)
+    questions = []
+    for example in paragraph:
+        query = tokenizer.encode(example.question_text)[: config.max_query_length]
+        if text_room(len(query), config.max_seq_length) < 1:
             raise InputError(
-                f"question {example.qas_id!r} takes {len(query)} tokens, and with its {SPECIAL_TOKENS} special tokens "
-                f"leaves no room for text in --max_seq_length={self.config.max_seq_length}. Lower --max_query_length."
+                f"question {example.qas_id!r} leaves no room for text in --max_seq_length={config.max_seq_length}. "
+                "Lower --max_query_length."
             )
-        if self.config.doc_stride < 1:
-            raise InputError(
-                f"question {example.qas_id!r}: --doc_stride is {self.config.doc_stride}, but windows that never "
-                "advance can't cover a text."
-            )
-        return query
+        needs_answer = is_training and not example.is_impossible
+        questions.append(_Question(query, _answer(example, document, tokenizer) if needs_answer else _NO_ANSWER))
+    return document, questions
 
-    def _document(self, example: SquadExample, ids_of_word: dict[str, list[int]]) -> Document:
-        ids: list[int] = []
-        first_piece: list[int] = []
-        for word in example.doc_tokens:
-            first_piece.append(len(ids))
-            if word not in ids_of_word:
-                ids_of_word[word] = self.tokenizer.encode(word)
-            ids += ids_of_word[word]
-        spans = None
-        if self.config.by_offsets:
-            if example.context is None:
-                raise ValueError(f"question {example.qas_id!r} has no context to take the answer's characters from")
-            # These are the same pieces: the release's words end at white space, where the tokenizer starts anew too.
-            spans = self.tokenizer.tokenize_with_offsets(example.context)[1]
-        return Document(example.doc_tokens, ids, first_piece, example.context, spans)
 
-    def _answer_pieces(self, example: SquadExample, document: Document) -> tuple[int, int] | None:
-        """The answer's first and last piece; None if it has no pieces."""
-        if not self.is_training or example.is_impossible:
-            return _NO_ANSWER
-        if self.config.by_offsets:
-            begin, end = example.answer_offset, example.answer_offset + len(example.orig_answer_text)
-            pieces = [i for i, span in enumerate(document.spans) if span[0] < end and begin < span[1]]
-            return (pieces[0], pieces[-1]) if pieces else None
-        start = document.first_piece[example.start_position]
-        end = [*document.first_piece, len(document.ids)][example.end_position + 1] - 1
-        return _narrow_to_answer(document.ids, start, end, self.tokenizer.encode(example.orig_answer_text))
+def _answer(example: SquadExample, document: Document, tokenizer: FullTokenizer) -> tuple[int, int] | None:
+    """Returns the answer's first and last token; None if it has no tokens."""
+    if document.spans is not None:
+        begin, end = example.answer_offset, example.answer_offset + len(example.orig_answer_text)
+        pieces = [i for i, span in enumerate(document.spans) if span[0] < end and begin < span[1]]
+        return (pieces[0], pieces[-1]) if pieces else None
+    start = document.first_piece[example.start_position]
+    end = [*document.first_piece, len(document.ids)][example.end_position + 1] - 1
+    return _narrow_to_answer(document.ids, start, end, tokenizer.encode(example.orig_answer_text))
 
 
 def _narrow_to_answer(ids: list[int], start: int, end: int, answer: list[int]) -> tuple[int, int]:

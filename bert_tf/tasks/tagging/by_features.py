@@ -47,10 +47,7 @@ class FeatureBased:
 
     def __post_init__(self) -> None:
         if outputs.is_remote(self.features_dir):
-            raise InputError(
-                f"--features_dir is {self.features_dir!r}, but a folder of this machine is expected: features are "
-                "mapped into memory."
-            )
+            raise InputError(f"--features_dir is {self.features_dir!r}. Use a directory of this machine.")
 
 
 class FeatureTaggingTask(TaggingTask):

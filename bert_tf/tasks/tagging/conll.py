@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf.runtime import files
+from bert_tf.tasks.tables import Source
 
 DOCUMENT_START = "-DOCSTART-"
 # The type, the first word and the last word of an entity.
@@ -30,13 +31,14 @@ class Sentence:
     """Words with their tags.
 
     Attributes:
-      path: the file.
+      path: the file; "" for a sentence in memory.
       words: the words, as written in the file.
       tags: the tags, as written in the file; None if tags were not read.
       lines: the line number of each word, counted from 1.
       document: the number of the document, if the file marks the starts of documents; None otherwise.
       problem: the reason why the sentence can't be used; "" if it can be used.
       line: the line of the problem, or else the first line.
+      number: the number of a sentence in memory, counted from 0.
     """
 
     path: str = dataclasses.field(repr=False)  # the same sentences in another place have the same repr
@@ -46,32 +48,41 @@ class Sentence:
     document: int | None
     problem: str
     line: int
+    number: int = dataclasses.field(default=0, repr=False)
 
     @property
     def where(self) -> str:
-        """File and line, for messages."""
-        return f"{self.path}, line {self.line}"
+        """File and line, or the number of the sentence, for messages."""
+        return f"{self.path}, line {self.line}" if self.path else f"sentence {self.number}"
 
     def entities(self) -> list[Entity]:
         """Returns the entities of the tags, in any scheme; an entity may begin with I-."""
         return get_entities(list(self.tags))
 
 
-def read_sentences(path: str, has_tags: bool) -> Iterator[Sentence]:
-    """Yields the sentences of a file.
+def read_sentences(source: Source, has_tags: bool) -> Iterator[Sentence]:
+    """Yields the sentences of a file, or of examples in memory, which have `words` and `tags`.
 
-    The first column contains the word, and the last one the tag. If the first line of words contains a tab, columns
-    are separated by tabs, otherwise by spaces and tabs. A line of white space ends a sentence, and a line that begins
-    with -DOCSTART- starts a document. Comments before a sentence ("# id 17 ...") are skipped.
+    The first column of a file contains the word, and the last one the tag. If the first line of words contains a tab,
+    columns are separated by tabs, otherwise by spaces and tabs. A line of white space ends a sentence, and a line that
+    begins with -DOCSTART- starts a document. Comments before a sentence ("# id 17 ...") are skipped. Examples in memory
+    get the line numbers of a file with a blank line after each sentence.
 
     Args:
-      path: the file.
+      source: the file or the examples.
       has_tags: whether the last column is read as tags.
 
     Raises:
       InputError: if the file is missing, empty or not UTF-8.
     """
-    lines = _lines(path)
+    if not isinstance(source, str):
+        start = 1
+        for number, example in enumerate(source):
+            cells = list(zip(example["words"], example["tags"], strict=True))
+            yield _sentence("", list(enumerate(cells, start)), 2, has_tags, None, number)
+            start += len(cells) + 1
+        return
+    path, lines = source, _lines(source)
     document, width, tabs = None, 0, False
     rows: list[tuple[int, list[str]]] = []  # line number and cells of each word of the current sentence
     certain = next((line for line in lines if line.strip(" \t") and not line.startswith(("#", DOCUMENT_START))), "")
@@ -114,7 +125,12 @@ def _lines(path: str) -> list[str]:
 
 
 def _sentence(
-    path: str, rows: Sequence[tuple[int, list[str]]], width: int, has_tags: bool, document: int | None
+    path: str,
+    rows: Sequence[tuple[int, Sequence[str]]],
+    width: int,
+    has_tags: bool,
+    document: int | None,
+    number: int = 0,
 ) -> Sentence:
     problems = ((number, _problem(cells, width, has_tags)) for number, cells in rows)
     line, problem = next(((number, text) for number, text in problems if text), (rows[0][0], ""))
@@ -126,18 +142,19 @@ def _sentence(
         document=document,
         problem=problem,
         line=line,
+        number=number,
     )
 
 
 def _problem(cells: Sequence[str], width: int, has_tags: bool) -> str:
     if len(cells) != width:
-        return f"the row has {len(cells)} columns, but the rows before have {width}."
+        return f"the row has {len(cells)} columns, the rows before have {width}. Correct it."
     if not cells[0].strip():
-        return "the word is empty."
+        return "the word is empty. Add it."
     if has_tags and width < 2:
-        return "the row has one column, but a word and a tag are expected."
+        return "the row has one column. Add a tag to the word."
     if has_tags and not TAG.fullmatch(cells[-1]):
-        return f"the tag is {cells[-1]!r}, but O, or B-, I-, E- or S- followed by a type, is expected."
+        return f"the tag is {cells[-1]!r}. Use O, or B-, I-, E- or S- followed by a type."
     return ""
 
 

@@ -23,6 +23,7 @@ from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import metrics, tables
+from bert_tf.tasks.tables import Source
 from bert_tf.tasks.tagging import conll
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tokenization import FullTokenizer
@@ -115,7 +116,7 @@ class TaggingTask:
     """Tagging of the words of sentences.
 
     Args:
-      paths: split ("train", "dev", "test") -> file.
+      paths: split ("train", "dev", "test") -> file, or sentences in memory; see `conll.read_sentences`.
       types: the types of entities; None to take them from the training file.
       use_documents: whether the input of a sentence contains text of its document, if the file marks documents.
       on_bad_row: "error" stops at a sentence that can't be used; "skip" skips and counts it.
@@ -131,7 +132,7 @@ class TaggingTask:
 
     def __init__(
         self,
-        paths: Mapping[str, str],
+        paths: Mapping[str, Source],
         types: Sequence[str] | None = None,
         use_documents: bool = True,
         on_bad_row: str = "error",
@@ -140,8 +141,6 @@ class TaggingTask:
         self.use_documents = use_documents
         self.on_bad_row = on_bad_row
         self._types = None if types is None else tuple(types)
-        if self._types and len(set(self._types)) < len(self._types):
-            raise InputError(f"--labels: a type occurs twice in {', '.join(self._types)}.")
         self.examples = functools.cache(self.examples)
 
     @functools.cached_property
@@ -163,12 +162,8 @@ class TaggingTask:
     @functools.cached_property
     def scheme(self) -> str:
         """The scheme of the training file, which is also used for predictions; IOB2 without a training file."""
-        has_training_file = "train" in self.paths and files.exists(self.path("train"))
+        has_training_file = "train" in self.paths and files.exists(self.paths["train"])
         return conll.detect_scheme(self.examples("train")) if has_training_file else "iob2"
-
-    def path(self, split: str) -> str:
-        """Returns the file of a split."""
-        return tables.split_file(self.paths, split)
 
     def examples(self, split: str) -> list[Sentence]:
         """Returns the sentences of a split; those of "test" have tags only if all of them are valid.
@@ -176,26 +171,25 @@ class TaggingTask:
         Raises:
           InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
         """
-        has_tags = split != "test" or self._has_valid_tags(self.path(split))
-        sentences = conll.read_sentences(self.path(split), has_tags)
+        source = tables.split_source(self.paths, split)
+        has_tags = split != "test" or self._has_valid_tags(source)
+        sentences = conll.read_sentences(source, has_tags)
         # Types that are taken from the training file need no check there.
         known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
         def checked(sentence: Sentence) -> Sentence:
             for kind, start, _ in sentence.entities() if known_types is not None else ():
                 if kind not in known_types:
-                    raise InputError(
-                        f"{sentence.path}, line {sentence.lines[start]}: the entity type {kind!r} is unknown; "
-                        f"{', '.join(map(repr, self.labels))} are expected."
-                    )
+                    where = dataclasses.replace(sentence, line=sentence.lines[start]).where
+                    raise InputError(f"{where}: the type {kind!r} is unknown. Use {', '.join(map(repr, self.labels))}.")
             return sentence
 
-        return tables.convert_rows(sentences, checked, self.path(split), self.on_bad_row)
+        return tables.convert_rows(sentences, checked, source, self.on_bad_row)
 
-    def _has_valid_tags(self, path: str) -> bool:
-        """Returns whether the last column of a file holds entities, all of known types, and nothing but tags."""
+    def _has_valid_tags(self, source: Source) -> bool:
+        """Returns whether a source has entities, all of known types, and nothing but tags."""
         found: set[str] = set()
-        for sentence in conll.read_sentences(path, has_tags=True):
+        for sentence in conll.read_sentences(source, has_tags=True):
             if sentence.problem:
                 return False
             found |= {kind for kind, *_ in sentence.entities()}
@@ -216,7 +210,7 @@ class TaggingTask:
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
         """Raises an InputError if there are no entities."""
         if not any(sentence.entities() for sentence in examples):
-            raise InputError(f"{self.path('train')}: every tag is O, so there is nothing to learn.")
+            raise InputError(f"{tables.name_of(self.paths['train'])}: every tag is O. Add entities.")
 
     def featurize(
         self, examples: Sequence[Sentence], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
@@ -323,5 +317,5 @@ class TaggingTask:
             written = conll.tags_of(get_entities(list(predicted)), len(sentence.words), self.scheme)
             line_tags |= zip(sentence.lines, written, strict=True)
         path = os.path.join(output_dir, f"{self.output_names.get(split, split)}_predictions.conll")
-        conll.write_predictions(path, self.path(split), line_tags)
+        conll.write_predictions(path, self.paths[split], line_tags)
         return [path]

@@ -32,12 +32,6 @@ def test_one_run_keeps_its_ranking():
     np.testing.assert_allclose(np.diff(averaged), np.diff(run), rtol=1e-9)
 
 
-@pytest.mark.parametrize("shapes", [[], [(2, 3), (2, 4)]])
-def test_runs_must_have_the_same_windows(shapes):
-    with pytest.raises(ValueError, match="must have one shape"):
-        squad.average_distributions([np.zeros(shape) for shape in shapes], np.array([3, 3]))
-
-
 def test_n_best_lists_are_merged_by_mean_probability():
     merged = squad.merge_n_best([{"q": entries(x=0.6, y=0.4)}, {"q": entries(z=0.5, y=0.5)}], n_best_size=2)
     assert merged.answers == {"q": "y"}

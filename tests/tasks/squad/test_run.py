@@ -100,7 +100,7 @@ def answers_of(folder):
     return json.loads((folder / "predictions.json").read_text())
 
 
-def test_a_trained_model_finds_the_answers(folder, capsys):
+def test_a_trained_model_finds_the_answers(folder):
     results = squad_run.predict(run_on(folder, folder / "run", folder / "dev1.json"), AnswerConfig())
     assert results == {"exact_match": 100.0, "f1": 100.0}
     assert set(answers_of(folder / "run").values()) == {"x"}
@@ -111,16 +111,15 @@ def test_a_trained_model_finds_the_answers(folder, capsys):
     assert not (folder / "run" / "null_odds.json").exists()
     run = run_on(folder, folder / "run", folder / "dev1.json", answer_text="offsets")
     assert squad_run.predict(run, AnswerConfig())["f1"] == 100.0
-    assert "0 of 9 answers (0.0%) differ" in capsys.readouterr().err
 
 
 def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_path):
     run = run_on(
         folder, tmp_path, folder / "dev1.json", init_checkpoint=str(folder / "run"), pad_to_max_seq_length=True
     )
-    answerer = Answerer(run, AnswerConfig())
+    Answerer(run, AnswerConfig())  # loads the weights
     examples, windows = run.examples(PREDICT_SPLIT), run.features(PREDICT_SPLIT)
-    outputs = answerer.outputs(windows)
+    outputs = run.predict(windows, 8)
     assert outputs["start_logits"].shape == (9, LENGTH)
     features = []
     original.convert_examples_to_features(examples, run.tokenizer, LENGTH, 128, 4, False, features.append)
@@ -278,7 +277,7 @@ def test_what_can_not_be_done_is_refused(folder, tmp_path):
         run_on(folder, tmp_path, None).prepare([PREDICT_SPLIT])
     with pytest.raises(InputError, match="--train_file is needed"):
         train(run_on(folder, tmp_path, None))
-    with pytest.raises(InputError, match="question 'q100': --doc_stride is 0"):
+    with pytest.raises(InputError, match="--doc_stride is 0"):
         run_on(folder, tmp_path, folder / "dev1.json", doc_stride=0).prepare([PREDICT_SPLIT])
     with pytest.raises(InputError, match=r"question 'q\d+' is impossible.*--version_2_with_negative=True"):
         run_on(folder, tmp_path, folder / "dev2.json").prepare([PREDICT_SPLIT])

@@ -6,12 +6,11 @@ import json
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_tf.tasks import original, squad
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import golden_json, golden_lines, golden_path
-from tests.tasks.test_sentence_features import canonical_digest
+from tests.tasks.squad.test_evaluation import with_threshold
 
 pytestmark = pytest.mark.golden
 CASES = sorted(golden_json("squad/index.json")["cases"])
@@ -83,22 +82,6 @@ def test_features(name):
         assert row == {key: feature[key] for key in row}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_records(name, tmp_path):
-    case = golden_json("squad/index.json")["cases"][name]
-    writer = original.FeatureWriter(str(tmp_path / "out" / "features.tfrecord"), case["is_training"])
-    for feature in features_of(name):
-        writer.process_feature(feature)
-    path = tmp_path / "out" / "features.tfrecord"
-    assert not path.exists()  # not before it is closed
-    writer.close()
-    records = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    expected = case["feature_writer_tfrecord"]
-    assert writer.num_features == len(records) == expected["records"]
-    assert canonical_digest(records) == expected["canonical_sha256"]
-    assert hashlib.sha256(b"".join(records)).hexdigest() == expected["deterministic_proto_sha256"]
-
-
 def assert_files_are_golden(settings: dict, run: dict, folder) -> None:
     """The predictions exactly; probabilities within 1e-12 and null odds within 1e-9."""
     stored = settings["nbest_and_null_odds_stored_under"]
@@ -168,7 +151,7 @@ def test_decoding_a_file_writes_the_same_bytes(name, tmp_path):
     assert_files_are_golden(settings, settings["runs"][0], tmp_path)
     for run in settings["runs"][1:]:
         expected = golden_json(f"squad/predictions/{run['name']}.predictions.json")
-        assert predictions.with_threshold(run["null_score_diff_threshold"]) == expected
+        assert with_threshold(predictions, run["null_score_diff_threshold"]) == expected
 
 
 def test_get_final_text():

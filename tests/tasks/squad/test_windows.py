@@ -42,16 +42,16 @@ def windows_of(examples, tokenizer, *lengths, is_training=False, num_workers=1, 
 def test_windows_that_never_advance_are_refused(letters, stride):
     examples = [squad.make_example("q7", "a?", "b c")]
     for make in (features_of, windows_of):
-        with pytest.raises(InputError, match=f"question 'q7': --doc_stride is {stride}"):
+        with pytest.raises(InputError, match=f"--doc_stride is {stride}"):
             make(examples, letters, 12, stride, 4, is_training=False)
 
 
 def test_questions_that_leave_no_room_are_refused(letters):
     examples = [squad.make_example("q7", "abcdefgh", "b c")]
     for make in (features_of, windows_of):
-        with pytest.raises(InputError, match=r"question 'q7' takes 8 tokens.*--max_seq_length=11"):
+        with pytest.raises(InputError, match=r"question 'q7' leaves no room.*--max_seq_length=11"):
             make(examples, letters, 11, 4, 64, is_training=False)
-    with pytest.raises(InputError, match="--max_query_length=64 takes 67"):
+    with pytest.raises(InputError, match="--max_query_length=64: "):
         squad.SquadConfig(max_seq_length=67, max_query_length=64).check_lengths()
     squad.SquadConfig(max_seq_length=68, max_query_length=64).check_lengths()
     with pytest.raises(InputError, match="--max_query_length is -1"):
@@ -146,9 +146,3 @@ def test_answers_that_no_window_holds_point_at_cls(letters):
     impossible.is_impossible = True
     windows = windows_of([impossible], letters, 11, 2, 4, is_training=True)
     assert windows.per_example["end_positions"].tolist() == [0]
-
-
-def test_offsets_need_the_context(letters):
-    example = squad.SquadExample("q7", "a?", ["b"])
-    with pytest.raises(ValueError, match="'q7' has no context"):
-        windows_of([example], letters, 12, 4, 4, is_training=False, answer_text="offsets")

@@ -87,7 +87,7 @@ def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, mo
     with pytest.raises(TypeError):  # other weights
         run_of(write, tmp_path / "out", changed, features_dir=str(folder)).features("dev")
     assert len(list(folder.iterdir())) == 2
-    with pytest.raises(InputError, match="--features_dir is 'gs://bucket', but a folder of this machine is expected"):
+    with pytest.raises(InputError, match="--features_dir is 'gs://bucket'"):
         run_of(write, tmp_path / "out", pretrained, features_dir="gs://bucket")
 
 
@@ -99,7 +99,7 @@ def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretr
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
     run_of(write, tmp_path / "out", pretrained).check_model()
-    with pytest.raises(InputError, match="a run with feature_layers, which estimators can't use"):
+    with pytest.raises(InputError, match="has a run with feature_layers"):
         bert_tf.Tagger.load(tmp_path / "out")
     with pytest.raises(InputError, match=r"feature_layers 1 was -1, and is -2 now"):
         run_of(write, tmp_path / "out", pretrained, layers="-2,embeddings").check_model()
@@ -122,7 +122,7 @@ def test_invalid_settings_are_refused(write, tmp_path, pretrained):
     with pytest.raises(InputError, match="--feature_layers needs --init_checkpoint"):
         FrozenEncoder(config, None, "-1", "--feature_layers")
     feature_based = FeatureBased(FrozenEncoder(config, pretrained[1], "-1", "--feature_layers"))
-    with pytest.raises(InputError, match="--feature_layers can be used with --task_name=ner only, not with mnli"):
+    with pytest.raises(InputError, match="--feature_layers: not used by --task_name=mnli"):
         DataConfig("mnli", str(tmp_path)).build_task("", do_train=True, feature_based=feature_based)
     write("train.txt", SENTENCES)
     task = DataConfig("ner", str(tmp_path)).build_task("", do_train=True, feature_based=feature_based)
