@@ -275,7 +275,7 @@ class Estimator(RunFolder, abc.ABC):
           learning_rate: the peak.
           warmup_proportion: the share of the steps in which the learning rate rises.
           seed: of the output layer, the order of the data, and dropout.
-          keep_best: use the weights with the best score on the validation data, not the last ones.
+          keep_best: use the weights with the best score on the validation data instead of the last ones.
           early_stopping_patience: evaluations without a better score after which training stops; 0 for never.
           evaluate_every: when the validation data are looked at: "epoch", "end", or a number of steps.
           group_by_length: see `bert_tf.finetuning.run.FinetuningRun`.

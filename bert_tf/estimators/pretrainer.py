@@ -109,7 +109,7 @@ class Pretrainer(RunFolder):
           max_predictions_per_seq: masked positions of a sequence, as in the data.
           validation_data: further files, to evaluate on.
           evaluate_every: number of steps between two evaluations; there is always one at the end.
-          keep_best: use the weights with the smallest loss on the validation data, not the last ones.
+          keep_best: use the weights with the smallest loss on the validation data.
           batch_size: examples in a step.
           learning_rate: the peak.
           warmup_proportion: the share of the steps in which the learning rate rises.

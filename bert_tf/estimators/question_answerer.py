@@ -1,4 +1,4 @@
-"""Answers that stand in a text."""
+"""Answers to questions, as parts of a text."""
 
 import dataclasses
 import functools

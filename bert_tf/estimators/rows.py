@@ -181,7 +181,8 @@ def _plain(value: Any) -> Any:
 def _unbatched(dataset: tf.data.Dataset, name: str, rank: int) -> tf.data.Dataset:
     """A data set of examples, from one of examples or of batches.
 
-    Two texts in one tensor are a batch if all that stands beside them, such as labels, comes in twos; else a pair.
+    Two texts in one tensor are a batch if everything next to them, such as labels, also comes in twos. Otherwise they
+    are a pair.
     """
     specs = tf.nest.flatten(dataset.element_spec)
     first = specs[0].shape

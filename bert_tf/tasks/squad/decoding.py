@@ -211,7 +211,7 @@ def join_pieces(pieces: Sequence[str]) -> str:
 
 
 def get_final_text(pred_text: str, orig_text: str, do_lower_case: bool, verbose_logging: bool = False) -> str:
-    """Finds the part of the original words that a predicted text stands for.
+    """Returns the part of the original words that matches a predicted text.
 
     The words "Steve Smith's" and the prediction "steve smith" give "Steve Smith".
 
@@ -249,7 +249,7 @@ def _count_solid(text: str, end: int | None = None) -> int:
 
 
 def _find_solid(text: str, number: int, begin: int) -> int:
-    """The place of the character that has `number` characters between `begin` and itself, not counting spaces."""
+    """Returns the position of the character with `number` characters, without spaces, between `begin` and itself."""
     place = begin + number
     while place != (further := begin + number + text.count(" ", begin, place + 1)):
         place = further

@@ -153,7 +153,7 @@ def pairs_fit(
 ) -> Array:
     """Which pairs of a start and an end are candidates for an answer.
 
-    The start must have its maximal context in this window, which implies that it lies in the text. The end must lie in
+    The start must have its maximal context in this window, which implies that it is in the text. The end must be in
     the text, but its maximal context doesn't matter. The end must not be before the start.
 
     Args:

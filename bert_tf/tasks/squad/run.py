@@ -74,7 +74,7 @@ def train(run: FinetuningRun, config: WorkflowConfig) -> None:
 
     The paper trains on TriviaQA first and then on SQuAD (section 4.2). The checkpoints of all files except the last are
     written to the folders `stage_1`, `stage_2`... As in the release, the number of steps follows from the number of
-    questions, not of windows.
+    questions instead of windows.
 
     Args:
       run: its task names the files, and its training config the folder.
