@@ -45,7 +45,7 @@ def test_runs_of_glue_are_loaded_as_what_they_are(pretrained, tmp_path):
         classifier.predict(GOOD)
     assert bert_tf.Regressor.load(tmp_path / "sts-b-run").predict(pairs).shape == (4,)
     for kind, task in ((bert_tf.Regressor, "rte"), (bert_tf.Classifier, "sts-b"), (bert_tf.Tagger, "rte")):
-        with pytest.raises(InputError, match=f"no task of {kind.__name__}"):
+        with pytest.raises(InputError, match=f"has a run of .*{kind.__name__}"):
             kind.load(tmp_path / f"{task}-run")
 
 
