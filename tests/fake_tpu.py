@@ -77,6 +77,8 @@ def install(cores: int, hosts: int = 1) -> None:
             (host, [host] * len(devices)) for host, devices in zip(first_cores, own, strict=True)
         )
 
+    if hosts > 1:  # input pipelines on other machines can't call Python
+        tf.numpy_function = tf.py_function = tf.data.Dataset.from_generator = None
     tpu_strategy.TPUExtended.__init__ = initialize_on_cpus
     tf.distribute.cluster_resolver.TPUClusterResolver.connect = staticmethod(lambda *_, **__: resolver)
 

@@ -95,23 +95,25 @@ def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> t
         strategy.extended.num_hosts > 1 or "/job:localhost" not in strategy.extended.worker_devices[0]
     ):
         raise InputError(
-            f"--tpu_name={config.tpu_name}: this TPU has {strategy.extended.num_hosts} hosts, or its host is another "
-            "machine. Only run_pretraining.py can use it. Run this program on a TPU VM with one host, with "
-            "--tpu_name=local."
+            f"the TPU {config.tpu_name!r} has {strategy.extended.num_hosts} hosts, or its host is another machine. "
+            "Only run_pretraining.py can use it. Run this program on a TPU VM with one host, with --tpu_name=local.",
+            "--tpu_name",
         )
     return strategy
 
 
 @functools.cache  # to initialise a TPU again would remove all variables that are on it
 def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
-    name = f"--tpu_name={config.tpu_name}"
     if not config.tpu_name:
         raise InputError(
-            "--tpu_name is missing. On a TPU VM, give --tpu_name=local; for a slice with several hosts, its name or "
-            "grpc:// address."
+            "a TPU needs a name. On a TPU VM, give --tpu_name=local. For a slice with several hosts, give its name or "
+            "grpc:// address.",
+            "--tpu_name",
         )
-    message = f"Waiting for the TPU ({name}), and for the cloud's metadata server if a zone or a project is missing."
-    waiting = threading.Timer(_SECONDS_OF_SILENCE, say, [message])
+    message = f"Waiting for the TPU {config.tpu_name!r}"
+    if config.tpu_name != "local":
+        message += ", or for the cloud's metadata server, which gives --tpu_zone and --gcp_project"
+    waiting = threading.Timer(_SECONDS_OF_SILENCE, say, [f"{message}."])
     waiting.start()
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(
@@ -119,19 +121,19 @@ def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
         )
         strategy = tf.distribute.TPUStrategy(resolver)
     except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
-        raise InputError(f"{name}: {_explain_missing_tpu(str(error))}") from None
+        raise InputError(_explain_missing_tpu(config.tpu_name, str(error)), "--tpu_name") from None
     finally:
         waiting.cancel()
     cores = strategy.num_replicas_in_sync
     if config.num_tpu_cores and cores != config.num_tpu_cores:
         raise InputError(
-            f"--num_tpu_cores is {config.num_tpu_cores}, but the TPU of {name} has {cores} cores. Omit --num_tpu_cores "
-            "to use all cores."
+            f"--num_tpu_cores is {config.num_tpu_cores}, but the TPU {config.tpu_name!r} has {cores} cores. Omit "
+            "--num_tpu_cores to use all cores."
         )
     return strategy
 
 
-def _explain_missing_tpu(error: str) -> str:
+def _explain_missing_tpu(name: str, error: str) -> str:
     """Says why no TPU can be used, and what to do."""
     if "No OpKernel was registered" in error:
         return (
@@ -140,12 +142,12 @@ def _explain_missing_tpu(error: str) -> str:
         )
     if re.search("in use|busy", error, re.IGNORECASE) or _is_locked(_TPU_LOCK):
         return (
-            "the TPU is used by another program. End that program (`sudo lsof -w /dev/accel* /dev/vfio/*` lists it), "
-            "then run this one again."
+            f"the TPU {name!r} is used by another program. End that program (`sudo lsof -w /dev/accel* /dev/vfio/*` "
+            "lists it), then run this one again."
         )
     return (
-        f"no TPU was found ({error.strip().partition(chr(10))[0]}). On a TPU VM, give --tpu_name=local and install "
-        f"{_TPU_PACKAGES}. Elsewhere, check --tpu_name, --tpu_zone and --gcp_project."
+        f"no TPU {name!r} was found ({error.strip().partition(chr(10))[0]}). On a TPU VM, give --tpu_name=local and "
+        f"install {_TPU_PACKAGES}. Elsewhere, check --tpu_name, --tpu_zone and --gcp_project."
     )
 
 

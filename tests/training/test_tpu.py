@@ -4,13 +4,18 @@ A graph lowers if its shapes are static, and if the TPU build of TensorFlow comp
 (`tpu_operations.txt`, which `python -m tests.training.tpu_operations` makes).
 """
 
+import functools
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
+from bert_tf.distribution import strategies
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.pretraining.model import PretrainingModel
-from tests import finished_runs, programs
+from tests import fake_tpu, finished_runs, programs
 from tests.documentation import small_data
 
 OPERATIONS = pathlib.Path(__file__).with_name("tpu_operations.txt")
@@ -97,7 +102,8 @@ def trace(folder, name, output_dir, *options, **how):
 @pytest.mark.parametrize("cores", [8, pytest.param(1, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_tpu_can_compile_the_programs(folder, tmp_path, name, cores):
-    graphs = trace(folder, name, tmp_path / "run", f"--cores={cores}")
+    hosts = 2 if "dynamic" in name and cores > 1 else 1
+    graphs = trace(folder, name, tmp_path / "run", f"--cores={cores}", f"--hosts={hosts}")
     assert [graph["function"] for graph in graphs] == PROGRAMS[name][1]
     compiled = {*OPERATIONS.read_text().split(), "TPUReplicateMetadata"}
     for graph in graphs:
@@ -106,3 +112,33 @@ def test_a_tpu_can_compile_the_programs(folder, tmp_path, name, cores):
         assert graph["unknown_shapes"] == graph["host_calls"] == graph["compiled_parts"] == []
         assert set(graph["types"]) <= TYPES
         assert graph["products"] == ["float32" if name == "features" else "bfloat16"]
+
+
+def test_fine_tuning_refuses_a_tpu_of_other_machines_before_it_reads_data(tmp_path):
+    flags = ["--task_name=rte", f"--data_dir={tmp_path}", f"--output_dir={tmp_path / 'run'}", "--do_train"]
+    flags.append("--max_seq_length=24")
+    programs.write_model_files(tmp_path)
+    flags += [f"--vocab_file={tmp_path}/vocab.txt", f"--bert_config_file={tmp_path}/config.json"]
+    fake = ("-m", "tests.fake_tpu", "--hosts=2", f"--graphs={tmp_path}/graphs")
+    output = programs.run(*fake, "run_classifier.py", "--use_tpu", "--tpu_name=slice", *flags, expect=1)
+    assert "--tpu_name: the TPU 'slice' has 2 hosts" in output
+
+
+def test_each_host_reads_its_own_part_of_a_batch(tmp_path):
+    programs.write_pretraining_data(tmp_path / "train.tfrecord")
+    code = "from tests.training import test_tpu; test_tpu.check_parts_of_hosts({!r})"
+    programs.run("-c", code.format(str(tmp_path / "train.tfrecord")))
+
+
+def check_parts_of_hosts(path):
+    """For a process of its own: compares the parts that two hosts of two cores read with a complete batch."""
+    fake_tpu.install(cores=4, hosts=2)
+    sizes = (programs.LENGTH, programs.PREDICTIONS)
+    shards = record_shards.find_shards(path, *sizes, len(programs.PIECES), "")
+    features = record_shards.record_features(shards, *sizes)
+    read = functools.partial(input_pipeline.training_batches, shards, features, 8, 5, 2, reads_through=True)
+    strategy = strategies.build_strategy(DistributionConfig("tpu", "local"), several_hosts=True)
+    parts = next(strategies.batches(strategy, read))
+    for name, expected in next(iter(read())).items():
+        of_cores = [part.numpy() for part in strategy.experimental_local_results(parts[name])]
+        np.testing.assert_array_equal(np.concatenate(of_cores), expected)
