@@ -175,7 +175,9 @@ class Trainer:
         self.steps_since_stop_check = 0
         # The code below uses no Python control flow on tensors, so AutoGraph would only cost time.
         compiled = functools.partial(tf.function, autograph=False)
-        step = compiled(self.replica_step, jit_compile=True) if config.jit_compile else self.replica_step
+        # TPUs compile all graphs anyway.
+        jit_compile = config.jit_compile and not strategies.is_tpu(strategy)
+        step = compiled(self.replica_step, jit_compile=True) if jit_compile else self.replica_step
 
         @compiled
         def one_step(batches: tf.data.Iterator, parts: int) -> tf.Tensor | None:

@@ -10,6 +10,7 @@ import signal
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_tf
 from bert_tf.checkpoints import saver
@@ -153,6 +154,19 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
 def test_bad_uses_are_named(pretrained, use, message):
     with pytest.raises((InputError, AttributeError), match=message):
         use(pretrained)
+
+
+def test_the_name_of_a_tpu_is_an_argument(monkeypatch, pretrained, tmp_path):
+    def connect(tpu, **_):
+        raise tf.errors.NotFoundError(None, None, f"{tpu} is unknown")
+
+    monkeypatch.setattr(tf.distribute.cluster_resolver.TPUClusterResolver, "connect", connect)
+    data, lengths = programs.write_pretraining_data(tmp_path / "data"), {"max_seq_length": 12}
+    tpu = {"distribution_strategy": "tpu", "tpu_name": "our-tpu"}
+    with pytest.raises(InputError, match=r"^tpu_name: no TPU 'our-tpu' .*On a TPU VM, give tpu_name='local'"):
+        bert_tf.Classifier.from_pretrained(pretrained, **tpu, **lengths).fit(TEXTS, LABELS, **FIT)
+    with pytest.raises(InputError, match=r"^tpu_name: no TPU 'our-tpu'"):
+        bert_tf.Pretrainer("tiny", f"{pretrained}/vocab.txt", **tpu).fit(data, max_steps=1, **lengths)
 
 
 def test_paths_may_be_objects(pretrained, tmp_path):

@@ -38,7 +38,7 @@ PROGRAMS = {
     ),
     "pre-training with dynamic masks": (
         f"{PRETRAINING} --input_file=unmasked.tfrecord --eval_input_file=train.tfrecord --recompute_gradients"
-        " --gradient_accumulation_steps=2 --detailed_metrics --max_nonfinite_steps=1",
+        " --gradient_accumulation_steps=2 --detailed_metrics --max_nonfinite_steps=1 --jit_compile",
         [LOOP, EVALUATION],
     ),
     "classification": (f"{CLASSIFIER} --task_name=rte --data_dir=glue/RTE", [LOOP, PREDICTION]),
