@@ -1,4 +1,4 @@
-"""Writes this project's SavedModels, loads them and calls them with plain Python values."""
+"""Loads SavedModels of this project and calls them with Python values."""
 
 import re
 from collections.abc import Mapping, Sequence
