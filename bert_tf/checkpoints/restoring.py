@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import foreign_names
 from bert_tf.checkpoints.formats import CheckpointSource, open_checkpoint
+from bert_tf.checkpoints.saver import Shapes
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.optimization import TRAINING_STATE
@@ -78,7 +79,7 @@ def restore(
     if source.kind == "hf" and not any(name.startswith("bert/pooler/") for name in source.shapes):
         may_be_fresh = f"{may_be_fresh}|bert/pooler/.*"
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-    _check_shapes(source.path, shapes, source.shapes, may_be_fresh, may_be_ignored, flag_name)
+    _check_shapes(source, shapes, may_be_fresh, may_be_ignored, flag_name)
     matched = [name for name in variables if name in source.shapes]
     for name in matched:
         variables[name].assign(_finite(source, name, flag_name))
@@ -91,15 +92,14 @@ def restore(
 
 
 def _check_shapes(
-    path: str,
+    source: CheckpointSource,
     expected: Mapping[str, tuple[int, ...]],
-    found: Mapping[str, tuple[int, ...]],
     may_be_fresh: str,
     may_be_ignored: str,
     flag_name: str,
 ) -> None:
-    """Raises an InputError if the names or shapes of a model differ from those found in a checkpoint."""
-    mismatches = []
+    """Raises an InputError if the names or shapes of a model differ from those in a checkpoint."""
+    found, mismatches = source.shapes, []
     for name in dict.fromkeys((*expected, *found)):
         if name not in found:
             if not re.fullmatch(may_be_fresh, name):
@@ -112,7 +112,7 @@ def _check_shapes(
             mismatches.append(f"{name} has shape {shapes}")
     if mismatches:
         raise InputError(
-            f"{flag_name}: {path} doesn't fit the model:\n  {differences.listed(mismatches)}\n"
+            f"{flag_name}: {source.path} doesn't fit the model:\n  {differences.listed(mismatches)}\n"
             "Use the config of the checkpoint, and a fine-tuned checkpoint only for its own task."
         )
 
@@ -135,11 +135,10 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
     Raises:
       InputError: if the encoder doesn't match the config, or if a tensor belongs neither to the encoder nor to a head.
     """
+    source = without(source, TRAINING_STATE)
     expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config, seed=0).weights}
-    weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
-    found = {name: source.shapes[name] for name in weights}
-    _check_shapes(source.path, expected, found, "bert/pooler/.*", foreign_names.HEADS, flag_name)
-    return {name: _finite(source, name, flag_name) for name in weights}
+    _check_shapes(source, expected, "bert/pooler/.*", foreign_names.HEADS, flag_name)
+    return {name: _finite(source, name, flag_name) for name in source.shapes}
 
 
 def _finite(source: CheckpointSource, name: str, flag_name: str) -> np.ndarray:
