@@ -318,7 +318,7 @@ def _count(numbers: Mapping[str, int]) -> None:
 
 
 def counts_of(result: Any) -> dict[str, Any]:
-    """Returns the counters of a finished pipeline in the form of `local.prepare`; bad lines are counted, not named."""
+    """Returns the counters of a finished pipeline in the form of `local.prepare`; bad lines have no names."""
     found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))["counters"]
     counts = {counter.key.metric.name: counter.result for counter in found}
     kinds = sorted(name for name in counts if name.startswith(_BAD_LINES))

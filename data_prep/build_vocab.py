@@ -1,7 +1,7 @@
 """Learns a WordPiece vocabulary from text.
 
 Words are counted as the tokenizer splits them, so the vocabulary contains what the tokenizer will look up. The file
-holds the special tokens, the reserved and unused ones, the alphabet, and all other pieces by falling frequency.
+holds the special tokens, the reserved and unused ones, the alphabet, and all other tokens by falling frequency.
 """
 
 import os
@@ -29,11 +29,11 @@ from data_prep.corpus.wordpiece_learner import learn_vocabulary
 from data_prep.workers import Workers
 
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "Text: files, globs and folders, separated by commas.")
-_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "The vocabulary to write, one piece per line.")
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30522, "Number of pieces, including special ones.")
+_OUTPUT_FILE = flags.DEFINE_string("output_file", None, "Vocabulary file to write, one token per line.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30522, "Number of tokens, including special ones.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "For uncased models: convert to lower case, remove accents.")
-_RESERVED_TOKENS = flags.DEFINE_list("reserved_tokens", [], "Additional pieces behind the special tokens.")
-_NUM_UNUSED = flags.DEFINE_integer("num_unused", 0, "Number of [unusedN] pieces to replace later.", lower_bound=0)
+_RESERVED_TOKENS = flags.DEFINE_list("reserved_tokens", [], "Additional tokens after the special tokens.")
+_NUM_UNUSED = flags.DEFINE_integer("num_unused", 0, "Number of [unusedN] tokens to replace later.", lower_bound=0)
 _MAX_ALPHABET = flags.DEFINE_integer(
     "max_alphabet",
     0,
@@ -50,22 +50,22 @@ _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 fo
 
 def main() -> None:
     """Counts words, learns the vocabulary, and writes it."""
-    first = _first_pieces()
+    first = _first_tokens()
     counter = _count_words()
     vocabulary = learn_vocabulary(counter.counts, _VOCAB_SIZE.value, first, _MAX_ALPHABET.value)
     with files.replacing(_OUTPUT_FILE.value) as writer:
-        writer.writelines(f"{piece}\n" for piece in vocabulary)
-    say(f"{_OUTPUT_FILE.value}: {len(vocabulary)} pieces.")
+        writer.writelines(f"{token}\n" for token in vocabulary)
+    say(f"{_OUTPUT_FILE.value}: {len(vocabulary)} tokens.")
     if len(vocabulary) < _VOCAB_SIZE.value:
-        say(f"The words of this text have no more pieces, so there are fewer than --vocab_size={_VOCAB_SIZE.value}.")
+        say(f"The words of this text have no more tokens, so there are fewer than --vocab_size={_VOCAB_SIZE.value}.")
 
 
-def _first_pieces() -> list[str]:
+def _first_tokens() -> list[str]:
     first = [*SPECIAL_TOKENS, *_RESERVED_TOKENS.value, *(f"[unused{i}]" for i in range(_NUM_UNUSED.value))]
-    for piece in first:
-        if first.count(piece) > 1 or not piece or piece != "".join(piece.split()):
+    for token in first:
+        if first.count(token) > 1 or not token or token != "".join(token.split()):
             raise InputError(
-                f"--reserved_tokens: {piece!r} is empty, contains white space, or occurs twice "
+                f"--reserved_tokens: {token!r} is empty, contains white space, or occurs twice "
                 "(the special tokens and [unusedN] are always there)."
             )
     return first
@@ -83,8 +83,8 @@ def _count_words() -> BoundedCounter:
     if files.is_remote(work_dir):
         raise InputError(f"--output_file is {_OUTPUT_FILE.value}, but a local file is needed. Copy it from there.")
     folder = os.path.join(work_dir, "counts")
-    pieces = cut_into_splits(inputs, "record")
-    jobs = [(each, corpus, _DO_LOWER_CASE.value, _MAX_WORDS.value) for each in pieces]
+    splits = cut_into_splits(inputs, "record")
+    jobs = [(pieces, corpus, _DO_LOWER_CASE.value, _MAX_WORDS.value) for pieces in splits]
     with (
         claimed(work_dir, "--output_file", "vocabulary", doing="does the same work", advice=""),
         Workers(_NUM_WORKERS.value or available_cores()) as workers,

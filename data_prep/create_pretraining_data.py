@@ -41,14 +41,16 @@ _OUTPUT_FILE = flags.DEFINE_string("output_file", None, "TFRecord file, or files
 _NUM_SHARDS = flags.DEFINE_integer(
     "num_shards", 0, "Number of files NAME-00000-of-... to make from --output_file.", lower_bound=0
 )
-_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "The vocabulary, a file with one piece per line.")
+_VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary file, one token per line.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "For uncased models: convert to lower case, remove accents.")
-_DO_WHOLE_WORD_MASK = flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word together.")
+_DO_WHOLE_WORD_MASK = flags.DEFINE_bool("do_whole_word_mask", False, "Mask all tokens of a word together.")
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences.")
-_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked positions in a sequence.")
+_MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Largest number of masked tokens in a sequence.")
 _RANDOM_SEED = flags.DEFINE_integer("random_seed", 12345, "Seed of all random choices.")
 _DUPE_FACTOR = flags.DEFINE_integer(
-    "dupe_factor", None, "Passes over the documents, each with new random choices; by default 10, or 1 if unmasked."
+    "dupe_factor",
+    None,
+    "Number of passes over the documents, with new random choices. Default: 10; 1 if unmasked.",
 )
 _MASKED_LM_PROB = flags.DEFINE_float("masked_lm_prob", MaskingPolicy.masked_lm_prob, "Share of masked tokens.")
 _SHORT_SEQ_PROB = flags.DEFINE_float("short_seq_prob", 0.1, "Share of documents that make shorter sequences.")
@@ -60,10 +62,10 @@ _MASKING = flags.DEFINE_enum(
 _MASKING_POLICY = flags.DEFINE_list(
     "masking_policy",
     f"{MaskingPolicy.mask},{MaskingPolicy.same},{MaskingPolicy.random}",
-    "Shares of the masked tokens that become [MASK], stay the same, and become a random piece (Table 8).",
+    "Shares of the masked tokens that become [MASK], stay the same, and become random (Table 8).",
 )
-_DRAW_PER_WORD = flags.DEFINE_bool("draw_per_word", False, "Replace all pieces of a masked word in the same way.")
-_ORDINARY = flags.DEFINE_bool("ordinary_replacements", False, "No special or unused tokens as random pieces.")
+_DRAW_PER_WORD = flags.DEFINE_bool("draw_per_word", False, "Replace all tokens of a masked word in the same way.")
+_ORDINARY = flags.DEFINE_bool("ordinary_replacements", False, "Exclude special and unused tokens as replacements.")
 _WORD_SEGMENTER = flags.DEFINE_string(
     "word_segmenter", "", "module:function that splits a text into words, for --do_whole_word_mask, such as jieba:lcut."
 )
@@ -74,12 +76,12 @@ _DOCUMENTS = flags.DEFINE_enum(
     "documents",
     "auto",
     DOCUMENTS,
-    "What a document is; auto is a record in JSON lines and the text between blank lines elsewhere.",
+    "Unit that is a document. auto: a record in JSON lines and Parquet, text between blank lines elsewhere.",
 )
 _SPLIT_SENTENCES = flags.DEFINE_bool("split_sentences", False, "Lines are paragraphs: split them into sentences.")
 _LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) of the rules that split sentences.")
 _ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "clean", ON_BAD_LINE, HELP_ON_BAD_LINE)
-# The flags from here on are not those of `beam_pipeline`.
+# `beam_pipeline` does not have the flags from here on.
 program.section("Order of the records")
 _REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "Make the original program's examples in its order.")
 program.section("Processes, which change no output")
@@ -90,7 +92,7 @@ _MEMORY_BUDGET_MB = flags.DEFINE_integer(
 _WORK_DIR = flags.DEFINE_string(
     "work_dir",
     None,
-    "Folder that keeps unfinished work and tokenized text; by default a temporary one beside the output.",
+    "Folder of unfinished work and tokenized text. Default: a temporary one next to the output.",
 )
 
 
@@ -240,16 +242,16 @@ def _examples() -> ExampleOptions:
         mask, same, random = map(float, _MASKING_POLICY.value)
     except ValueError:
         raise InputError(
-            f"--masking_policy is {','.join(_MASKING_POLICY.value)}, but three numbers are expected: 0.8,0.1,0.1."
+            f"{','.join(_MASKING_POLICY.value)!r} is not three numbers, such as 0.8,0.1,0.1.", "--masking_policy"
         ) from None
     if _OBJECTIVE.value == "ltr":
         for flag in _OF_MASKS:
             if flag.present:
-                raise InputError(f"--{flag.name} is for masked tokens, of which --objective=ltr makes none. Omit it.")
+                raise InputError("not used with --objective=ltr, which masks no tokens. Omit it.", f"--{flag.name}")
     elif _MASKING.value == "dynamic" and _MAX_PREDICTIONS.present:
         raise InputError(
-            f"--{_MAX_PREDICTIONS.name} is for masks that are made here, of which --masking=dynamic makes none. Omit "
-            "it here, and give it to run_pretraining.py, which makes them."
+            "not used with --masking=dynamic. Omit it here, and pass it to run_pretraining.py, which masks the tokens.",
+            f"--{_MAX_PREDICTIONS.name}",
         )
     policy = MaskingPolicy(
         mask,

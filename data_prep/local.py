@@ -37,7 +37,7 @@ from data_prep.workers import Advance, Workers
 
 # The number of ranges depends on the examples only, so a run can be continued with other resources.
 _RANGES, _RANGE_EXAMPLES = 256, (8192, 1 << 18)
-# The memory that a process always needs (interpreter, vocabulary, remembered words), and that of an example in a sort.
+# The memory of a process without examples (interpreter, vocabulary, remembered words), and of an example in a sort.
 _PROCESS_MB = 200
 _SORTED_EXAMPLE_BYTES = 3 * (EXAMPLE.itemsize + 8)
 _SORTED_EXAMPLES = (1 << 14, 1 << 22)
@@ -269,7 +269,7 @@ def _write(
 
 
 def read_tokens(store: TokenStore, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the tokens of examples [n], and where those of each example begin and end [n + 1]."""
+    """Returns the tokens of examples [n], and the bounds [n + 1] of each example in them."""
     starts = np.stack([examples["start_a"], examples["start_b"]], axis=1).ravel()
     lengths = np.stack([examples["length_a"], examples["length_b"]], axis=1).ravel().astype(np.int64)
     return store.read_tokens(starts, lengths), np.concatenate([[0], np.cumsum(lengths)[1::2]])

@@ -1,4 +1,4 @@
-"""Runs jobs in worker processes; what a job has finished stays after a crash."""
+"""Runs jobs in worker processes. The results of finished jobs survive a crash."""
 
 import concurrent.futures
 import functools

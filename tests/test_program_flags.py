@@ -252,8 +252,11 @@ def test_flags_that_need_another_are_refused_without_it(given, needed):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (f"{PREPARATION} --objective=ltr --masking_policy=1,0,0", "--masking_policy is for masked tokens"),
-        (f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9", "--max_predictions_per_seq is for masks"),
+        (f"{PREPARATION} --objective=ltr --masking_policy=1,0,0", "--masking_policy: not used with --objective=ltr"),
+        (
+            f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9",
+            "--max_predictions_per_seq: not used with",
+        ),
         (f"{PREPARATION} --text_column=body", "--text_column is for JSON lines and Parquet"),
         (
             "-m data_prep.build_vocab --input_file={text} --output_file=x --text_column=body",

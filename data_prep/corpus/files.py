@@ -68,7 +68,7 @@ class InputFile:
 
     @property
     def content(self) -> tuple[int, str, str]:
-        """What is the same for a copy of this file elsewhere."""
+        """Equal for a copy of this file."""
         return self.size, self.sample, self.format
 
     def check_unchanged(self) -> None:
@@ -103,7 +103,7 @@ class FileRange:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """What is the same for a piece of a copy of the file."""
+        """Equal for the same piece of a copy of the file."""
         return *self.file.content, self.start, self.end
 
 
@@ -116,7 +116,7 @@ def find_input_files(
 ) -> list[InputFile]:
     """Returns the files that names, globs and folders stand for, in order; the files of a folder are sorted.
 
-    What data preparation itself leaves in a folder is not read: TFRecords and what stands beside them, and its work.
+    The output of data preparation in a folder is not read: TFRecords, their metadata files, and unfinished work.
 
     Args:
       patterns: names, globs and folders, separated by commas.
@@ -151,7 +151,7 @@ def find_input_files(
 
 
 def require_columns(inputs: Sequence[InputFile]) -> None:
-    """Checks that at least one file has columns, of which --text_column names one.
+    """Checks that --text_column can be used: that at least one file has columns.
 
     Raises:
       InputError: if all of them are plain text.

@@ -152,7 +152,7 @@ def read_rows(
       column: the name of the column.
       start: an offset.
       end: an offset.
-      advance: is told the number of bytes of which the rows have been read.
+      advance: called with the number of bytes whose rows have been read.
 
     Yields:
       The number of each row, counted from 1, and its text in UTF-8; None if it has no text.

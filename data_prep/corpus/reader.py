@@ -20,8 +20,8 @@ DOCUMENTS = ("auto", "blank_line", "file", "record")
 _STOPPING = ("fail", "error")  # two names of the same
 ON_BAD_LINE = ("clean", "skip", *_STOPPING)
 HELP_ON_BAD_LINE = (
-    "What to do if a line is not plain text. clean deletes control characters, and leaves out lines that are not "
-    "UTF-8, not valid JSON or too long; skip leaves out all of these; fail (or error) stops at the first one."
+    "Treatment of lines that are not plain text. clean: delete control characters, and leave out lines that are not "
+    "UTF-8, not valid JSON or too long. skip: leave out all of these. fail (or error): stop at the first one."
 )
 # The number of bad lines that are named for each reason.
 _NAMED_LINES = 5

@@ -1,6 +1,6 @@
 """A word segmenter of the user, for whole-word masking in languages without spaces.
 
-In Chinese each character is a piece, and no "##" marks the pieces that continue a word.
+In Chinese each character is a token, and no "##" marks the tokens that continue a word.
 """
 
 import importlib
@@ -56,7 +56,7 @@ class SegmentedTokenizer:
     def encode_to_bytes(self, text: str) -> bytes:
         """Returns the ids of a text's tokens, 32 bits each; tokens that continue a word have the bit `CONTINUES_WORD`.
 
-        A token continues a word if it is a "##" piece, or if it begins inside a word of the segmenter.
+        A token continues a word if it is a "##" token, or if it begins inside a word of the segmenter.
 
         Raises:
           InputError: if the segmenter returns something else than words of the text.

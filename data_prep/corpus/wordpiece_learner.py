@@ -1,8 +1,8 @@
 """Learns a WordPiece vocabulary of a given size from word counts, with the learner of tensorflow-text.
 
-The learner keeps a substring only if it occurs often enough at the start of a word or a piece, not counting occurrences
-as the front of a longer piece. It takes a frequency threshold instead of a size. So thresholds are tried until the
-vocabulary is a little too large, and its rarest pieces are left out.
+The learner keeps a substring only if it occurs often enough at the start of a word or a token, not counting occurrences
+as the front of a longer token. It takes a frequency threshold instead of a size. So thresholds are tried until the
+vocabulary is a little too large, and its rarest tokens are left out.
 """
 
 import collections
@@ -26,7 +26,7 @@ _ITERATIONS = 4
 # The alphabet has so many characters, or more if these are a smaller share of the text.
 _FEWEST_CHARACTERS = 1000
 _COVERAGE = 0.9995
-# A vocabulary may be this much larger than wanted before its rarest pieces are left out.
+# A vocabulary may be this much larger than wanted before its rarest tokens are left out.
 _SURPLUS = 0.02
 
 
@@ -37,14 +37,14 @@ def learn_vocabulary(
 
     Args:
       counts: the number of occurrences of each word.
-      vocab_size: the wanted number of pieces.
-      first: the first pieces, such as the special tokens.
+      vocab_size: the wanted number of tokens.
+      first: the first tokens, such as the special tokens.
       max_alphabet: largest number of characters; words with rarer ones are left out. By default (0) 1000, or as many
         as 99.95% of the text consist of.
 
     Returns:
-      The pieces: `first`, the sorted alphabet, and the others by falling frequency. There are fewer than `vocab_size`
-      if the words have no more. CJK characters have no piece with `##`, because each of them is a word.
+      The tokens: `first`, the sorted alphabet, and the others by falling frequency. There are fewer than `vocab_size`
+      if the words have no more. CJK characters have no token with `##`, because each of them is a word.
 
     Raises:
       InputError: if there are no words, or the alphabet alone is larger than `vocab_size`.
@@ -62,8 +62,8 @@ def learn_vocabulary(
     if len(alphabet) < len(characters):
         covered = sum(characters[char] for char in alphabet) / characters.total()
         say(
-            f"The alphabet: {len(alphabet)} of {len(characters)} characters, of which {covered:.2%} of the text "
-            "consist. Words with other ones are left out; raise --max_alphabet for more."
+            f"The alphabet: {len(alphabet)} of {len(characters)} characters, which make up {covered:.2%} of the text. "
+            "Words with other characters are left out. Raise --max_alphabet for more."
         )
     words = learner.filter_input_words(words, alphabet, -1)
     useless = {f"{CONTINUATION}{char}" for char in alphabet if clean(char) != clean_only(char)}
@@ -71,7 +71,7 @@ def learn_vocabulary(
     if vocab_size < len(fixed):
         raise InputError(
             f"--vocab_size is {vocab_size}, but the special tokens ({len(first)}) and the alphabet, with and without "
-            f"## ({len(fixed) - len(first)}), are {len(fixed)} pieces. Raise --vocab_size or lower --max_alphabet."
+            f"## ({len(fixed) - len(first)}), are {len(fixed)} tokens. Raise --vocab_size or lower --max_alphabet."
         )
     parameters = learner.Params(
         upper_thresh=None,
@@ -112,17 +112,17 @@ def _alphabet_size(characters: collections.Counter[str]) -> int:
 
 
 def _smallest_sufficient(learn: Callable[[int], list[str]], vocab_size: int, threshold: int) -> list[str]:
-    """Returns the vocabulary of the highest threshold, or nearly that, with enough pieces; else that of threshold 1.
+    """Returns the vocabulary of the highest threshold, or nearly that, with enough tokens; else that of threshold 1.
 
     Args:
       learn: threshold -> vocabulary.
-      vocab_size: the number of pieces that is enough.
+      vocab_size: the number of tokens that is enough.
       threshold: the first threshold to try.
     """
     enough = too_few = None  # thresholds and sizes on either side
     while True:
         vocabulary = learn(threshold)
-        say(f"Pieces that occur at least {threshold} times: {len(vocabulary)}")
+        say(f"Tokens that occur at least {threshold} times: {len(vocabulary)}")
         if len(vocabulary) < vocab_size:
             if threshold == 1:
                 return vocabulary
@@ -150,11 +150,11 @@ def _between(enough: tuple[int, int], too_few: tuple[int, int], wanted: float) -
 
 
 def _cut(vocabulary: Sequence[str], vocab_size: int, fixed: set[str]) -> list[str]:
-    """Leaves out the last pieces, except fixed ones."""
+    """Leaves out the last tokens, except fixed ones."""
     room = vocab_size - len(fixed)
     kept = []
-    for piece in vocabulary:
-        if piece in fixed or room > 0:
-            kept.append(piece)
-            room -= piece not in fixed
+    for token in vocabulary:
+        if token in fixed or room > 0:
+            kept.append(token)
+            room -= token not in fixed
     return kept

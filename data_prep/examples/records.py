@@ -129,7 +129,7 @@ class ExampleMaker:
 
 
 def count_examples(values: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Returns the counts of a batch of records, for the sidecar of its shard."""
+    """Returns the counts of a batch of records, for the metadata of its shard."""
     counts = {
         "records": len(values["input_ids"]),
         "tokens": int(values["input_mask"].sum()),

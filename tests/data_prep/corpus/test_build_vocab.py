@@ -92,7 +92,7 @@ def test_an_alphabet_of_many_ideographs_covers_the_text(capsys):
     vocabulary = learn_vocabulary(frequent | rare | {"ab": 20_000}, 10**4, FIRST)
     assert frequent.keys() | {"a", "b", "ab", "##a", "##b"} <= set(vocabulary)
     assert len(vocabulary) == len(FIRST) + 1500 + 5  # no ideograph continues a word
-    assert "The alphabet: 1502 of 2202 characters, of which 99.95% of the text consist." in capsys.readouterr().err
+    assert "The alphabet: 1502 of 2202 characters, which make up 99.95% of the text." in capsys.readouterr().err
     assert len(learn_vocabulary(frequent | rare, 10**4, FIRST, max_alphabet=2200)) == len(FIRST) + 2200
     few = {chr(0x4E00 + i): 1 for i in range(900)} | {"ab": 10**7}
     assert few.keys() <= set(learn_vocabulary(few, 10**4, FIRST))
@@ -124,7 +124,7 @@ def test_program_writes_a_vocabulary_that_the_tokenizer_takes(tmp_path):
         *("-m", "data_prep.build_vocab", f"--input_file={long_text}", f"--output_file={vocab}", "--vocab_size=120"),
         *("--reserved_tokens=[E1],[E2]", "--num_unused=3", "--num_workers=2"),
     )
-    assert "counts are exact" in output and "120 pieces" in output
+    assert "counts are exact" in output and "120 tokens" in output
     check_vocab_file(vocab)
     pieces = open(vocab).read().splitlines()  # noqa: SIM115
     assert pieces[:10] == [*SPECIAL_TOKENS, "[E1]", "[E2]", "[unused0]", "[unused1]", "[unused2]"]
