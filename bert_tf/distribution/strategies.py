@@ -24,14 +24,16 @@ _SECONDS_OF_SILENCE = 5.0
 _TPU_LOCK = "/tmp/libtpu_lockfile"
 _TPU_PACKAGES = f"tensorflow-tpu=={tf.__version__} libtpu==0.0.31"
 _ERRORS_ONLY = 2  # a value of TF_CPP_MIN_LOG_LEVEL
+# absl::SetMinLogLevel in TensorFlow 2.20 and 2.21.
+_SET_ABSL_LEVEL = [f"_ZN4absl12lts_{x}14SetMinLogLevelENS0_18LogSeverityAtLeastE" for x in ("20250127", "20250814")]
 
 
 def _quieten_tensorflow() -> None:
     """Applies TF_CPP_MIN_LOG_LEVEL, whose default `bert_tf` sets, to those parts of TensorFlow's log that ignore it.
 
     These are its log in Python, which warns of each graph of a step although there is meant to be one for each length,
-    and absl's. There is no public function for absl's. Where another version of TensorFlow has other names inside,
-    nothing happens, and some lines of TensorFlow's stand between ours.
+    and absl's. There is no public function for absl's. If another version of TensorFlow has other names, this has no
+    effect on absl's log.
     """
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
     if not level.isdecimal():
@@ -39,9 +41,11 @@ def _quieten_tensorflow() -> None:
     if int(level) >= _ERRORS_ONLY:
         tf.get_logger().setLevel("ERROR")
     library = os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2")
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError):
         loaded = ctypes.CDLL(library, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        loaded._ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE(int(level))
+        for name in _SET_ABSL_LEVEL:
+            with contextlib.suppress(AttributeError):
+                getattr(loaded, name)(int(level))
 
 
 def _warn_of_lost_onednn() -> None:

@@ -1,4 +1,6 @@
+import ctypes
 import logging
+import os
 import platform
 import subprocess
 import sys
@@ -103,6 +105,12 @@ def test_each_replica_of_several_gets_its_part():
     assert replicas > 1
     batch = next(strategies.batches(strategy, lambda context: tf.data.Dataset.range(replicas)))
     assert [int(part) for part in strategy.experimental_local_results(batch)] == list(range(replicas))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names in libraries differ between processors")
+def test_tensorflow_has_the_function_that_sets_the_level_of_absl_s_log():
+    library = ctypes.CDLL(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.so.2"))
+    assert any(hasattr(library, name) for name in strategies._SET_ABSL_LEVEL)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="oneDNN is TensorFlow's own choice on other processors")
