@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import foreign_names
 from bert_tf.checkpoints.formats import CheckpointSource, open_checkpoint
-from bert_tf.checkpoints.saver import Shapes
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.optimization import TRAINING_STATE
