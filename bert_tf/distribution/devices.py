@@ -39,8 +39,8 @@ class DistributionConfig(Settings, frozen=True):
         """Checks that TF_CONFIG fits the strategy, without TensorFlow, whose import takes seconds.
 
         Raises:
-          InputError: if the strategy needs TF_CONFIG, and it can't be used; or if it makes this process one of several
-            workers, of which the strategy knows nothing.
+          InputError: if the strategy needs TF_CONFIG, and it can't be used; or if it has several workers, and the
+            strategy has one.
         """
         if self.distribution_strategy == "tpu":
             return

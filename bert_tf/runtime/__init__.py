@@ -2,14 +2,15 @@
 
 No module needs TensorFlow; `files` imports it when it first gets a remote path.
 
-- `errors`: `InputError`, and the line that a program prints for errors of the operating system.
+- `errors`: `InputError`, the check of a value, and the line that a program prints for errors of the operating system.
+- `settings`: the base of all settings, whose fields give type, bounds, help and flag.
 - `outputs`: what an output may be.
 - `files`: reads and writes local and remote files.
-- `json_files`: reads JSON and TOML files into objects, and names the keys that they may not have.
+- `json_files`: reads JSON and TOML files, and checks their types.
 - `claims`: keeps a second process from doing the same work in a folder.
 - `program`: starts and ends a program: flags, messages, exit codes, signals.
 - `reporting`: progress bars, tables and results.
 - `parallel`: runs a function on many items in several processes.
-- `differences`: names the settings of a run that are others than they were.
+- `differences`: names the settings that differ between runs or workers.
 - `extras`: imports optional packages, and names that a package offers, when they are first used.
 """

@@ -27,6 +27,16 @@ def test_a_link_is_followed_and_its_target_replaced_in_its_own_folder(tmp_path):
     assert os.listdir(tmp_path / "elsewhere") == ["target"]
 
 
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_link_to_a_folder_is_followed(tmp_path, exists):
+    folder, link = tmp_path / "elsewhere" / "folder", tmp_path / "link"
+    (folder if exists else folder.parent).mkdir(parents=True)
+    link.symlink_to(folder)
+    with files.replacing_folder(str(link)) as temporary:
+        write(f"{temporary}/file")
+    assert link.is_symlink() and os.listdir(folder) == ["file"] and os.listdir(folder.parent) == ["folder"]
+
+
 def make_socket(path):
     socket.socket(socket.AF_UNIX).bind(str(path))
 
