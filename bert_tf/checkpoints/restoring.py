@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import foreign_names
 from bert_tf.checkpoints.formats import CheckpointSource, open_checkpoint
+from bert_tf.checkpoints.saver import Shapes
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.optimization import TRAINING_STATE
@@ -91,11 +92,7 @@ def restore(
 
 
 def _check_shapes(
-    source: CheckpointSource,
-    expected: Mapping[str, tuple[int, ...]],
-    may_be_fresh: str,
-    may_be_ignored: str,
-    flag_name: str,
+    source: CheckpointSource, expected: Shapes, may_be_fresh: str, may_be_ignored: str, flag_name: str
 ) -> None:
     """Raises an InputError if the names or shapes of a model differ from those in a checkpoint."""
     found, mismatches = source.shapes, []
