@@ -46,10 +46,12 @@ def check(value: Any, kind: Any, place: str) -> Any:
     except (msgspec.ValidationError, RecursionError) as error:
         problem, _, inside = str(error).partition(" - at `")
         inside = re.sub(r"^(key` in `)?\$\.?", "", inside.removesuffix("`"))
+        is_inside = inside or isinstance(value, dict | list)
         choices = [get_args(part) for part in (kind, *get_args(kind)) if get_origin(part) is Literal]
         if choices and problem.startswith("Invalid enum value"):
-            problem += f", but one of {', '.join(choices[0])} is expected"
-        if inside or isinstance(value, dict | list):
+            expected = f"Expected one of {', '.join(choices[0])}"
+            problem = f"{problem}. {expected}" if is_inside else expected
+        if is_inside:
             raise InputError(f"{problem}.", f"{place}, at {inside}" if inside else place) from None
         raise InputError(f"{place} is {value!r:.60}. {problem}.", place) from None
 

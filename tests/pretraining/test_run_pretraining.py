@@ -261,8 +261,8 @@ def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path
         ({"data": PretrainingData(str(tmp_path / "no*"), LENGTH, PREDICTIONS)}, "matches no file"),
         ({"config": small}, "outside the model's vocabulary"),
         ({"config": small, "vocab_file": files[1]}, "but the model's vocab_size is 20"),
-        ({"objective": "rtd"}, "--objective: 'rtd'"),
-        ({"train_batch_size": 0}, "--train_batch_size: 0"),
+        ({"objective": "rtd"}, "--objective is 'rtd'"),
+        ({"train_batch_size": 0}, "--train_batch_size is 0"),
     ]
     for options, message in cases:
         with pytest.raises(InputError, match=message):
