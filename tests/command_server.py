@@ -12,6 +12,7 @@ PARSE_ONLY=1, a program parses its flags and ends.
 """
 
 import argparse
+import faulthandler
 import functools
 import json
 import os
@@ -148,6 +149,7 @@ def _become(request: dict, open_files: list[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    faulthandler.dump_traceback_later(900, exit=True)  # a program that hangs shows where
     status: object = 1
     try:
         _run_program(*request["arguments"])

@@ -75,7 +75,6 @@ def test_each_ending_has_a_sequence_with_the_prompt(write):
         ("a.tsv", HEADER + "p\ta\t \t0\n", "line 2: the ending 1 is empty"),
         ("a.tsv", "prompt\tending0\tlabel\np\ta\t0\n", "line 2: .* ending0, ending1"),
         ("a.tsv", "prompt\tending1\tending2\tlabel\np\ta\tb\t1\n", "line 2: .* ending1, ending2 .* ending0"),
-        ("a.tsv", "ending0\tending1\tlabel\na\tb\t0\n", "line 1: the column 'prompt'"),
         ("a.tsv", "id\t" + HEADER + "7\tp\ta\tb\t0\n7\tp\ta\tb\t0\n", "line 3: the id '7' .* line 2"),
         ("a.jsonl", '{"prompt": "p", "endings": "abc", "label": 0}\n', "line 1: 'endings' is not a list"),
         ("a.jsonl", '{"prompt": "p", "endings": null, "label": 0}\n', "line 1: 'endings' is not a list"),

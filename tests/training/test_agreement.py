@@ -70,18 +70,18 @@ def test_all_workers_are_told_what_differs(outcomes):
     assert "share" not in errors[0]
 
 
-def test_other_code_is_refused(outcomes, monkeypatch):
-    versions = iter(["sources 1", "sources 2"])
-    monkeypatch.setattr(agreement, "_code", lambda: {"bert-tf": next(versions)})
+@pytest.mark.parametrize(
+    ("module", "name", "values", "message"),
+    [
+        (agreement, "_code", ["1", "2"], "code: bert-tf is"),
+        (strategies, "devices", ["CPU", "GPU"], "devices: bert-tf is"),
+    ],
+)
+def test_other_code_and_other_devices_are_refused(outcomes, monkeypatch, module, name, values, message):
+    found = iter([{"bert-tf": value} for value in values])
+    monkeypatch.setattr(module, name, lambda *_: next(found))
     errors, _ = outcomes({}, {})
-    assert "code: bert-tf is" in errors[0] and errors[0] == errors[1]
-
-
-def test_other_devices_are_refused(outcomes, monkeypatch):
-    kinds = iter([{"device": "CPU"}, {"device": "GPU"}])
-    monkeypatch.setattr(strategies, "devices", lambda strategy: next(kinds))
-    errors, _ = outcomes({}, {})
-    assert "devices: device is" in errors[0] and errors[0] == errors[1]
+    assert message in errors[0] and errors[0] == errors[1]
 
 
 def test_one_worker_agrees_with_itself():

@@ -331,7 +331,6 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
         (["--evaluate_file=p.json", "--do_train"], "--evaluate_file .* --do_train"),
         (["--evaluate_file=p.json"], "--predict_file is needed"),
         (["--do_predict", "--null_score_diff_threshold=-1"], "only with --version_2_with_negative"),
-        (["--do_predict", "--bilstm_units=8"], "--bilstm_units .* --bilstm_layers"),
     ],
 )
 def test_usage_errors_name_the_flag(tmp_path, given, message):
