@@ -1,7 +1,7 @@
 """Makes the list of the operations that a TPU can compile, `tpu_operations.txt`, with the TPU build of TensorFlow.
 
 It first traces all programs of `test_tpu` as on a TPU, and lowers each graph with the compiler bridge that a TPU uses.
-No TPU is needed. It takes about 10 minutes of one core and 4 GB of memory.
+No TPU is needed. It takes about 5 minutes.
 """
 
 import contextlib
