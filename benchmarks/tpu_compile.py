@@ -14,13 +14,17 @@ The exit status is 0 if the step fits into the core's memory, 1 if it does not, 
 """
 
 import collections
+import concurrent.futures
 import dataclasses
 import json
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
+from typing import Any
 
 from absl import app, flags
 
@@ -91,48 +95,55 @@ def core_of(topology: str) -> Core:
     return CORES[generation]
 
 
-def compiled(topology: str, python: str) -> tuple[dict, "tpu_step.Step", dict[str, str]]:  # noqa: F821
-    """Traces the step and compiles it.
-
-    Returns:
-      The report of `peers/tpu_compiler.py`, the step, and the source lines of its operations.
+def start_compiler(topology: str, python: str) -> subprocess.Popen:
+    """Starts the compiler's process.
 
     Raises:
       InputError: if there is no environment, or the topology is unknown.
     """
+    remedy = f"Make the environment:\n{environment_commands()}"
     try:
         compiler = subprocess.Popen([python, _PEER, topology], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    except OSError:
-        raise InputError(
-            f"--python={python}: no interpreter can be started. Make it:\n{environment_commands()}"
-        ) from None
-    with compiler, tempfile.TemporaryDirectory() as folder:
-        state = _read(compiler)
-        if "missing" in state:
-            message = f"--python={python}: {state['missing']}. Make an environment:\n{environment_commands()}"
-            raise InputError(message)
-        if "unknown" in state:
-            raise InputError(f"--topology={topology}: {state['unknown']}. Give a topology such as v5e:2x2 or v4:2x2x1.")
-        from benchmarks import tpu_step  # here, because TensorFlow's import takes seconds
-        from bert_tf.config import BertConfig
+    except OSError as error:
+        raise InputError(f"--python={python}: {error.strerror}. {remedy}") from None
+    state = _read(compiler)
+    if "missing" in state:
+        raise InputError(f"--python={python}: {state['missing']}. {remedy}")
+    if "unknown" in state:
+        raise InputError(f"--topology={topology}: {state['unknown']}. Give a topology such as v5e:2x2 or v4:2x2x1.")
+    return compiler
 
-        print("Tracing the step...", flush=True)
-        step = tpu_step.Step(
-            _TASK.value,
-            BertConfig.named(_SIZE.value),
-            _BATCH.value,
-            _LENGTH.value,
-            dtype=_DTYPE.value,
-            gradient_accumulation_steps=_ACCUMULATE.value,
-            recompute_gradients=_RECOMPUTE.value,
-        )
+
+def trace(task: str, size: str, batch_size: int, length: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Traces the step; returns the fields of `tpu_step.Step`."""
+    from benchmarks import tpu_step  # here, because TensorFlow's import takes seconds
+    from bert_tf.config import BertConfig
+
+    return dataclasses.asdict(tpu_step.trace_step(task, BertConfig.named(size), batch_size, length, **settings))
+
+
+def compiled(compiler: subprocess.Popen) -> tuple[dict, dict]:
+    """Traces the step and has it compiled.
+
+    Returns:
+      The report of `peers/tpu_compiler.py`, and the fields of `tpu_step.Step`.
+    """
+    settings = {
+        "dtype": _DTYPE.value,
+        "gradient_accumulation_steps": _ACCUMULATE.value,
+        "recompute_gradients": _RECOMPUTE.value,
+    }
+    print("Tracing the step...", flush=True)
+    # In a process that ends, because the compiler needs the memory of the weights.
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        step = pool.submit(trace, _TASK.value, _SIZE.value, _BATCH.value, _LENGTH.value, settings).result()
+    print("Compiling it: this takes minutes...", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.mlirbc")
         with open(path, "wb") as writer:
-            writer.write(step.stablehlo())
-        sources = step.sources()
-        print("Compiling it: this takes minutes...", flush=True)
+            writer.write(step["stablehlo"])
         print(path, file=compiler.stdin, flush=True)
-        return _read(compiler), step, sources
+        return _read(compiler), step
 
 
 def _read(compiler: subprocess.Popen) -> dict:
@@ -164,16 +175,33 @@ def print_memory(report: dict, core: Core) -> bool:
     return fits
 
 
+def source_of(name: str, sources: Mapping[str, str]) -> str:
+    """The lines of an operation of the compiled program.
+
+    An operation of a gradient has the name of the operation that it is the gradient of as its beginning.
+
+    Args:
+      name: the name in the program, which can be longer than the operation's in the graph.
+      sources: see `tpu_step.Step`.
+    """
+    parts = name.split("/")
+    prefix = "gradient of " if "gradient_tape" in parts else ""
+    parts = [part for part in parts if part != "gradient_tape"]
+    for end in range(len(parts), 0, -1):
+        found = sources.get("/".join(parts[:end]))
+        if found:
+            return prefix + found
+    return prefix + sources.get(name, "")
+
+
 def print_operations(instructions: list, sources: dict[str, str], core: Core, milliseconds: float) -> None:
     """Prints the most expensive operations; those of all layers are one row."""
-    from benchmarks import tpu_step
-
     totals, counts = collections.Counter(), collections.Counter()
     for cycles, times, name, shape in instructions:
         key = (
             re.sub(r"layer_\d+", "layer_*", name),
             re.sub(r"\{[^}]*\}", "", shape),
-            tpu_step.source_of(name, sources),
+            source_of(name, sources),
         )
         totals[key] += cycles * times
         counts[key] += times
@@ -189,7 +217,8 @@ def print_operations(instructions: list, sources: dict[str, str], core: Core, mi
 def main(_) -> None:
     try:
         core = core_of(_TOPOLOGY.value)
-        report, step, sources = compiled(_TOPOLOGY.value, _PYTHON.value)
+        with start_compiler(_TOPOLOGY.value, _PYTHON.value) as compiler:
+            report, step = compiled(compiler)
         if "error" not in report:
             cycles = sum(row[0] * row[1] for row in report["instructions"])
             milliseconds = cycles / core.hertz * 1e3
@@ -198,12 +227,12 @@ def main(_) -> None:
     except InputError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-    print(f"model: {step.parameters:,} trained parameters, {step.flops / 1e12:.3f} TFLOPs in a step")
+    print(f"model: {step['parameters']:,} trained parameters, {step['flops'] / 1e12:.3f} TFLOPs in a step")
     if "error" not in report:
-        share = step.flops / core.flops / milliseconds * 1e3
+        share = step["flops"] / core.flops / milliseconds * 1e3
         print(f"share of the peak of {core.flops / 1e12:g} TFLOP/s: {share:.1%}")
         print("\nThe most expensive operations:\n")
-        print_operations(report["instructions"], sources, core, milliseconds)
+        print_operations(report["instructions"], step["sources"], core, milliseconds)
     print(
         "\nThese are the compiler's estimates, without all-reduce (the sums over cores), random numbers, gather and "
         "scatter.\nReading the input is not part of the step."

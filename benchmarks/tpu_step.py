@@ -1,5 +1,6 @@
 """The training step in the form that a TPU takes, without a TPU."""
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -50,53 +51,69 @@ def make_batch(task: str, batch_size: int, length: int) -> dict[str, tf.Tensor]:
     return batch
 
 
+@dataclasses.dataclass(frozen=True)
 class Step:
-    """`Trainer.replica_step` of a task, traced for a core of a TPU.
+    """`Trainer.replica_step` as a TPU takes it.
+
+    Attributes:
+      stablehlo: the program, a StableHLO portable artifact.
+      sources: for each operation, the two innermost lines of `bert_tf` that made it, such as
+        "model/layers.py:125 > model/cpu_kernels.py:86".
+      flops: floating-point operations of the matrix multiplications of a step.
+      parameters: the number of trained parameters.
+    """
+
+    stablehlo: bytes
+    sources: dict[str, str]
+    flops: float
+    parameters: int
+
+
+def trace_step(task: str, config: BertConfig, batch_size: int, length: int, **settings: Any) -> Step:
+    """Traces a step for one core of a TPU.
 
     Args:
       task: one of `TASKS`.
       config: the model's config.
       batch_size: number of sequences of the core.
-      length: of the sequences.
+      length: number of tokens of a sequence.
       settings: other fields of `TrainingConfig`.
     """
+    training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 1000000, 10000), batch_size, **settings)
+    options = {
+        "dtype": DTYPES[training.dtype],
+        "use_one_hot_embeddings": True,
+        "recompute_gradients": training.recompute_gradients,
+    }
+    strategy = OneCore()
+    with strategy.scope():
+        if task == "classification":
+            model = ClassifierModel(config, 3, **options)
+        else:
+            model = (PretrainingModel if task == "pretraining" else SpanModel)(config, **options)
+        trainer = Trainer(model, training, strategy)
+    batch = make_batch(task, batch_size, length)
+    parts = training.gradient_accumulation_steps
 
-    def __init__(self, task: str, config: BertConfig, batch_size: int, length: int, **settings: Any) -> None:
-        training = TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 1000000, 10000), batch_size, **settings)
-        options = {
-            "dtype": DTYPES[training.dtype],
-            "use_one_hot_embeddings": True,
-            "recompute_gradients": training.recompute_gradients,
-        }
-        strategy = OneCore()
-        with strategy.scope():
-            if task == "classification":
-                model = ClassifierModel(config, 3, **options)
-            else:
-                model = (PretrainingModel if task == "pretraining" else SpanModel)(config, **options)
-            trainer = Trainer(model, training, strategy)
-        self._batch = make_batch(task, batch_size, length)
-        parts = training.gradient_accumulation_steps
+    def replica_step(batch: Mapping[str, tf.Tensor]) -> None:
+        strategy.run(trainer.replica_step, (batch, parts))
 
-        def step(batch: Mapping[str, tf.Tensor]) -> None:
-            strategy.run(trainer.replica_step, (batch, parts))
+    step = tf.function(replica_step, autograph=False, jit_compile=True)
+    return Step(
+        step.experimental_get_compiler_ir(batch)(stage="stablehlo_serialized"),
+        _sources(step.get_concrete_function(batch).graph),
+        float(model.flops(batch)),
+        sum(int(np.prod(variable.shape)) for variable in model.trained_variables),
+    )
 
-        self.flops = float(model.flops(self._batch))
-        self.parameters = sum(int(np.prod(variable.shape)) for variable in model.trained_variables)
-        self._step = tf.function(step, autograph=False, jit_compile=True)
 
-    def stablehlo(self) -> bytes:
-        """The program as a StableHLO portable artifact."""
-        return self._step.experimental_get_compiler_ir(self._batch)(stage="stablehlo_serialized")
-
-    def sources(self) -> dict[str, str]:
-        """The lines of `bert_tf` that made each operation of the graph: "layers.py:125 > cpu_kernels.py:86"."""
-        sources = {}
-        for operation in _operations(self._step.get_concrete_function(self._batch).graph):
-            frames = [frame for frame in operation.traceback or () if frame.filename.startswith(_PACKAGE)]
-            lines = [f"{os.path.relpath(frame.filename, _PACKAGE)}:{frame.lineno}" for frame in frames[-2:]]
-            sources.setdefault(operation.name, " > ".join(lines))
-        return sources
+def _sources(graph: tf.Graph) -> dict[str, str]:
+    sources = {}
+    for operation in _operations(graph):
+        frames = [frame for frame in operation.traceback or () if frame.filename.startswith(_PACKAGE)]
+        lines = [f"{os.path.relpath(frame.filename, _PACKAGE)}:{frame.lineno}" for frame in frames[-2:]]
+        sources.setdefault(operation.name, " > ".join(lines))
+    return sources
 
 
 def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
@@ -109,22 +126,3 @@ def _operations(graph: tf.Graph) -> Iterator[tf.Operation]:
                 functions[attribute.func.name] = name
     for function in functions:
         yield from _operations(graph._get_function(function).graph)
-
-
-def source_of(name: str, sources: Mapping[str, str]) -> str:
-    """The lines of an operation of the compiled program.
-
-    An operation of a gradient has the name of the operation that it is the gradient of as its beginning.
-
-    Args:
-      name: the name in the program, which can be longer than the operation's in the graph.
-      sources: see `Step.sources`.
-    """
-    parts = name.split("/")
-    prefix = "gradient of " if "gradient_tape" in parts else ""
-    parts = [part for part in parts if part != "gradient_tape"]
-    for end in range(len(parts), 0, -1):
-        found = sources.get("/".join(parts[:end]))
-        if found:
-            return prefix + found
-    return prefix + sources.get(name, "")

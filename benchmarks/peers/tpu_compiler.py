@@ -16,6 +16,7 @@ os.environ |= {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # no device is used, so several processes may compile at a time
     "JAX_PLATFORMS": "cpu",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_LOAD_LIBRARY": "1",
     "TPU_MIN_LOG_LEVEL": "3",
     "TPU_SKIP_MDS_QUERY": "1",  # otherwise libtpu waits for the cloud's metadata
     "TPU_STDERR_LOG_LEVEL": "3",

@@ -157,7 +157,9 @@ class Embeddings(BertLayer):
     """Sum of word, segment and position embeddings, normalised. Variables: three tables, LayerNorm.
 
     Args:
-      use_one_hot_embeddings: look words up by a product with one-hot rows, which is faster than a gather on TPUs.
+      use_one_hot_embeddings: look words up by a matrix multiplication with one-hot rows, as the original does on TPUs.
+        By the compiler's estimate it takes 2 of 33 ms of a step of BERT_BASE there. The compiler does not estimate the
+        time of a gather and of the scatter in its gradient.
     """
 
     saved_arguments = ("use_one_hot_embeddings",)

@@ -1,0 +1,87 @@
+"""The program around the TPU's compiler: its messages and exit codes. The compiler itself is not needed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import tpu_compile
+from bert_tf.runtime.files import InputError
+from tests.conftest import ROOT
+
+V5E = tpu_compile.CORES["v5e"]
+
+
+def answering(write, **answer):
+    """An interpreter that answers what the compiler's script would answer first."""
+    path = write("python", f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    subprocess.run(["chmod", "+x", path], check=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("flags", "answer", "place", "word"),
+    [
+        (["--python=/nowhere/python"], None, "--python=/nowhere/python", "pip install jax=="),
+        ([], {"missing": "No module named 'jax'"}, "--python", "pip install jax=="),
+        (["--topology=v9:2x2"], {"ready": True}, "--topology=v9:2x2", "v6e"),
+        (["--topology=v5e:9x9"], {"unknown": "not divisible"}, "--topology=v5e:9x9", "not divisible"),
+        ([], None, "tpu_compiler.py", "status 3"),
+    ],
+)
+def test_errors_end_it_with_status_2(write, flags, answer, place, word):
+    python = answering(write, **answer) if answer else write("python", "#!/bin/sh\nexit 3\n")
+    subprocess.run(["chmod", "+x", python], check=True)
+    command = [sys.executable, "-m", "benchmarks.tpu_compile", f"--python={python}", *flags]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert place in result.stderr and word in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        ({"arguments": 2**31, "results": 0, "temporaries": 2**32, "code": 2**29}, (True, "6.50 GiB", "fits")),
+        (
+            {"arguments": 2**31, "results": 0, "temporaries": 2**34, "code": 0},
+            (False, "18.00 GiB", "2.25 GiB too much"),
+        ),
+        (
+            {
+                "error": "Ran out of memory on HBM, the total memory required for HLO temporaries (16.64G) exceeds "
+                "available HBM (15.75G).",
+                "arguments": 2**32,
+            },
+            (False, "20.64 GiB", "4.89 GiB too much"),
+        ),
+        (
+            {"error": "Ran out of memory in memory space hbm. Used 16.25G of 15.75G hbm.", "arguments": 2**32},
+            (False, "16.25 GiB", "0.50 GiB too much"),
+        ),
+    ],
+)
+def test_it_prints_whether_the_step_fits(report, expected, capsys):
+    fits, peak, verdict = expected
+    assert tpu_compile.print_memory(report, V5E) == fits
+    printed = capsys.readouterr().out
+    assert peak in printed and verdict in printed and "limit: 15.75 GiB" in printed
+
+
+def test_other_errors_of_the_compiler_are_shown():
+    with pytest.raises(InputError, match="unknown custom call"):
+        tpu_compile.print_memory({"error": "unknown custom call", "arguments": 0}, V5E)
+
+
+def test_equal_operations_of_all_layers_are_one_row(capsys):
+    sources = {"encoder/layer_0/MatMul": "layers.py:1", "encoder/layer_1/MatMul": "layers.py:1", "Sum": "loop.py:2"}
+    rows = [[1500000, 1, f"encoder/layer_{i}/MatMul", "bf16[8,4]{1,0}"] for i in range(2)]
+    rows += [[1500000, 4, "gradient_tape/encoder/layer_0/MatMul/MatMul_1", "bf16[4,4]"], [15, 1, "Sum", "f32[]"]]
+    tpu_compile.print_operations(rows, sources, V5E, 6.0)
+    rows = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows == [
+        "4.00 66.7% 4 gradient_tape/encoder/layer_*/MatMul/MatMul_1 bf16[4,4] gradient of layers.py:1",
+        "2.00 33.3% 2 encoder/layer_*/MatMul bf16[8,4] layers.py:1",
+        "0.00 0.0% 1 Sum f32[] loop.py:2",
+    ]
