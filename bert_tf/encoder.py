@@ -3,6 +3,7 @@
 Axis letters: B batch, T tokens, H hidden, N heads.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 
 import keras
@@ -64,37 +65,33 @@ class BlockStack(BertLayer):
         """
         outputs, probabilities = [], []
         for i, block in enumerate(self.blocks):
-            seed_of_block = fold_in(seed, i)
+            run = functools.partial(block, attention_bias=attention_bias, seed=fold_in(seed, i))
             if self.recompute_gradients and seed is not None:
-
-                def states(x: tf.Tensor, seed: tf.Tensor = seed_of_block, block: TransformerBlock = block) -> tf.Tensor:
-                    return block(x, attention_bias, seed=seed)[0]
-
-                on_tpu = strategies.computes_on_tpu()
-                x = _recomputed_by_xla(states)(x, seed_of_block) if on_tpu else tf.recompute_grad(states)(x)
+                recomputed = _recomputed_by_xla if strategies.computes_on_tpu() else tf.recompute_grad
+                x = recomputed(lambda x, run=run: run(x)[0])(x)
             else:
-                x, probs = block(x, attention_bias, seed=seed_of_block)
+                x, probs = run(x)
                 probabilities.append(probs)
             outputs.append(x)
         # Keras's functional models expect the same number of outputs in training and in inference.
         return outputs, [] if self.recompute_gradients else probabilities
 
 
-def _recomputed_by_xla(block: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]) -> Callable:
-    """`tf.recompute_grad` for XLA, which otherwise computes parts of a block, such as its random numbers, early."""
+def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
+    """`tf.recompute_grad` for XLA, which otherwise may compute a block again before its gradient is needed."""
 
     @tf.custom_gradient
-    def recomputed(x: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        def gradient(upstream: tf.Tensor, variables: list[tf.Variable]) -> tuple[list, list[tf.Tensor]]:
-            # The block is computed after the barrier, so not before the gradient has been computed.
-            again, seed_again, upstream = gen_xla_ops.xla_optimization_barrier([x, seed, upstream])
+    def recomputed(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        def gradient(upstream: tf.Tensor, variables: list[tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            # The block is computed again when the gradient arrives, and no earlier.
+            again, upstream = gen_xla_ops.xla_optimization_barrier([x, upstream])
             with tf.GradientTape() as tape:
                 tape.watch(again)
-                y = block(again, seed_again)
+                y = block(again)
             of_x, *of_variables = tape.gradient(y, [again, *variables], upstream)
-            return [of_x, None], of_variables
+            return of_x, of_variables
 
-        return block(x, seed), gradient
+        return block(x), gradient
 
     return recomputed
 
