@@ -62,7 +62,7 @@ def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes
         probabilities[labels] = read.predict_proba(TEXTS[:4])
     assert_close(probabilities[None][:, ::-1], probabilities["NEG", "pos"], 1e-6)
     assert read.evaluate(TEXTS[:4], read.predict(TEXTS[:4]))["accuracy"] == 1.0
-    with pytest.raises(InputError, match=r"pos, neg.* good, bad"):
+    with pytest.raises(InputError, match=r"pos, neg.*good, bad"):
         bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16).predict(TEXTS)
     fresh = bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16, fresh_head=True)
     for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
