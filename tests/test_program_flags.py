@@ -25,12 +25,10 @@ from tests.conftest import tiny_config
 
 def defined(group, *arguments, **options):
     """A group of flags, in place of flags that a program has that another test imported."""
-    others = {
-        flag.name: flag
-        for module, found in flags.FLAGS.flags_by_module_dict().items()
-        if not module.startswith("absl")
-        for flag in found
-    }
+    modules = flags.FLAGS.flags_by_module_dict()
+    of_absl = {flag for module, found in modules.items() if module.startswith("absl") for flag in found}
+    # Flags that were put back have no module.
+    others = {name: flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name] not in of_absl}
     for name in others:
         delattr(flags.FLAGS, name)
     known = set(flags.FLAGS)

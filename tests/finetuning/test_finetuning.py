@@ -223,7 +223,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
         ({"max_seq_length": 9}, "max_seq_length was 14, and is 9 now"),
         ({"tokenizer": uncased}, "do_lower_case was True, and is False now"),
         ({"tokenizer": accents}, "strip_accents was True, and is False now"),
-        ({"tokenizer": vocabulary}, "vocab_sha256 was .*the vocabulary is the vocab.txt in that folder"),
+        ({"tokenizer": vocabulary}, "vocab_sha256 was .*vocab.txt in that folder"),
         ({"task": columns}, "text_column was 'text', and is 'label' now"),
     ):
         other = run_of(out, write)
