@@ -215,7 +215,7 @@ def test_answers(tokenizer, sizes, threshold):
 
 
 def test_answers_need_room_for_text_beside_the_question():
-    with pytest.raises(InputError, match="^--max_query_length=64: --max_seq_length=64"):
+    with pytest.raises(InputError, match=r"^--max_query_length=64: --max_seq_length=64"):
         ServedAnswerer(None, None, None, squad.SquadConfig(max_seq_length=64, max_query_length=64))
 
 
