@@ -55,7 +55,7 @@ OTHER_PROGRAMS_FLAGS = {
     "name",
 }
 # Flags of the programs that aren't installed, as their sources define them.
-for folder in ("benchmarks", "experiments", "tests/torture"):
+for folder in ("benchmarks", "examples", "experiments", "tests/torture"):
     for source in (pages.ROOT / folder).glob("*.py"):
         defined = re.findall(r'(?:DEFINE_\w+\(|add_argument\(\s*"--)\s*"?(\w+)"', source.read_text(encoding="utf-8"))
         OTHER_PROGRAMS_FLAGS.update(defined)
