@@ -17,6 +17,7 @@ from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
 from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput
+from bert_tf.model.token_rows import TokenRows
 from bert_tf.runtime.errors import require_whole
 
 # Added to the score of a position that may not be seen: as released, not minus infinity.
@@ -57,15 +58,20 @@ class BlockStack(BertLayer):
             block.build(input_shape)
 
     def call(
-        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+        self,
+        x: tf.Tensor,
+        attention_bias: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        token_rows: TokenRows | None = None,
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """x [B*T, H] -> for each block its output [B*T, H], and its attention probabilities [B, N, T, T].
+        """x [B*T or n, H] -> for each block its output, of x's shape, and its attention probabilities [B, N, T, T].
 
         There are no probabilities if gradients are recomputed.
         """
         outputs, probabilities = [], []
         for i, block in enumerate(self.blocks):
-            run = functools.partial(block, attention_bias=attention_bias, seed=fold_in(seed, i))
+            options = {"attention_bias": attention_bias, "seed": fold_in(seed, i), "token_rows": token_rows}
+            run = functools.partial(block, **options)
             if self.recompute_gradients and seed is not None:
                 recomputed = _recomputed_by_xla if strategies.computes_on_tpu() else tf.recompute_grad
                 x = recomputed(lambda x, run=run: run(x)[0])(x)
@@ -184,6 +190,7 @@ class BertEncoder(BertLayer):
         segment_ids: tf.Tensor | None = None,
         training: bool | None = None,
         seed: tf.Tensor | None = None,
+        token_positions: tf.Tensor | None = None,
     ) -> EncoderOutput:
         """Encodes a batch of sequences.
 
@@ -194,6 +201,9 @@ class BertEncoder(BertLayer):
           segment_ids: [B, T], all zeros if None.
           training: whether dropout is active, with new masks in each call.
           seed: [2], integers; dropout is active with the masks of this seed, whatever `training` says.
+          token_positions: [n], integers, the positions of all tokens in the batch, counted row by row (from 0 to
+            B*T - 1), and B*T in any other place. If given, the blocks compute these tokens only, and all outputs are
+            zero at the other positions. Only attention still costs B*T*T.
 
         Raises:
           ValueError: if the dict has an unknown key or lacks the input_ids, an input isn't [B, T] numbers or has
@@ -212,10 +222,16 @@ class BertEncoder(BertLayer):
         seed = seed_of_call(self.seed_generator, training, seed)
 
         x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0))
-        outputs, probabilities = self.encoder(x, self._attention_bias(input_mask), seed=fold_in(seed, 1))
+        rows = None
+        if token_positions is not None:
+            rows = TokenRows.at(token_positions, input_ids.shape.num_elements() or tf.size(input_ids))
+            x = rows.unpad(x)
+        bias = self._attention_bias(input_mask)
+        outputs, probabilities = self.encoder(x, bias, seed=fold_in(seed, 1), token_rows=rows)
 
-        def sequences(states: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B, T, H]
-            return tf.reshape(states, [-1, length, self.config.hidden_size])
+        def sequences(states: tf.Tensor) -> tf.Tensor:  # [B*T or n, H] -> [B, T, H]
+            padded = states if rows is None else rows.pad(states)
+            return tf.reshape(padded, [-1, length, self.config.hidden_size])
 
         layers = tuple(map(sequences, outputs))
         return EncoderOutput(
@@ -263,10 +279,11 @@ class BertEncoder(BertLayer):
             block.attention.self_attention.value.merge_lora()
         self.trainable = False  # as its variables are; Keras ignores what is set to the value that it has
 
-    def flops(self, input_ids: tf.Tensor) -> tf.Tensor:
-        """Floating-point operations of the matrix products in a forward pass over input_ids [B, T]."""
+    def flops(self, input_ids: tf.Tensor, token_positions: tf.Tensor | None = None) -> tf.Tensor:
+        """Floating-point operations of the matrix multiplications in a forward pass; see `call` for the arguments."""
         batch, length = (tf.cast(size, tf.float32) for size in tf.unstack(tf.shape(input_ids)))
-        return batch * self.config.flops(length)
+        rows = batch * length if token_positions is None else tf.cast(tf.size(token_positions), tf.float32)
+        return rows / length * self.config.flops(length)
 
     def _summary(self, states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
         """The states of the token that has seen its whole sequence: [B, T, H], [B, T] -> [B, H]."""

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.distribution import strategies
-from bert_tf.finetuning.feature_sets import BatchSampler
+from bert_tf.finetuning.feature_sets import BatchSampler, RowCounts, token_positions
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
 from bert_tf.training.contract import TrainingData
 from bert_tf.training.settings import TrainingConfig
@@ -35,7 +35,11 @@ def has_graph_per_shape(
 
 
 def training_data(
-    sampler: BatchSampler, num_train_steps: int, has_graph_per_shape: bool = False, has_static_shapes: bool = False
+    sampler: BatchSampler,
+    num_train_steps: int,
+    has_graph_per_shape: bool = False,
+    has_static_shapes: bool = False,
+    row_counts: RowCounts | None = None,
 ) -> TrainingData:
     """Returns the training loop's input.
 
@@ -45,9 +49,10 @@ def training_data(
       has_graph_per_shape: see `TrainingData`.
       has_static_shapes: whether the graph contains the shapes of the batches, as a TPU requires. The sampler then has
         only one length.
+      row_counts: The numbers of rows for tokens; None to compute padding too.
     """
     return TrainingData(
-        lambda step, context: _dataset(sampler, step, num_train_steps, has_static_shapes, context),
+        lambda step, context: _dataset(sampler, row_counts, step, num_train_steps, has_static_shapes, context),
         describe=lambda step: "examples " + ", ".join(map(str, sampler.examples(step))),
         has_graph_per_shape=has_graph_per_shape,
     )
@@ -55,6 +60,7 @@ def training_data(
 
 def _dataset(
     sampler: BatchSampler,
+    row_counts: RowCounts | None,
     start_step: int,
     end_step: int,
     has_static_shapes: bool,
@@ -70,7 +76,12 @@ def _dataset(
             examples = sampler.examples(step)
             length = sampler.bucket(examples)
             for replica in replicas:
-                yield sampler.features.batch(examples[replica * size : (replica + 1) * size], length)
+                batch = sampler.features.batch(examples[replica * size : (replica + 1) * size], length)
+                if row_counts is not None:
+                    parts = row_counts.parts // context.num_replicas_in_sync
+                    rows = row_counts.of(examples)
+                    batch["token_positions"] = token_positions(batch["input_mask"], parts, rows)
+                yield batch
 
     sample = sampler.features.batch(np.zeros(size, np.int64), int(sampler.buckets[-1]))
     dynamic = set() if has_static_shapes else sampler.features.token_names
@@ -78,4 +89,6 @@ def _dataset(
         name: tf.TensorSpec([len(x), None, *x.shape[2:]] if name in dynamic else x.shape, x.dtype)
         for name, x in sample.items()
     }
+    if row_counts is not None:
+        signature["token_positions"] = tf.TensorSpec([None], tf.int32)
     return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)

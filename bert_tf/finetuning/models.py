@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.encoder import BertEncoder, EncoderOutput
+from bert_tf.encoder import MASKED_SCORE, BertEncoder, EncoderOutput
 from bert_tf.model.bilstm import BiLstm
 from bert_tf.model.dropout import fold_in
 from bert_tf.model.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
@@ -53,8 +53,10 @@ class EncoderModel:
             self.trained_variables = [v for v in self.variables if not v.path.startswith("bert/pooler/")]
 
     def encode(self, batch: Batch, seed: tf.Tensor | None) -> EncoderOutput:
-        """input_ids, input_mask, segment_ids [B, T] -> the encoder's output."""
-        return self.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"], seed=seed)
+        """input_ids, input_mask, segment_ids [B, T] -> the encoder's output; see `BertEncoder` for token_positions."""
+        names = ("input_ids", "input_mask", "segment_ids")
+        positions = batch.get("token_positions")
+        return self.encoder({name: batch[name] for name in names}, seed=seed, token_positions=positions)
 
     def token_states(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
         """input_ids, input_mask, segment_ids [B, T] -> [B, T, W]."""
@@ -70,7 +72,7 @@ class EncoderModel:
 
     def flops(self, batch: Batch) -> tf.Tensor:
         """Floating-point operations of a training step's matrix products; the output layer's few are not counted."""
-        forward = self.encoder.flops(batch["input_ids"])
+        forward = self.encoder.flops(batch["input_ids"], batch.get("token_positions"))
         return 3.0 * (forward if self.bilstm is None else forward + self.bilstm.flops(batch["input_mask"]))
 
 
@@ -247,8 +249,15 @@ class SpanModel(EncoderModel):
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The mean over windows of the mean of the losses of start and end."""
+        """The mean over windows of the mean of the losses of start and end.
+
+        The original's softmax includes padding, whose states the encoder computes too. Without these states (see
+        `token_positions` of `BertEncoder`) the softmax is over the tokens alone.
+        """
         start_logits, end_logits = self.logits(batch, seed)
+        if "token_positions" in batch:
+            padding = MASKED_SCORE * tf.cast(1 - batch["input_mask"], tf.float32)
+            start_logits, end_logits = start_logits + padding, end_logits + padding
         per_example = span_loss(start_logits, end_logits, batch["start_positions"], batch["end_positions"])
         return tf.reduce_sum(per_example) / totals["examples"], {}
 

@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
-from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures, RowCounts
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.layers import initial_values_from
@@ -287,18 +287,35 @@ class FinetuningRun:
         if group_by_length is None:
             is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * batch_size
             group_by_length = is_large and len(buckets) > 1
+        if self._has_fixed_shapes and not group_by_length:  # one length, so that there are few graphs
+            buckets = [next(length for length in buckets if length >= features.max_length)]
         return BatchSampler(features, batch_size, self.training_config.seed, buckets, group_by_length)
 
     def training_data(self, features: FeatureSet | LazyFeatures) -> TrainingData:
         """Returns the training loop's input."""
         training_config, sampler = self.training_config, self.batch_sampler(features)
         training_config.check_batch(self.strategy)
+        row_counts = None
+        if self._can_leave_out_padding and not sampler.group_by_length:
+            parts = self.strategy.num_replicas_in_sync * training_config.gradient_accumulation_steps
+            row_counts = RowCounts(sampler, parts, self._has_fixed_shapes)
         return input_pipeline.training_data(
             sampler,
             training_config.num_train_steps,
             self.has_graph_per_shape,
             has_static_shapes=strategies.is_tpu(self.strategy),
+            row_counts=row_counts,
         )
+
+    @property
+    def _has_fixed_shapes(self) -> bool:
+        return self.has_graph_per_shape or self.training_config.jit_compile
+
+    @property
+    def _can_leave_out_padding(self) -> bool:
+        """Returns whether padding may be left out. Batches of examples of similar length have little of it."""
+        is_padded = self.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
+        return isinstance(self.model, EncoderModel) and not is_padded
 
     @property
     def best_folder(self) -> str:

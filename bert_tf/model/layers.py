@@ -26,6 +26,7 @@ from bert_tf.model.cpu_kernels import add_bias, cast, matmul
 from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
 from bert_tf.model.normalization import layer_norm, softmax
+from bert_tf.model.token_rows import TokenRows
 
 serializable = keras.saving.register_keras_serializable(package="bert_tf")
 
@@ -215,14 +216,19 @@ class SelfAttention(BertLayer):
             projection.build(input_shape)
 
     def call(
-        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+        self,
+        x: tf.Tensor,
+        attention_bias: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        token_rows: TokenRows | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """x [B*T, H], attention_bias [B, 1, 1 or T, T] -> context [B*T, H], probabilities [B, N, T, T]."""
+        """x [B*T or n, H], attention_bias [B, 1, 1 or T, T] -> context of x's shape, probabilities [B, N, T, T]."""
         heads, size = self.config.num_attention_heads, self.config.head_size
         length = attention_bias.shape[-1] or tf.shape(attention_bias)[-1]
 
-        def split_heads(projected: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B, N, T, D]
-            return tf.transpose(tf.reshape(projected, [-1, length, heads, size]), [0, 2, 1, 3])
+        def split_heads(projected: tf.Tensor) -> tf.Tensor:  # [B*T or n, H] -> [B, N, T, D]
+            padded = projected if token_rows is None else token_rows.pad(projected)
+            return tf.transpose(tf.reshape(padded, [-1, length, heads, size]), [0, 2, 1, 3])
 
         query = split_heads(self.query(x) * (1.0 / math.sqrt(size)))
         key = split_heads(self.key(x))
@@ -230,7 +236,8 @@ class SelfAttention(BertLayer):
         probabilities = softmax(matmul(query, key, transpose_b=True), attention_bias)  # [B, N, T, T]
         dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed)
         context = tf.transpose(matmul(dropped, value), [0, 2, 1, 3])  # [B, T, N, D]
-        return tf.reshape(context, [-1, self.config.hidden_size]), probabilities
+        context = tf.reshape(context, [-1, self.config.hidden_size])
+        return context if token_rows is None else token_rows.unpad(context), probabilities
 
 
 @serializable
@@ -265,10 +272,14 @@ class Attention(BertLayer):
         self.output_layer.build(input_shape)
 
     def call(
-        self, x: tf.Tensor, attention_bias: tf.Tensor, seed: tf.Tensor | None = None
+        self,
+        x: tf.Tensor,
+        attention_bias: tf.Tensor,
+        seed: tf.Tensor | None = None,
+        token_rows: TokenRows | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """x [B*T, H], attention_bias [B, 1, 1 or T, T] -> [B*T, H], probabilities [B, N, T, T]."""
-        context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0))
+        """x [B*T or n, H], attention_bias [B, 1, 1 or T, T] -> as x, probabilities [B, N, T, T]."""
+        context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0), token_rows=token_rows)
         return self.output_layer(context, x, seed=fold_in(seed, 1)), probabilities
 
 
@@ -311,21 +322,27 @@ class TransformerBlock(BertLayer):
         self.output_layer.build((None, self.config.intermediate_size))
 
     def call(
-        self, x: tf.Tensor, attention_bias: tf.Tensor, training: bool | None = None, seed: tf.Tensor | None = None
+        self,
+        x: tf.Tensor,
+        attention_bias: tf.Tensor,
+        training: bool | None = None,
+        seed: tf.Tensor | None = None,
+        token_rows: TokenRows | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Transforms hidden states.
 
         Args:
-          x: [B*T, H] or [B, T, H].
+          x: [B*T, H] or [B, T, H]; [n, H] with `token_rows`.
           attention_bias: [B, 1, 1 or T, T], added to the scores: 0 for visible positions, -10000 for the others.
           training: whether dropout is active.
           seed: [2], integers, of the dropout; if given, dropout is active whatever `training` says.
+          token_rows: Where the rows of x are in the padded batch; None if x is padded.
 
         Returns:
           The new hidden states, of x's shape, and the attention probabilities [B, N, T, T] before dropout.
         """
         seed = seed_of_call(self.seed_generator, training, seed)
         rows = self.compute(tf.reshape(x, [-1, self.config.hidden_size]) if len(x.shape) == 3 else x)
-        attended, probabilities = self.attention(rows, attention_bias, seed=fold_in(seed, 0))
+        attended, probabilities = self.attention(rows, attention_bias, seed=fold_in(seed, 0), token_rows=token_rows)
         output = self.output_layer(self.intermediate(attended), attended, seed=fold_in(seed, 1))
         return tf.reshape(output, tf.shape(x)) if len(x.shape) == 3 else output, probabilities

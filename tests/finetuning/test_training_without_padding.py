@@ -1,0 +1,110 @@
+"""Training computes the same with and without padding, in one part or several, in graphs of any shape."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.distribution import strategies
+from bert_tf.finetuning import input_pipeline
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures, RowCounts, token_positions
+from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import DTYPES, TrainingConfig
+from tests.conftest import assert_close, tiny_config, train_steps, without_dropout
+
+BATCH, STEPS = 8, 3
+
+
+def features(count=32, longest=20, choices=1):
+    rng = np.random.default_rng(4)
+    lengths = rng.integers(3, longest + 1, count * choices)
+    sequences = [(rng.integers(5, 40, n).tolist(), [0] * (n - 1) + [1]) for n in lengths]
+    return FeatureSet.from_sequences(sequences, {"label_ids": rng.integers(0, 2, count).astype(np.int32)}, choices)
+
+
+def test_positions_are_counted_from_the_start_of_their_part():
+    mask = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [0, 0, 0]])
+    assert token_positions(mask, parts=1, rows=8).tolist() == [0, 1, 3, 6, 7, 8, 12, 12]
+    assert token_positions(mask, parts=2, rows=4).tolist() == [0, 1, 3, 6, 0, 1, 2, 6]
+
+
+@pytest.mark.parametrize("choices", [1, 3])
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_each_part_of_each_step_has_room_for_its_tokens(choices, parts):
+    sampler = BatchSampler(features(choices=choices), BATCH, 1, [20], False)
+    fixed, exact = (RowCounts(sampler, parts, is_fixed) for is_fixed in (True, False))
+    assert fixed.counts == sorted(fixed.counts)
+    assert fixed.counts[-1] == BATCH // parts * choices * 20
+    for step in range(500):
+        examples = sampler.examples(step)
+        mask = sampler.features.batch(examples, 20)["input_mask"]
+        most = mask.reshape(parts, -1).sum(axis=1).max()
+        assert exact.of(examples) - 16 < most <= exact.of(examples)
+        assert fixed.of(examples) == next(count for count in fixed.counts if count >= most)
+
+
+def test_a_lazy_set_has_row_counts_before_it_is_tokenized():
+    lazy = LazyFeatures(range(1000), lambda rows: features(len(rows)), max_length=20)
+    counts = RowCounts(BatchSampler(lazy, BATCH, 1, [20], False), 1, is_fixed=True).counts
+    assert (counts[0], counts[-1]) == (40, 160)
+
+
+def losses_and_weights(
+    leave_out_padding, *, replicas=1, parts=1, fixed=True, dtype="float32", recompute=False, choices=1
+):
+    """Trains a few steps from the same weights on the same examples."""
+    devices = [f"CPU:{i}" for i in range(replicas)]
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0") if replicas == 1 else tf.distribute.MirroredStrategy(devices)
+    config = TrainingConfig(
+        "unused",
+        OptimizerConfig(1e-2, 10),
+        BATCH,
+        dtype=dtype,
+        gradient_accumulation_steps=parts,
+        recompute_gradients=recompute,
+    )
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = ClassifierModel(
+            without_dropout(tiny_config(num_hidden_layers=1)),
+            1 if choices > 1 else 2,
+            choices=choices,
+            dtype=DTYPES[dtype],
+            recompute_gradients=recompute,
+        )
+        trainer = Trainer(model, config, strategy)
+    sampler = BatchSampler(features(choices=choices), BATCH, 1, [20] if fixed else [8, 16, 20], False)
+    counts = RowCounts(sampler, replicas * parts, fixed) if leave_out_padding else None
+    data = input_pipeline.training_data(sampler, STEPS, fixed, row_counts=counts)
+    batches = strategies.batches(strategy, functools.partial(data.from_step, 0))
+    losses = [train_steps(trainer, batches, 1)["loss"] for _ in range(STEPS)]
+    return losses, [variable.numpy() for variable in model.variables]
+
+
+def check_against_padded_batches(**options):
+    (losses, weights), (padded_losses, padded_weights) = (losses_and_weights(flag, **options) for flag in (True, False))
+    assert_close(losses, padded_losses, 1e-5)
+    for unpadded, padded in zip(weights, padded_weights, strict=True):
+        assert_close(unpadded, padded, 1e-4)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("options", [{"fixed": False}, {"choices": 2, "parts": 2}], ids=str)
+def test_losses_and_weights_are_those_of_padded_batches(options):
+    check_against_padded_batches(**options)
+
+
+@pytest.mark.slow  # 15 s, and two replicas must not share a process with other eager ones
+@pytest.mark.plain
+def test_replicas_with_different_numbers_of_tokens_agree_with_padded_batches():
+    check_against_padded_batches(replicas=2, fixed=False)
+
+
+def test_compiled_kernels_recomputation_and_parts_in_bfloat16_agree_with_padded_batches():
+    options = {"parts": 2, "dtype": "bfloat16", "recompute": True}
+    losses, padded = (losses_and_weights(flag, **options)[0] for flag in (True, False))
+    assert_close(losses, padded, 2e-2)
