@@ -1,6 +1,7 @@
 """Fine-tuning of any task: features in memory, models, a run, and the choice between several runs.
 
     feature_sets      tokenized examples in memory, and the batch of each training step
+    row_counts        the tokens of a batch without padding
     hyperparameters   the values that are chosen on the dev set, and the grid of a sweep
     models            the encoder with one output layer: classes, tags or answer spans
     task              the interface that every task implements

@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.distribution import strategies
-from bert_tf.finetuning.feature_sets import BatchSampler, RowCounts, token_positions
+from bert_tf.finetuning.feature_sets import BatchSampler
+from bert_tf.finetuning.row_counts import RowCounts, token_positions
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
 from bert_tf.training.contract import TrainingData
 from bert_tf.training.settings import TrainingConfig
@@ -75,12 +76,12 @@ def _dataset(
         for step in range(start_step, end_step):
             examples = sampler.examples(step)
             length = sampler.bucket(examples)
+            rows = row_counts.of(examples) if row_counts else 0
             for replica in replicas:
                 batch = sampler.features.batch(examples[replica * size : (replica + 1) * size], length)
                 if row_counts is not None:
-                    parts = row_counts.parts // context.num_replicas_in_sync
-                    rows = row_counts.of(examples)
-                    batch["token_positions"] = token_positions(batch["input_mask"], parts, rows)
+                    own_parts = row_counts.parts // context.num_replicas_in_sync
+                    batch["token_positions"] = token_positions(batch["input_mask"], own_parts, rows)
                 yield batch
 
     sample = sampler.features.batch(np.zeros(size, np.int64), int(sampler.buckets[-1]))

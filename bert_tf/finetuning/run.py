@@ -14,8 +14,9 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
-from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures, RowCounts
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.models import EncoderModel
+from bert_tf.finetuning.row_counts import RowCounts
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files, reporting

@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from bert_tf.distribution import strategies
 from bert_tf.finetuning import input_pipeline
-from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures, RowCounts, token_positions
+from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.finetuning.row_counts import RowCounts, token_positions
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import DTYPES, TrainingConfig
