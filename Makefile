@@ -88,7 +88,7 @@ INSTALL := $(BIN)/python -m pip install $(QUIETLY)
 $(INSTALLED): requirements.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) -r requirements.txt
-	$(BIN)/python -c "import bert_tf.estimators, sentencex"
+	$(BIN)/python -c "import bert_tf.api, sentencex"
 	touch $@
 
 $(WITH_TESTS): requirements-dev.txt requirements-beam.txt $(INSTALLED)

@@ -27,7 +27,7 @@ _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoint
 _MODEL = program_flags.ModelFlags()
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Longer sequences are cut; for tagging, into windows.")
 _ALLOW_CHANGES = flags.DEFINE_bool(
-    "allow_changes", False, "Resume or evaluate a run although its settings have changed."
+    "allow_changed_settings", False, "Resume or evaluate a run although its settings have changed."
 )
 program.section("What to do")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
@@ -39,7 +39,7 @@ _EVAL_BATCH_SIZE = flags.DEFINE_integer(
 _PREDICT_BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 8, "Number of examples in a prediction batch on each device.", lower_bound=1
 )
-_RELEASE_FORMAT = flags.DEFINE_bool("release_format", False, "Write test_results.tsv without a header.")
+_RELEASE_FORMAT = flags.DEFINE_bool("original_format", False, "Write test_results.tsv without a header.")
 _NUM_WORKERS = flags.DEFINE_integer(
     "num_workers", 0, "Number of processes that tokenize; 0 for one per core.", lower_bound=0
 )
@@ -117,7 +117,9 @@ _PATIENCE = flags.DEFINE_integer(
     0,
     "Training stops after so many successive evaluations without a better score; 0 for no early stopping.",
 )
-_KEEP_BEST = flags.DEFINE_bool("keep_best", False, "Use the weights with the best score on the dev set, not the last.")
+_KEEP_BEST = flags.DEFINE_bool(
+    "use_best_checkpoint", False, "Use the weights with the best score on the dev set, not the last."
+)
 _SELECTION_METRIC = flags.DEFINE_string(
     "selection_metric",
     None,
@@ -156,7 +158,7 @@ def main() -> None:
     program.require_together(_NEEDED | ({} if _FEATURE_LAYERS.value else {"bilstm_units": "bilstm_layers"}))
     names = parse(_TASK_NAME.value)
     if _RELEASE_FORMAT.value and TAGGING in names:
-        raise InputError(f"--release_format: not used by --task_name={TAGGING}, which writes no table. Omit it.")
+        raise InputError(f"--original_format: not used by --task_name={TAGGING}, which writes no table. Omit it.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
     if export_config is None or _DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value:
         fine_tune(names)
@@ -232,11 +234,11 @@ def make_workflow_config() -> "WorkflowConfig":
         do_predict=_DO_PREDICT.value,
         candidates=hyperparameter_grid(batch_sizes, rates, epochs, seeds),
         warmup_proportion=_FINETUNING.warmup_proportion,
-        max_steps=_FINETUNING.max_steps,
+        num_train_steps=_FINETUNING.num_train_steps,
         selection=SelectionConfig(_EVALUATE_EVERY.value, _PATIENCE.value, _KEEP_BEST.value, _EVAL_BATCH_SIZE.value),
         predict_batch_size=_PREDICT_BATCH_SIZE.value,
-        release_format=_RELEASE_FORMAT.value,
-        allow_changes=_ALLOW_CHANGES.value,
+        original_format=_RELEASE_FORMAT.value,
+        allow_changed_settings=_ALLOW_CHANGES.value,
         flags=program.flag_values(),
     )
 
@@ -250,7 +252,7 @@ def make_feature_based(config: BertConfig) -> "FeatureBased | None":
     if _REINIT_LAYERS.value:
         raise InputError("--reinit_layers is for fine-tuning, but --feature_layers freezes the model.")
     if _FRESH_HEAD.value:
-        raise InputError("--fresh_head is for fine-tuning; the BiLSTM of --feature_layers is always new.")
+        raise InputError("--reset_head is for fine-tuning; the BiLSTM of --feature_layers is always new.")
     if _BILSTM.is_given:
         raise InputError("--bilstm_layers is for fine-tuning, but --feature_layers always has a BiLSTM of two layers.")
     from bert_tf.features import FrozenEncoder
@@ -262,9 +264,9 @@ def make_feature_based(config: BertConfig) -> "FeatureBased | None":
 
 def make_data_config(task_name: str, in_glue_root: bool) -> "DataConfig":
     """Returns the task and its data."""
-    from bert_tf.tasks.custom import Columns
     from bert_tf.tasks.glue_benchmark import task_folder
     from bert_tf.tasks.registry import DataConfig
+    from bert_tf.tasks.text import Columns
 
     data_dir = _DATA_DIR.value
     return DataConfig(

@@ -36,7 +36,7 @@ _OBJECTIVE = flags.DEFINE_enum(
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer("max_seq_length", 128, "Length of the sequences, as in the data.")
 _MAX_PREDICTIONS = flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions per sequence, as in the data.")
-_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run even if its settings have changed.")
+_ALLOW_CHANGES = flags.DEFINE_bool("allow_changed_settings", False, "Resume a run even if its settings have changed.")
 program.section("What to do")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
 _DO_EVAL = flags.DEFINE_bool(
@@ -63,7 +63,7 @@ _MAX_EVAL_STEPS = flags.DEFINE_integer(
     "max_eval_steps", 100, "The largest number of batches per evaluation.", lower_bound=1
 )
 _KEEP_BEST = flags.DEFINE_bool(
-    "keep_best", False, "Use the weights with the smallest loss on --eval_input_file, not the last ones."
+    "use_best_checkpoint", False, "Use the weights with the smallest loss on --eval_input_file, not the last ones."
 )
 program.section("Training")
 _NUM_TRAIN_STEPS = flags.DEFINE_integer("num_train_steps", 100000, "The step at which training ends.")
@@ -131,7 +131,7 @@ def main() -> None:
             "run on this file, give it as --input_file."
         )
     if _KEEP_BEST.value and not _EVAL_INPUT_FILE.value:
-        raise InputError("--keep_best needs --eval_input_file, on which the best weights are found.")
+        raise InputError("--use_best_checkpoint needs --eval_input_file, on which the best weights are found.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
     distribution_config = _DISTRIBUTION.config()
     from bert_tf.distribution import strategies
@@ -176,9 +176,9 @@ def main() -> None:
                 batch_size=_EVAL_BATCH_SIZE.value,
                 max_steps=_MAX_EVAL_STEPS.value,
                 every=_EVAL_STEPS.value,
-                keep_best=_KEEP_BEST.value,
+                use_best_checkpoint=_KEEP_BEST.value,
             )
-        run.record(program.flag_values(), allow_changes=_ALLOW_CHANGES.value)
+        run.record(program.flag_values(), allow_changed_settings=_ALLOW_CHANGES.value)
         run.train(evaluation)
     if _DO_EVAL.value:
         results = run.evaluate(_EVAL_BATCH_SIZE.value, _MAX_EVAL_STEPS.value)

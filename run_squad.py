@@ -42,7 +42,7 @@ _TRAIN_FILE = flags.DEFINE_list(
 _PREDICT_FILE = flags.DEFINE_string("predict_file", None, "The SQuAD JSON file with the questions to answer.")
 _OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "The folder for checkpoints, logs and answers.")
 _MODEL = program_flags.ModelFlags()
-_ALLOW_CHANGES = flags.DEFINE_bool("allow_changes", False, "Resume a run although its settings have changed.")
+_ALLOW_CHANGES = flags.DEFINE_bool("allow_changed_settings", False, "Resume a run although its settings have changed.")
 program.section("What to do")
 _DO_TRAIN = flags.DEFINE_bool("do_train", False, "Train.")
 _DO_PREDICT = flags.DEFINE_bool("do_predict", False, "Answer, and evaluate if the file has correct answers.")
@@ -76,7 +76,7 @@ _TUNE_NULL_THRESHOLD = flags.DEFINE_bool(
     "SQuAD 2.0: tune the threshold for no answer, and store it; by default if none was tuned for the model yet.",
 )
 _ANSWER_TEXT = flags.DEFINE_enum(
-    "answer_text", "release", ANSWER_TEXTS, "Find the text of answers by the release's alignment, or by offsets."
+    "answer_text", "original", ANSWER_TEXTS, "Find the text of answers by the release's alignment, or by offsets."
 )
 _FIX_ANSWER_OFFSETS = flags.DEFINE_bool(
     "fix_answer_offsets",
@@ -151,7 +151,7 @@ def main() -> None:
         _DISTRIBUTION.config(),
         init_checkpoint=_MODEL.init_checkpoint,
         num_workers=_NUM_WORKERS.value,
-        fresh_variables=fresh_variables(config, fresh_head=_FRESH_HEAD.value),
+        fresh_variables=fresh_variables(config, reset_head=_FRESH_HEAD.value),
         pad_to_max_seq_length=_PAD_TO_MAX.value,
         bilstm=_BILSTM.config(),
         group_by_length=_FINETUNING.group_by_length,
@@ -213,8 +213,8 @@ def make_workflow_config() -> "WorkflowConfig":
         do_predict=_DO_PREDICT.value,
         candidates=[hyperparameters],
         warmup_proportion=_FINETUNING.warmup_proportion,
-        max_steps=_FINETUNING.max_steps,
-        allow_changes=_ALLOW_CHANGES.value,
+        num_train_steps=_FINETUNING.num_train_steps,
+        allow_changed_settings=_ALLOW_CHANGES.value,
         flags=program.flag_values(),
     )
 

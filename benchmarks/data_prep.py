@@ -140,14 +140,14 @@ def measure_program(documents, folder):
     """Returns rows for the released algorithm, and for ours in both orders."""
     text = write_text(documents, _MEGABYTES.value, f"{folder}/program.txt")
     released = [sys.executable, "-m", "benchmarks.released_preparation", text, _VOCAB_FILE.value, f"{folder}/released"]
-    times = {"released algorithm": [], "ours": [], "ours, --reference_order": []}
+    times = {"released algorithm": [], "ours": [], "ours, --original_order": []}
     for number in range(_ROUNDS.value):
         output = subprocess.run(released, check=True, capture_output=True, text=True)
         times["released algorithm"].append(float(output.stdout.split()[-1]))
         ours = preparation(text, f"{folder}/ours-{number}", dupe_factor=10, num_workers=1)
         times["ours"].append(run(ours)[1])
-        reference = preparation(text, f"{folder}/reference", dupe_factor=10, reference_order=True)
-        times["ours, --reference_order"].append(run(reference)[1])
+        reference = preparation(text, f"{folder}/reference", dupe_factor=10, original_order=True)
+        times["ours, --original_order"].append(run(reference)[1])
     rows = [{"program": name, "CPU seconds": statistics.median(values)} for name, values in times.items()]
     return add_speedup(rows, "CPU seconds", rows[0]["CPU seconds"])
 

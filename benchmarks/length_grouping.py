@@ -75,7 +75,7 @@ def train_and_evaluate(name, grouped, seed, folder):
     os.makedirs(work, exist_ok=True)
     write_rows(os.path.join(training_set.folder, "train.tsv"), os.path.join(work, "train.tsv"), training_set.rows)
     write_rows(os.path.join(training_set.folder, "dev.tsv"), os.path.join(work, "dev.tsv"), None)
-    command = [sys.executable, "run_classifier.py", "--task_name=custom", *training_set.columns]
+    command = [sys.executable, "run_classifier.py", "--task_name=text", *training_set.columns]
     command += ["--do_train", "--do_eval", f"--data_dir={work}", f"--output_dir={work}/run"]
     command += [f"--init_checkpoint={_MODEL.value}"]
     command += [f"--bert_config_file={_MODEL.value}/config.json", f"--vocab_file={_MODEL.value}/vocab.txt"]

@@ -1,4 +1,4 @@
-"""Measures the peak memory of a pre-training step with and without --recompute_gradients.
+"""Measures the peak memory of a pre-training step with and without --gradient_checkpointing.
 
     python -m benchmarks.memory [--size=large] [--max_seq_length=512] [--batches=1,2,4]
 
@@ -20,7 +20,7 @@ _SIZE = flags.DEFINE_string("size", "large", "The released size to measure.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 512, "Length of the sequences.")
 _BATCHES = flags.DEFINE_list("batches", ["1", "2", "4"], "Batch sizes.")
 _ONE = flags.DEFINE_integer("one", 0, "Measure this batch size only, in this process.")
-_RECOMPUTE = flags.DEFINE_bool("recompute_gradients", False, "With --one: compute activations twice.")
+_RECOMPUTE = flags.DEFINE_bool("gradient_checkpointing", False, "With --one: compute activations twice.")
 
 
 def measure() -> None:
@@ -30,7 +30,7 @@ def measure() -> None:
 
     config = BertConfig.named(_SIZE.value)
     batch = make_batch(config, _ONE.value, _LENGTH.value)
-    step = our_step(config, batch, "float32", recompute_gradients=_RECOMPUTE.value)
+    step = our_step(config, batch, "float32", gradient_checkpointing=_RECOMPUTE.value)
     idle = peak_memory()
     step()
     start = time.perf_counter()
@@ -50,7 +50,7 @@ def main(_) -> None:
     rows = []
     for batch_size in _BATCHES.value:
         for recompute in ("false", "true"):
-            options = [f"--one={batch_size}", f"--recompute_gradients={recompute}"]
+            options = [f"--one={batch_size}", f"--gradient_checkpointing={recompute}"]
             shared = [f"--size={_SIZE.value}", f"--max_seq_length={_LENGTH.value}"]
             command = [sys.executable, "-m", "benchmarks.memory", *shared, *options]
             output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -29,7 +29,7 @@ BATCH = 100
 
 
 def main(_):
-    bert = bert_tf.load(_MODEL.value)
+    bert = bert_tf.load_model(_MODEL.value)
     head = next_sentence_head(bert.config)
     variables = checkpoints.named_variables([head.output_weights, head.output_bias])
     checkpoints.restore(variables, bert.source, may_be_fresh="", may_be_ignored=".*", flag_name="--model")

@@ -58,7 +58,7 @@ def make_trainer(batch_size, config, dtype="float32", strategy=None, **options):
     )
     strategy = strategy or strategies.build_strategy(DistributionConfig())
     with strategy.scope():
-        model = PretrainingModel(config, dtype=DTYPES[dtype], recompute_gradients=settings.recompute_gradients)
+        model = PretrainingModel(config, dtype=DTYPES[dtype], gradient_checkpointing=settings.gradient_checkpointing)
         return Trainer(model, settings, strategy)
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.released_preparation INPUT VOCAB OUTPUT [--dupe_factor=10] [--whole_word] ...
 
 Like the release, it processes tokens as strings, keeps the whole text and all examples in memory, and has a Python
-object for every feature. The output is the same as with `--reference_order`. The printed CPU seconds do not include the
+object for every feature. The output is the same as with `--original_order`. The printed CPU seconds do not include the
 start of Python and the import of TensorFlow.
 """
 

@@ -103,7 +103,7 @@ def serve(folder):
     loaded = time.perf_counter()
     model(text_a=tf.constant(["a"]), text_b=tf.constant(["b"]))
     answered = time.perf_counter()
-    ids = ExportedModel(folder, "ids")
+    ids = ExportedModel(folder, "token_ids")
     times = {"import": imported - start, "load": loaded - imported, "first answer": answered - loaded}
     print(json.dumps(times), flush=True)
 

@@ -189,7 +189,7 @@ def valid_body(inputs: list[str], dice: random.Random) -> bytes:
     if form == 0:
         length = dice.randint(2, 16)
         ids = {"input_ids": [1] * length, "input_mask": [1] * length, "segment_ids": [0] * length}
-        return json.dumps({"signature_name": "ids", "instances": [ids]}).encode()
+        return json.dumps({"signature_name": "token_ids", "instances": [ids]}).encode()
     if form <= 3:
         return json.dumps({"inputs": {name: [row[name] for row in rows] for name in inputs}}).encode()
     return json.dumps({"instances": [row[inputs[0]] for row in rows] if len(inputs) == 1 else rows}).encode()

@@ -43,7 +43,7 @@ _SIZE = flags.DEFINE_string("size", "base", "Released size of the model.")
 _LENGTH = flags.DEFINE_integer("length", 128, "Tokens of a sequence.", lower_bound=1)
 _BATCH = flags.DEFINE_integer("batch", 32, "Sequences of a core in a step.", lower_bound=1)
 _TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification", "squad"], "What is trained.")
-_RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compile the step of --recompute_gradients.")
+_RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compile the step of --gradient_checkpointing.")
 _ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Parts of the batch that are computed in turn.", lower_bound=1)
 _DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["float32", "bfloat16"], "Type of the matrix multiplications.")
 _PYTHON = flags.DEFINE_string(
@@ -131,7 +131,7 @@ def compiled(compiler: subprocess.Popen) -> tuple[dict, dict]:
     settings = {
         "dtype": _DTYPE.value,
         "gradient_accumulation_steps": _ACCUMULATE.value,
-        "recompute_gradients": _RECOMPUTE.value,
+        "gradient_checkpointing": _RECOMPUTE.value,
     }
     print("Tracing the step...", flush=True)
     # In a process that ends, because the compiler needs the memory of the weights.

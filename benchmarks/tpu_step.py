@@ -83,7 +83,7 @@ def trace_step(task: str, config: BertConfig, batch_size: int, length: int, **se
     options = {
         "dtype": DTYPES[training.dtype],
         "use_one_hot_embeddings": True,
-        "recompute_gradients": training.recompute_gradients,
+        "gradient_checkpointing": training.gradient_checkpointing,
     }
     strategy = OneCore()
     with strategy.scope():

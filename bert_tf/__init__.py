@@ -22,19 +22,19 @@ if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
 __version__ = "1.0.0"
 
 
-def load(  # noqa: ANN201 (imported when called)
+def load_model(  # noqa: ANN201 (imported when called)
     path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str = "float32"
 ):
-    """Loads an encoder with its tokenizer and config; see `bert_tf.checkpoints.pretrained.load`."""
+    """Loads an encoder with its tokenizer and config; see `bert_tf.checkpoints.pretrained.load_model`."""
     from bert_tf.checkpoints import pretrained
 
-    return pretrained.load(path, do_lower_case, dtype)
+    return pretrained.load_model(path, do_lower_case, dtype)
 
 
 def load_tokenizer(  # noqa: ANN201 (imported when called)
     path: str | os.PathLike[str], do_lower_case: bool | None = None
 ):
-    """Loads the tokenizer of a model, without its weights; the arguments are those of `load`.
+    """Loads the tokenizer of a model, without its weights; the arguments are those of `load_model`.
 
     Raises:
       InputError: if there is no vocabulary, or if checkpoint, config and vocabulary don't fit together.
@@ -48,8 +48,16 @@ def load_tokenizer(  # noqa: ANN201 (imported when called)
 __getattr__, _names_when_used, _ = extras.when_used(
     __name__,
     {
-        "bert_tf.estimators": (
-            *("Classifier", "Encoder", "MultipleChoice", "Pretrainer", "QuestionAnswerer", "Regressor", "Tagger"),
+        "bert_tf.api": (
+            *(
+                "Classifier",
+                "SentenceEncoder",
+                "MultipleChoice",
+                "Pretrainer",
+                "QuestionAnswerer",
+                "Regressor",
+                "TokenClassifier",
+            ),
         ),
         "bert_tf.fill_mask": ("FillMask",),
         "bert_tf.sequences.tokenizer": ("Tokenizer",),

@@ -1,6 +1,6 @@
 """Converts a checkpoint of any known format to the release's or to Hugging Face's format.
 
-python -m bert_tf.convert_checkpoint --from=DIR_OR_CHECKPOINT --to=DIR --format={tf1,hf}
+python -m bert_tf.convert_checkpoint --input=DIR_OR_CHECKPOINT --output=DIR --format={tf1,hf}
 """
 
 import os
@@ -24,11 +24,11 @@ _HF_ARCHITECTURES = {
     "cls.predictions.bias": "BertForMaskedLM",
 }
 
-_FROM = flags.DEFINE_string("from", None, "The checkpoint to convert: a folder, a prefix, a file, or owner/name.")
-_TO = flags.DEFINE_string("to", None, "The folder to write to.")
+_INPUT = flags.DEFINE_string("input", None, "The checkpoint to convert: a folder, a prefix, a file, or owner/name.")
+_OUTPUT = flags.DEFINE_string("output", None, "The folder to write to.")
 _FORMAT = flags.DEFINE_enum("format", None, FORMATS, "The new format. tf1: the release's; hf: Hugging Face's.")
 _BERT_CONFIG_FILE = flags.DEFINE_string(
-    "bert_config_file", None, "The model's config; by default, the one in the folder of --from."
+    "bert_config_file", None, "The model's config; by default, the one in the folder of --input."
 )
 
 
@@ -60,16 +60,15 @@ def convert(
 
     require_choice("--format", target_format, FORMATS)
     target_folder = os.fspath(target_folder)
-    files.check_new_folder(target_folder, "--to")
-    source = checkpoints.open_checkpoint(source_path, "--from")
+    files.check_new_folder(target_folder, "--output")
+    source = checkpoints.open_checkpoint(source_path, "--input")
     if run_directory.is_causal(source.path):
         raise InputError(
-            f"--from: {source.path} is a left-to-right model, which neither format can describe. Use it from its run's "
-            "folder."
+            f"--input: {source.path} is a left-to-right model. Neither format can describe it. Use its run directory."
         )
     folder = run_directory.folder_of_checkpoint(source.path)
-    config = BertConfig.from_json_file(config_file or find_config(folder, "--from"), "--bert_config_file")
-    weights = checkpoints.matching_weights(source, config, "--from")
+    config = BertConfig.from_json_file(config_file or find_config(folder, "--input"), "--bert_config_file")
+    weights = checkpoints.matching_weights(source, config, "--input")
     vocab_file = find_vocabulary(folder)
     with files.replacing_folder(target_folder) as new:
         if target_format == "hf":
@@ -107,7 +106,7 @@ def write_hf(
     """
     import safetensors.numpy
 
-    from bert_tf.checkpoints import foreign_names
+    from bert_tf.checkpoints import variable_names
     from bert_tf.checkpoints.formats import SAFETENSORS_FILE
     from bert_tf.checkpoints.output_layers import HF_CONFIG_FILE
     from bert_tf.model.heads import CLASSIFIER_DROPOUT
@@ -115,8 +114,8 @@ def write_hf(
 
     stored = {}
     for name, array in tensors.items():
-        array = array.T if foreign_names.hf_is_transposed(name) else array
-        stored[foreign_names.released_to_hf(name)] = np.ascontiguousarray(array)
+        array = array.T if variable_names.hf_is_transposed(name) else array
+        stored[variable_names.released_to_hf(name)] = np.ascontiguousarray(array)
     if "cls.predictions.bias" in stored:  # Hugging Face also expects the shared tensors under these names
         stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"].copy()
         stored["cls.predictions.decoder.weight"] = stored["bert.embeddings.word_embeddings.weight"].copy()
@@ -134,12 +133,12 @@ def write_hf(
 
 def main() -> None:
     """Converts the checkpoint that the flags name."""
-    convert(_FROM.value, _TO.value, _FORMAT.value, _BERT_CONFIG_FILE.value)
+    convert(_INPUT.value, _OUTPUT.value, _FORMAT.value, _BERT_CONFIG_FILE.value)
 
 
 def cli() -> None:
     """Runs this module as a command."""
-    program.run(main, required=["from", "to", "format"])
+    program.run(main, required=["input", "output", "format"])
 
 
 if __name__ == "__main__":

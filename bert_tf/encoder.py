@@ -40,14 +40,16 @@ class BlockStack(BertLayer):
     """The blocks, named layer_0, layer_1...
 
     Args:
-      recompute_gradients: see `BertEncoder`.
+      gradient_checkpointing: see `BertEncoder`.
     """
 
-    saved_arguments = ("recompute_gradients",)
+    saved_arguments = ("gradient_checkpointing",)
 
-    def __init__(self, config: BertConfig, recompute_gradients: bool = False, name: str = "encoder", **kwargs) -> None:
+    def __init__(
+        self, config: BertConfig, gradient_checkpointing: bool = False, name: str = "encoder", **kwargs
+    ) -> None:
         super().__init__(config, name=name, **kwargs)
-        self.recompute_gradients = recompute_gradients
+        self.gradient_checkpointing = gradient_checkpointing
         # The blocks are given the seed of each call; one of their own, unused, must not come from Python's generator.
         self.blocks = [
             TransformerBlock(config, seed=0, name=f"layer_{i}", **self.shared) for i in range(config.num_hidden_layers)
@@ -72,7 +74,7 @@ class BlockStack(BertLayer):
         for i, block in enumerate(self.blocks):
             options = {"attention_bias": attention_bias, "seed": fold_in(seed, i), "token_rows": token_rows}
             run = functools.partial(block, **options)
-            if self.recompute_gradients and seed is not None:
+            if self.gradient_checkpointing and seed is not None:
                 recomputed = _recomputed_by_xla if strategies.computes_on_tpu() else tf.recompute_grad
                 x = recomputed(lambda x, run=run: run(x)[0])(x)
             else:
@@ -80,7 +82,7 @@ class BlockStack(BertLayer):
                 probabilities.append(probs)
             outputs.append(x)
         # Keras's functional models expect the same number of outputs in training and in inference.
-        return outputs, [] if self.recompute_gradients else probabilities
+        return outputs, [] if self.gradient_checkpointing else probabilities
 
 
 def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -132,7 +134,7 @@ class BertEncoder(BertLayer):
     Args:
       config: sizes, activation, dropout.
       use_one_hot_embeddings: look words up by a matrix multiplication with one-hot rows (see `Embeddings`).
-      recompute_gradients: in training, keep only the input of each block, and compute the block again when its
+      gradient_checkpointing: in training, keep only the input of each block, and compute the block again when its
         gradient is needed (Chen et al., 2016): the same gradients with a fraction of the memory, for about a third more
         work.
       causal: each position sees only itself and the positions before it (the left-to-right ablation of Table 5).
@@ -141,24 +143,24 @@ class BertEncoder(BertLayer):
       dtype: a Keras dtype or policy: "float32", "mixed_bfloat16" or "mixed_float16".
     """
 
-    saved_arguments = ("use_one_hot_embeddings", "recompute_gradients", "causal", "seed")
+    saved_arguments = ("use_one_hot_embeddings", "gradient_checkpointing", "causal", "seed")
 
     def __init__(
         self,
         config: BertConfig,
         use_one_hot_embeddings: bool = False,
-        recompute_gradients: bool = False,
+        gradient_checkpointing: bool = False,
         causal: bool = False,
         seed: int | None = None,
         **kwargs,
     ) -> None:
         super().__init__(config, **kwargs)
         self.use_one_hot_embeddings = use_one_hot_embeddings
-        self.recompute_gradients = recompute_gradients
+        self.gradient_checkpointing = gradient_checkpointing
         self.causal = causal
         self.seed = seed
         self.embeddings = Embeddings(config, use_one_hot_embeddings, **self.shared)
-        self.encoder = BlockStack(config, recompute_gradients, **self.shared)
+        self.encoder = BlockStack(config, gradient_checkpointing, **self.shared)
         self.pooler = Pooler(config, **self.shared)
         with variable_scope("bert"):
             self.embeddings.build()

@@ -61,11 +61,11 @@ def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engin
 def export_run(
     model_dir: str | os.PathLike[str], export_dir: str | os.PathLike[str], config: ExportConfig | None = None
 ) -> None:
-    """Exports a finished run, or any pre-trained model that `bert_tf.load` can read.
+    """Exports a finished run, or any pre-trained model that `bert_tf.load_model` can read.
 
     Args:
-      model_dir: the folder of the model, or a name that `bert_tf.load` takes; if a run has several trials, the best
-        one is exported.
+      model_dir: the model's directory, or a name that `bert_tf.load_model` accepts. If a run has several trials, the
+        best one is exported.
       export_dir: a folder that doesn't exist yet, or is empty.
       config: the settings; None for the defaults.
 

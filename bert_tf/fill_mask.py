@@ -26,8 +26,8 @@ class FillMask:
     """Predicts masked tokens.
 
     Args:
-      path: see `bert_tf.load`; the checkpoint needs a masked-LM head, and its folder a vocab.txt.
-      do_lower_case: see `bert_tf.load`.
+      path: see `bert_tf.load_model`; the checkpoint needs a masked-LM head, and its folder a vocab.txt.
+      do_lower_case: see `bert_tf.load_model`.
 
     Raises:
       InputError: if a file or the head is missing, or if they don't fit together.
@@ -36,7 +36,7 @@ class FillMask:
     def __init__(self, path: str, do_lower_case: bool | None = None) -> None:
         from bert_tf.checkpoints import pretrained
 
-        self.bert = pretrained.load(path, do_lower_case)
+        self.bert = pretrained.load_model(path, do_lower_case)
         pretrained.required_tokenizer(self.bert.tokenizer, self.bert.source.path, "fill_mask")
         self.head = self.bert.masked_lm("fill_mask")
         if self.head is None:

@@ -1,7 +1,7 @@
 """Makes pre-training data: TFRecords of masked sentence pairs from text.
 
 By default the text is streamed through one or more processes in bounded memory, and the output depends on text, flags
-and seed only. `--reference_order` makes the original program's examples in its order instead.
+and seed only. `--original_order` makes the original program's examples in its order instead.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_byte
 from data_prep.corpus.reader import DOCUMENTS, HELP_ON_BAD_LINE, ON_BAD_LINE, CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions
 from data_prep.examples.instances import SegmentRules
+from data_prep.examples.original_order import write_reference_examples
 from data_prep.examples.records import ExampleOptions, ShardSet, fingerprint
-from data_prep.examples.reference_order import write_reference_examples
 from data_prep.local import PreparationConfig, prepare
 
 _TOOL_VERSION = 1
@@ -64,8 +64,10 @@ _MASKING_POLICY = flags.DEFINE_list(
     f"{MaskingPolicy.mask},{MaskingPolicy.same},{MaskingPolicy.random}",
     "Shares of the masked tokens that become [MASK], stay the same, and become random (Table 8).",
 )
-_DRAW_PER_WORD = flags.DEFINE_bool("draw_per_word", False, "Replace all tokens of a masked word in the same way.")
-_ORDINARY = flags.DEFINE_bool("ordinary_replacements", False, "Exclude special and unused tokens as replacements.")
+_DRAW_PER_WORD = flags.DEFINE_bool(
+    "replace_words_jointly", False, "Replace all tokens of a masked word in the same way."
+)
+_ORDINARY = flags.DEFINE_bool("no_special_replacements", False, "Exclude special and unused tokens as replacements.")
 _WORD_SEGMENTER = flags.DEFINE_string(
     "word_segmenter", "", "module:function that splits a text into words, for --do_whole_word_mask, such as jieba:lcut."
 )
@@ -83,7 +85,7 @@ _LANGUAGE = flags.DEFINE_string("language", "en", "Language (ISO code) of the ru
 _ON_BAD_LINE = flags.DEFINE_enum("on_bad_line", "clean", ON_BAD_LINE, HELP_ON_BAD_LINE)
 # `beam_pipeline` does not have the flags from here on.
 program.section("Order of the records")
-_REFERENCE_ORDER = flags.DEFINE_bool("reference_order", False, "Make the original program's examples in its order.")
+_REFERENCE_ORDER = flags.DEFINE_bool("original_order", False, "Make the original program's examples in its order.")
 program.section("Processes, which change no output")
 _NUM_WORKERS = flags.DEFINE_integer("num_workers", 0, "Number of processes; 0 for one per core.", lower_bound=0)
 _MEMORY_BUDGET_MB = flags.DEFINE_integer(
@@ -103,9 +105,17 @@ _NEEDED = {"language": "split_sentences", "word_segmenter": "do_whole_word_mask"
 # The flags that decide how tokens are masked.
 _OF_MASKS = (_MASKED_LM_PROB, _DO_WHOLE_WORD_MASK, _MASKING, _MASKING_POLICY, _ORDINARY)
 _RESOURCES = ("num_workers", "memory_budget_mb", "work_dir")
-LOCAL = ("reference_order", *_RESOURCES)
+LOCAL = ("original_order", *_RESOURCES)
 _NOT_IN_REFERENCE_ORDER = (
-    *("objective", "masking", "draw_per_word", "word_segmenter", "input_format", "documents", "split_sentences"),
+    *(
+        "objective",
+        "masking",
+        "replace_words_jointly",
+        "word_segmenter",
+        "input_format",
+        "documents",
+        "split_sentences",
+    ),
     *("on_bad_line", "text_column", *_RESOURCES),
 )
 _SUMMARY = {
@@ -129,7 +139,7 @@ def main() -> None:
     if _REFERENCE_ORDER.value:
         for name in _NOT_IN_REFERENCE_ORDER:
             if flags.FLAGS[name].value != flags.FLAGS[name].default:
-                raise InputError("not used with --reference_order. Omit it.", f"--{name}")
+                raise InputError("not used with --original_order. Omit it.", f"--{name}")
         tokenizer = FullTokenizer(config.tokenizer.vocab_file, config.tokenizer.do_lower_case)
         paths = [file.path for file in config.inputs]
         counts = write_reference_examples(paths, tokenizer, config.rules, config.examples, config.shards)
@@ -145,14 +155,14 @@ def main() -> None:
     say_summary(counts, config.shards)
 
 
-def preparation_config(reference_order: bool = False) -> PreparationConfig:
+def preparation_config(original_order: bool = False) -> PreparationConfig:
     """Checks the flags and returns the configuration that they describe.
 
     Raises:
       InputError: if a file or a value can't be used.
     """
     program.require_together(_NEEDED)
-    _check_vocabulary(warn_of_casing=reference_order)
+    _check_vocabulary(warn_of_casing=original_order)
     tokenizer = TokenizerOptions(_VOCAB_FILE.value, _DO_LOWER_CASE.value, _WORD_SEGMENTER.value)
     corpus = CorpusOptions(
         documents=_DOCUMENTS.value,
@@ -165,7 +175,7 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
     inputs = find_input_files(
         _INPUT_FILE.value,
         _INPUT_FORMAT.value,
-        as_released=reference_order,
+        as_released=original_order,
         may_be_empty=corpus.keeps_going,
         no_text=[_VOCAB_FILE.value],
     )
@@ -173,7 +183,7 @@ def preparation_config(reference_order: bool = False) -> PreparationConfig:
         require_columns(inputs)
     settings = {
         "tool_version": _TOOL_VERSION,
-        "reference_order": reference_order,
+        "original_order": original_order,
         "objective": _OBJECTIVE.value,
         "masking": _MASKING.value,
         "masking_policy": dataclasses.asdict(examples.policy),
@@ -259,8 +269,8 @@ def _examples() -> ExampleOptions:
         random,
         masked_lm_prob=_MASKED_LM_PROB.value,
         whole_word=_DO_WHOLE_WORD_MASK.value,
-        draw_per_word=_DRAW_PER_WORD.value,
-        ordinary_replacements=_ORDINARY.value,
+        replace_words_jointly=_DRAW_PER_WORD.value,
+        no_special_replacements=_ORDINARY.value,
     )
     return ExampleOptions(
         _MAX_SEQ_LENGTH.value, _MAX_PREDICTIONS.value, _is_masked_here(), policy, bool(_WORD_SEGMENTER.value)

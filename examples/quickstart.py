@@ -78,7 +78,7 @@ def main() -> None:
         "Fine-tune it to predict the author of a sentence, evaluate it, and predict the authors of new sentences",
         None,
         [
-            *("run_classifier.py", "--task_name=custom", "--data_dir=examples/authors", f"--output_dir={FINETUNED}"),
+            *("run_classifier.py", "--task_name=text", "--data_dir=examples/authors", f"--output_dir={FINETUNED}"),
             *(f"--test_file={TEST}", f"--vocab_file={VOCAB}"),
             *(f"--bert_config_file={PRETRAINED / 'bert_config.json'}", f"--init_checkpoint={PRETRAINED}"),
             *("--do_train", "--do_eval", "--do_predict", "--max_seq_length=64", "--learning_rate=5e-4"),

@@ -44,7 +44,7 @@ def run_folder(tmp_path_factory):
     model = with_large_head(ClassifierModel(config(), 3))
     folder = tmp_path_factory.mktemp("runs") / "own"
     flags = {"text_b_column": "other"}
-    return write_run(folder, model, flags, task="custom", problem="classification", labels=["x", "ý", "z"])
+    return write_run(folder, model, flags, task="text", problem="classification", labels=["x", "ý", "z"])
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_the_folder_is_complete_and_contains_no_path_of_this_machine(exported, r
 
 def test_examples_of_any_length_are_answered_in_their_order(model):
     assert model.inputs == ["text_a", "text_b"]
-    assert model.signatures == ["ids", "serving_default"]
+    assert model.signatures == ["serving_default", "token_ids"]
     texts = ["a b c d e f", "", "c", "ab cd ef ab cd ef ab cd ef", "\ud800 d"]
     examples = [{"text_a": text, "text_b": "b"} for text in texts]
     together = model.predict(examples, batch_size=2)
@@ -106,7 +106,7 @@ def test_invalid_examples_are_refused_with_their_numbers(model, example, message
 
 def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
     model = with_large_head(ClassifierModel(config(), 2))
-    settings = {"task": "custom", "problem": "classification", "labels": ["x", "y"]}
+    settings = {"task": "text", "problem": "classification", "labels": ["x", "y"]}
 
     def served(name, text, second=""):
         folder = write_run(tmp_path / name, model, {"text_b_column": second}, text_column=text, **settings)
@@ -201,7 +201,7 @@ def test_valid_ids_are_answered_although_others_are_refused(exported):
     fields = [{"input_ids": ids, "input_mask": [1, 1], "segment_ids": segments} for ids, segments, _ in rows]
     lines = [json.dumps(example).encode() for example in fields]
     written = io.StringIO()
-    assert line_predictions.answer_lines(loaded(exported, "ids"), lines, written, batch_size=3) == (4, 6)
+    assert line_predictions.answer_lines(loaded(exported, "token_ids"), lines, written, batch_size=3) == (4, 6)
     answers = [json.loads(line) for line in written.getvalue().splitlines()]
     assert [answer.get("error") for answer in answers] == [error for *_, error in rows]
     assert all(len(answers[number]["probabilities"]) == 3 for number in (0, 5))
@@ -258,12 +258,12 @@ class Echo(tf.Module):
 def test_answers_have_no_padding_in_batches_of_different_lengths(tmp_path):
     echo = Echo()
     signatures = {
-        "ids": signature(echo.from_ids, input_ids=IDS["input_ids"]),
+        "token_ids": signature(echo.from_ids, input_ids=IDS["input_ids"]),
         "endings": signature(echo.from_endings, prompt=TEXTS, endings=TEXT_LISTS),
         "all_layers": signature(echo.from_texts, text_a=TEXTS),
     }
     tf.saved_model.save(echo, str(tmp_path), signatures=signatures)
-    short, long = export.load(str(tmp_path), "ids").predict([{"input_ids": [7]}, {"input_ids": [1, 2, 3]}])
+    short, long = export.load(str(tmp_path), "token_ids").predict([{"input_ids": [7]}, {"input_ids": [1, 2, 3]}])
     assert short == {"start_logits": [7.0], "sequence_output": [[7.0]], "logits": [1.0] * 5}
     assert long["start_logits"] == [1.0, 2.0, 3.0] and len(long["logits"]) == 5
     examples = [{"prompt": "p", "endings": ["a", "b"]}, {"prompt": "q", "endings": ["b"]}]
@@ -281,12 +281,12 @@ def test_outputs_have_a_row_for_each_example_and_are_the_same_from_ids(exported,
     assert {len(values) for values in found.values()} == {2}  # as TensorFlow Serving's rows require
     assert_close(model._model(*texts)["logits"], found["logits"], 0)  # the loaded SavedModel can be called itself
     ids = {"input_ids": [2, 5, 6, 3, 7, 3, 0], "input_mask": [1] * 6 + [0], "segment_ids": [0] * 4 + [1, 1, 0]}
-    by_ids = loaded(exported, "ids")(**{name: tf.constant([values]) for name, values in ids.items()})
+    by_ids = loaded(exported, "token_ids")(**{name: tf.constant([values]) for name, values in ids.items()})
     assert_close(by_ids["probabilities"][0], found["probabilities"][0], 1e-6)
 
 
 def test_every_request_of_many_clients_has_an_answer_in_the_forms_of_the_documentation(exported):
-    models = {name: export.load(exported, name) for name in ("serving_default", "ids")}
+    models = {name: export.load(exported, name) for name in ("serving_default", "token_ids")}
     server = serving_load.start_server(models)
     results = serving_load.send_load(server.server_address[1], ["text_a", "text_b"], 4, 1.0, 3)
     assert results.wrong == []
@@ -301,9 +301,9 @@ def test_every_request_of_many_clients_has_an_answer_in_the_forms_of_the_documen
 
 
 def test_a_model_without_text_needs_no_operation_of_tensorflow_text(run_folder, tmp_path):
-    export.export_run(run_folder, str(tmp_path / "ids"), ExportConfig(text=False))
-    assert export.load(str(tmp_path / "ids"), "ids").signatures == ["ids"]
-    assert b"Wordpiece" not in (tmp_path / "ids" / "saved_model.pb").read_bytes()
+    export.export_run(run_folder, str(tmp_path / "token_ids"), ExportConfig(text=False))
+    assert export.load(str(tmp_path / "token_ids"), "token_ids").signatures == ["token_ids"]
+    assert b"Wordpiece" not in (tmp_path / "token_ids" / "saved_model.pb").read_bytes()
 
 
 def test_onnx_gives_the_same(run_folder, tmp_path):
@@ -337,7 +337,10 @@ def test_wrong_folders_and_signatures_are_refused(run_folder, exported, tmp_path
         (lambda: export.export_run(run_folder, exported), f"--export_dir: {exported} exists already"),
         (lambda: export.export_run(pathlib.Path("nowhere"), tmp_path / "out"), "--model_dir: .* 'nowhere'"),
         (lambda: export.load(str(tmp_path)), f"^{tmp_path} is not an exported model"),
-        (lambda: export.load(exported, "oops"), f"^{exported} has no signature 'oops'; it has ids, serving_default"),
+        (
+            lambda: export.load(exported, "oops"),
+            f"^{exported} has no signature 'oops'; it has serving_default, token_ids",
+        ),
         (lambda: export.load(left), f"^{left} is what an interrupted export has left"),
     ):
         with pytest.raises(InputError, match=message):
@@ -354,7 +357,7 @@ def test_the_served_model_is_chosen_by_the_run_s_task(run_folder, tmp_path):
     single = built("cola", ClassifierModel(config(), 2), task="cola", labels=["0", "1"])
     assert list(single.signatures()["serving_default"].input_signature) == [tf.TensorSpec([None], tf.string, "text_a")]
     score = built("sts-b", ClassifierModel(config(), 1), task="sts-b", labels=None)
-    assert score.signatures()["ids"].get_concrete_function().structured_outputs.keys() == {"score"}
+    assert score.signatures()["token_ids"].get_concrete_function().structured_outputs.keys() == {"score"}
     assert isinstance(built("swag", ClassifierModel(config(), 1), task="swag", labels=["0", "1"]), ServedChooser)
     assert isinstance(built("ner", TokenModel(config(), 5), task="ner", labels=["L", "P"]), ServedTagger)
 
@@ -380,7 +383,7 @@ def test_pre_trained_models_are_exported_from_any_folder(tmp_path):
     saver.write_checkpoint(str(tmp_path / "bert_model.ckpt"), variables)
     served = export.build(str(tmp_path), ExportConfig(max_seq_length=9)).served
     assert isinstance(served, ServedEncoder)
-    assert sorted(served.signatures()) == ["all_layers", "ids", "pairs", "serving_default"]
+    assert sorted(served.signatures()) == ["all_layers", "pairs", "serving_default", "token_ids"]
     with pytest.raises(InputError, match="33"):
         export.build(str(tmp_path), ExportConfig(max_seq_length=33))
 
@@ -414,7 +417,7 @@ def test_the_served_answerer_uses_the_threshold_that_was_tuned_for_the_model(tmp
 
 def test_a_vocabulary_of_another_model_is_not_exported(tmp_path):
     folder = write_run(
-        tmp_path / "run", ClassifierModel(config(), 3), task="custom", problem="classification", labels=["x", "y", "z"]
+        tmp_path / "run", ClassifierModel(config(), 3), task="text", problem="classification", labels=["x", "y", "z"]
     )
     vocab_file = tmp_path / "run" / "vocab.txt"
     vocab_file.write_text("\n".join([*PIECES[:-2], *reversed(PIECES[-2:])]))
@@ -441,9 +444,13 @@ def test_a_damaged_model_is_named(exported, tmp_path, name, damage):
 def test_folders_may_have_any_name(tmp_path):
     name = "a[1]b\\c*?"
     folder = write_run(
-        tmp_path / name, ClassifierModel(config(), 3), task="custom", problem="classification", labels=["x", "y", "z"]
+        tmp_path / name, ClassifierModel(config(), 3), task="text", problem="classification", labels=["x", "y", "z"]
     )
     assert saver.latest_checkpoint(folder) == f"{folder}/model.ckpt-7"
     (tmp_path / name / "checkpoint").unlink()
     export.export_run(folder, str(tmp_path / "export" / name))
-    assert export.load(str(tmp_path / "export" / name), "ids").inputs == ["input_ids", "input_mask", "segment_ids"]
+    assert export.load(str(tmp_path / "export" / name), "token_ids").inputs == [
+        "input_ids",
+        "input_mask",
+        "segment_ids",
+    ]

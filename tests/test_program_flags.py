@@ -139,11 +139,11 @@ def test_a_new_output_layer_must_be_trained():
     flag = program_flags.FreshHeadFlag()
     flags.FLAGS.mark_as_parsed()
     flag.check(do_train=False)
-    with flagsaver.flagsaver(fresh_head=True):
+    with flagsaver.flagsaver(reset_head=True):
         flag.check(do_train=True)
         with pytest.raises(InputError, match="--do_train is not given"):
             flag.check(do_train=False)
-    delattr(flags.FLAGS, "fresh_head")
+    delattr(flags.FLAGS, "reset_head")
 
 
 def test_a_released_size_and_its_changes_become_a_config(sizes, write):

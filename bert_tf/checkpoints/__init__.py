@@ -6,7 +6,7 @@ Imports only from lower layers: `runtime`, `config`, `tokenization`, `sequences`
 - `formats`: opens a checkpoint of any known format.
 - `restoring`: restores a checkpoint into a model.
 - `download`: finds models by the name of a repository on the Hugging Face Hub, and in zip files.
-- `foreign_names`: translates the variable names of Hugging Face and Model Garden.
+- `variable_names`: translates the variable names of Hugging Face and Model Garden.
 - `saver`: writes checkpoints in the release's format, finds the newest whole one, and removes old ones.
 - `run_directory`: writes and reads the settings of a run, and finds the folder of its best checkpoint.
 - `pretrained`: `load`, which returns an encoder together with its tokenizer and its config.

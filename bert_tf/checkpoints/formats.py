@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import safetensors
 
-from bert_tf.checkpoints import download, foreign_names, run_directory
+from bert_tf.checkpoints import download, run_directory, variable_names
 from bert_tf.checkpoints.download import NO_PICKLES, SAFETENSORS_FILE, SHARDS_FILE
 from bert_tf.checkpoints.saver import ReadTensor, Shapes, latest_checkpoint, open_bundle
 from bert_tf.runtime import files, json_files
@@ -121,8 +121,8 @@ def _open_hf(path: str, flag_name: str) -> CheckpointSource:
             tensors.update(safetensors.deserialize(data))
         except safetensors.SafetensorError as error:
             raise InputError(f"{flag_name}: {shard}: damaged ({error}). Download or copy the file again.") from None
-    ignored = tuple(name for name in tensors if re.fullmatch(foreign_names.HF_COPIES, name))
-    stored = {foreign_names.hf_to_released(name): name for name in tensors if name not in ignored}
+    ignored = tuple(name for name in tensors if re.fullmatch(variable_names.HF_COPIES, name))
+    stored = {variable_names.hf_to_released(name): name for name in tensors if name not in ignored}
     if None in stored:
         raise InputError(f"{flag_name}: {path}: {stored[None]} is not a tensor of BERT. Use another model.")
 
@@ -133,11 +133,11 @@ def _open_hf(path: str, flag_name: str) -> CheckpointSource:
             raise InputError(f"{flag_name}: {path}: {stored[released]} is of type {tensor['dtype']}. Use {known}.")
         dtype = _SAFETENSORS_DTYPES[tensor["dtype"]]
         array = np.frombuffer(tensor["data"], dtype).reshape(tensor["shape"]).astype(np.float32)
-        return array.T if foreign_names.hf_is_transposed(released) else array
+        return array.T if variable_names.hf_is_transposed(released) else array
 
     def shape(released: str) -> tuple[int, ...]:
         stored_shape = tuple(tensors[stored[released]]["shape"])
-        return stored_shape[::-1] if foreign_names.hf_is_transposed(released) else stored_shape
+        return stored_shape[::-1] if variable_names.hf_is_transposed(released) else stored_shape
 
     return CheckpointSource(path, "hf", {name: shape(name) for name in stored}, read, ignored)
 
@@ -156,7 +156,7 @@ def _shards(path: str, flag_name: str) -> list[str]:
 
 
 def _open_garden(prefix: str, stored_shapes: Shapes, read_stored: ReadTensor, flag_name: str) -> CheckpointSource:
-    stored, ignored, unknown = foreign_names.garden_names(stored_shapes)
+    stored, ignored, unknown = variable_names.garden_names(stored_shapes)
     if unknown or "bert/embeddings/word_embeddings" not in stored:
         found = ", ".join(unknown[:3]) or "no word embeddings"
         raise InputError(

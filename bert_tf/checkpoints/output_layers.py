@@ -87,7 +87,7 @@ def with_classes(
     if rows != needed or order is None or len(order) != rows:
         raise InputError(
             f"{flag_name}: the output layer of {source.path} has {rows} outputs{_shown(names)}, but the task needs "
-            f"{needed}{_shown(classes)}. Use --fresh_head to train a new output layer. If the classes are the same, "
+            f"{needed}{_shown(classes)}. Use --reset_head to train a new output layer. If the classes are the same, "
             f"rename them in id2label of its {HF_CONFIG_FILE}."
         )
     how = f", with its classes {', '.join(names)} matched by name" if names else ""

@@ -1,4 +1,4 @@
-"""`bert_tf.load`: loads a pre-trained or fine-tuned encoder of any format, with its tokenizer and its config."""
+"""`bert_tf.load_model`: loads a pre-trained or fine-tuned encoder of any format, with its tokenizer and its config."""
 
 import dataclasses
 import os
@@ -77,7 +77,7 @@ class LoadedBert:
         return self.encoder(tokenizer(texts, max_length=max_seq_length))
 
 
-def load(path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str = "float32") -> LoadedBert:
+def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str = "float32") -> LoadedBert:
     """Loads an encoder.
 
     Args:

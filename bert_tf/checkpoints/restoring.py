@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import foreign_names
+from bert_tf.checkpoints import variable_names
 from bert_tf.checkpoints.formats import CheckpointSource, open_checkpoint
 from bert_tf.checkpoints.saver import Shapes
 from bert_tf.config import BertConfig
@@ -56,8 +56,8 @@ def _listed(names: Sequence[str]) -> str:
 def restore(
     variables: Mapping[str, tf.Variable],
     source: CheckpointSource | str | os.PathLike[str],
-    may_be_fresh: str = foreign_names.ADDED_BY_FINE_TUNING,
-    may_be_ignored: str = f"{foreign_names.ADDED_BY_FINE_TUNING}|{TRAINING_STATE}",
+    may_be_fresh: str = variable_names.ADDED_BY_FINE_TUNING,
+    may_be_ignored: str = f"{variable_names.ADDED_BY_FINE_TUNING}|{TRAINING_STATE}",
     flag_name: str = "--init_checkpoint",
 ) -> RestoreSummary:
     """Assigns each variable its tensor of a checkpoint.
@@ -133,7 +133,7 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
     """
     source = without(source, TRAINING_STATE)
     expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config, seed=0).weights}
-    _check_shapes(source, expected, "bert/pooler/.*", foreign_names.HEADS, flag_name)
+    _check_shapes(source, expected, "bert/pooler/.*", variable_names.HEADS, flag_name)
     return {name: _finite(source, name, flag_name) for name in source.shapes}
 
 

@@ -48,7 +48,7 @@ def prepare(
     resume_settings: Mapping[str, Any],
     *,
     devices: Mapping[str, Any] | None = None,
-    allow_changes: bool = False,
+    allow_changed_settings: bool = False,
 ) -> None:
     """Writes a run's settings to its folder. If the run is resumed, first compares them with the recorded ones.
 
@@ -60,7 +60,7 @@ def prepare(
       resume_settings: the settings that must stay the same when the run is resumed: the flags that influence the
         weights, and the data.
       devices: what is said and recorded, but may be otherwise when the run is resumed, see `strategies.devices`.
-      allow_changes: resume even if they have changed.
+      allow_changed_settings: resume even if they have changed.
 
     Raises:
       InputError: if another process trains in the folder; or if there is a checkpoint to resume from, and resume
@@ -77,12 +77,12 @@ def prepare(
         if start and before.get("init_checkpoint") == os.path.realpath(start):
             # It may be gone, because a run that has begun doesn't need it; then only its name can be compared.
             resume_settings |= {"init_checkpoint": before["init_checkpoint"]}
-        if not allow_changes:
+        if not allow_changed_settings:
             _refuse_differences(
                 f"--output_dir: {output_dir}: the run began with other settings",
                 before,
                 resume_settings,
-                "Use another folder, go back to those settings, or resume with the new ones by --allow_changes.",
+                "Use another folder or the recorded settings, or resume with the new ones by --allow_changed_settings.",
             )
         _say_changed_devices(read(output_dir).get("devices"), devices)
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:

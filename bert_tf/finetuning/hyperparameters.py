@@ -14,7 +14,11 @@ from bert_tf.training.settings import TrainingConfig
 
 
 def count_steps(
-    num_examples: int, train_batch_size: int, num_train_epochs: float, warmup_proportion: float, max_steps: int = 0
+    num_examples: int,
+    train_batch_size: int,
+    num_train_epochs: float,
+    warmup_proportion: float,
+    num_train_steps: int = 0,
 ) -> tuple[int, int]:
     """Returns the numbers of training and warm-up steps, as the release counts them.
 
@@ -23,16 +27,16 @@ def count_steps(
       train_batch_size: examples in a step.
       num_train_epochs: passes over the training set.
       warmup_proportion: the share of the steps in which the learning rate rises.
-      max_steps: if it isn't 0, the number of training steps, whatever the epochs say.
+      num_train_steps: if it isn't 0, the number of training steps, whatever the epochs say.
 
     Raises:
       InputError: if there is less than one step, or an argument is out of its range.
     """
     require_whole("--train_batch_size", train_batch_size, 1)
-    require_whole("--max_steps", max_steps, 0)
+    require_whole("--num_train_steps", num_train_steps, 0)
     check(num_train_epochs, float, "--num_train_epochs")
     check(warmup_proportion, Annotated[float, Meta(ge=0, le=1)], "--warmup_proportion")
-    steps = max_steps or int(num_examples / train_batch_size * num_train_epochs)
+    steps = num_train_steps or int(num_examples / train_batch_size * num_train_epochs)
     if steps < 1:
         raise InputError(
             f"--num_train_epochs={num_train_epochs} of {num_examples} examples with --train_batch_size="
@@ -63,7 +67,13 @@ class Hyperparameters(Settings, frozen=True):
         return f"batch{self.train_batch_size}_lr{self.learning_rate:g}_epochs{self.num_train_epochs:g}_seed{self.seed}"
 
     def applied_to(
-        self, config: TrainingConfig, output_dir: str, num_examples: int, *, warmup_proportion: float, max_steps: int
+        self,
+        config: TrainingConfig,
+        output_dir: str,
+        num_examples: int,
+        *,
+        warmup_proportion: float,
+        num_train_steps: int,
     ) -> TrainingConfig:
         """Returns a training config with these values and the number of steps that follows from them (`count_steps`).
 
@@ -71,7 +81,7 @@ class Hyperparameters(Settings, frozen=True):
           InputError: if there is less than one step.
         """
         steps, warmup_steps = count_steps(
-            num_examples, self.train_batch_size, self.num_train_epochs, warmup_proportion, max_steps
+            num_examples, self.train_batch_size, self.num_train_epochs, warmup_proportion, num_train_steps
         )
         optimizer = config.optimizer.replace(
             learning_rate=self.learning_rate,
@@ -86,7 +96,7 @@ class Hyperparameters(Settings, frozen=True):
         )
 
 
-def fresh_variables(config: BertConfig, reinit_layers: int = 0, fresh_head: bool = False) -> str:
+def fresh_variables(config: BertConfig, reinit_layers: int = 0, reset_head: bool = False) -> str:
     """Returns a pattern that matches the variables which are to be initialised anew; "" if there are none.
 
     The top layers are the most specific to pre-training, and initialising them anew helps on small data sets (Zhang
@@ -95,7 +105,7 @@ def fresh_variables(config: BertConfig, reinit_layers: int = 0, fresh_head: bool
     Args:
       config: the encoder's config.
       reinit_layers: the number of top blocks to initialise anew, with the pooler; with 0 the pooler is kept too.
-      fresh_head: whether an output layer that was fine-tuned before is initialised anew.
+      reset_head: whether an output layer that was fine-tuned before is initialised anew.
 
     Raises:
       InputError: if the encoder has fewer blocks.
@@ -106,7 +116,7 @@ def fresh_variables(config: BertConfig, reinit_layers: int = 0, fresh_head: bool
         raise InputError(f"--reinit_layers is {reinit_layers}. Use at most {layers}, the model's layers.")
     patterns = ["bert/pooler/.*"] if reinit_layers else []
     patterns += [f"bert/encoder/layer_{number}/.*" for number in range(layers - reinit_layers, layers)]
-    patterns += [HEAD_VARIABLES] if fresh_head else []
+    patterns += [HEAD_VARIABLES] if reset_head else []
     return "|".join(patterns)
 
 

@@ -9,7 +9,7 @@ from bert_tf.distribution import strategies
 from bert_tf.finetuning.feature_sets import BatchSampler
 from bert_tf.finetuning.row_counts import RowCounts, token_positions
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
-from bert_tf.training.contract import TrainingData
+from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig
 
 # Steps x tokens of a step x hidden size from which a graph for each length pays: both the time that its tracing takes

@@ -13,7 +13,7 @@ from bert_tf.encoder import MASKED_SCORE, BertEncoder, EncoderOutput
 from bert_tf.model.bilstm import BiLstm
 from bert_tf.model.dropout import fold_in
 from bert_tf.model.heads import ClassificationHead, LinearHead, SpanHead, log_likelihood_loss, span_loss
-from bert_tf.training.contract import Batch, MetricSums
+from bert_tf.training.interface import Batch, MetricSums
 
 
 class EncoderModel:

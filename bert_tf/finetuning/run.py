@@ -25,8 +25,8 @@ from bert_tf.sequences import packing
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import agreement, loop, resume
-from bert_tf.training.contract import PeriodicEvaluation, TrainingData
 from bert_tf.training.evaluation import remove_stale_best
+from bert_tf.training.interface import PeriodicEvaluation, TrainingData
 from bert_tf.training.settings import DTYPES, TrainingConfig
 
 # A larger training set is tokenized during its first epoch, if its examples are independent.
@@ -144,7 +144,7 @@ class FinetuningRun:
             return self.task.build_model(
                 self.config,
                 use_one_hot_embeddings=strategies.is_tpu(self.strategy),
-                recompute_gradients=self.training_config.recompute_gradients,
+                gradient_checkpointing=self.training_config.gradient_checkpointing,
                 causal=self.causal,
                 bilstm=self.bilstm,
                 dtype=DTYPES[self.training_config.dtype],
@@ -214,13 +214,13 @@ class FinetuningRun:
         """The settings that determine how texts become ids."""
         return {"vocab_sha256": vocabulary_hash(self.tokenizer.vocab_file), **self.tokenizer.rules}
 
-    def check_model(self, allow_changes: bool = False) -> None:
+    def check_model(self, allow_changed_settings: bool = False) -> None:
         """Checks that the model to evaluate was trained to read the same as it is now given.
 
         Raises:
           InputError: if tokenizer, lengths, columns or classes are not those of training; names the differences.
         """
-        if not allow_changes:
+        if not allow_changed_settings:
             self.check_reading({"task": self.task.name, **self.task.input_settings()})
 
     def check_reading(self, settings: Mapping[str, Any] | None = None) -> None:
@@ -248,11 +248,12 @@ class FinetuningRun:
             **(self.bilstm.resume_settings() if self.bilstm else {}),
         }
 
-    def record(self, flags: Mapping[str, Any], split: str = "train", allow_changes: bool = False) -> None:
+    def record(self, flags: Mapping[str, Any], split: str = "train", allow_changed_settings: bool = False) -> None:
         """Writes the run's config, vocabulary, flags and settings into its folder, before it trains on a split.
 
         Raises:
-          InputError: if workers don't agree, or the folder holds a run with other settings without `allow_changes`.
+          InputError: if workers don't agree, or if the directory contains a run with other settings and
+            `allow_changed_settings` is False.
         """
         resume_settings = {**self.resume_settings(split), **self.training_config.resume_settings(self.strategy)}
         agreement.require_settings(self.strategy, self.config, self.tokenizer.vocab_file, lambda: resume_settings)
@@ -264,7 +265,7 @@ class FinetuningRun:
                 flags,
                 resume_settings,
                 devices=strategies.devices(self.strategy),
-                allow_changes=allow_changes,
+                allow_changed_settings=allow_changed_settings,
             )
 
     def train(

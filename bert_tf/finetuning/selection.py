@@ -23,13 +23,13 @@ class SelectionConfig:
       evaluate_every: "epoch", "end" (of training), or a number of steps.
       early_stopping_patience: the number of successive evaluations without a better score after which training stops;
         0 for no early stopping.
-      keep_best: use the weights with the best score instead of the last ones. Early stopping always does this.
+      use_best_checkpoint: use the weights with the best score. Early stopping always does this.
       batch_size: the number of examples that each replica evaluates at a time.
     """
 
     evaluate_every: str = "epoch"
     early_stopping_patience: int = 0
-    keep_best: bool = False
+    use_best_checkpoint: bool = False
     batch_size: int = 8
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class DevSelection:
             + ", ".join(f"{key} {reporting.format_number(scores[key])}" for key in (name, "loss") if key in scores)
             + (" (best so far)" if is_best else "")
         )
-        if is_best and (self.config.keep_best or self.config.early_stopping_patience):
+        if is_best and (self.config.use_best_checkpoint or self.config.early_stopping_patience):
             evaluation.save_best(run.model, run.training_config.output_dir, step, scores)
         return scores
 

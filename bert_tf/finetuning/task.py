@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.contract import TrainableModel
+from bert_tf.training.interface import TrainableModel
 
 ModelOutputs = Mapping[str, np.ndarray]
 
@@ -92,6 +92,6 @@ class ReportingTask(Task, Protocol):
         outputs: ModelOutputs,
         features: FeatureSet,
         *,
-        release_format: bool = False,
+        original_format: bool = False,
     ) -> list[str]:
         """Writes the predictions of a split, and returns the names of the files."""

@@ -86,7 +86,7 @@ def run_trials(
     table: TrialTable,
     resume_settings: Mapping[str, object],
     train: Callable[[Hyperparameters, str], Mapping[str, float]],
-    allow_changes: bool = False,
+    allow_changed_settings: bool = False,
 ) -> dict:
     """Trains every candidate that has no row yet.
 
@@ -95,7 +95,7 @@ def run_trials(
       table: the finished trials.
       resume_settings: the settings common to all trials; rows with other settings are refused.
       train: trains with hyperparameters in a folder, or continues the training there, and returns the scores.
-      allow_changes: accept rows with other settings.
+      allow_changed_settings: accept rows with other settings.
 
     Returns:
       The row of the best trial.
@@ -105,8 +105,10 @@ def run_trials(
     """
     settings = hashlib.sha256(json.dumps(resume_settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
     finished = {row["trial"]: row for row in table.rows()}
-    if any(row["settings"] != settings for row in finished.values()) and not allow_changes:
-        raise InputError(f"--output_dir: {table.path} has trials with other settings or data. Pass --allow_changes.")
+    if any(row["settings"] != settings for row in finished.values()) and not allow_changed_settings:
+        raise InputError(
+            f"--output_dir: {table.path} has trials with other settings or data. Pass --allow_changed_settings."
+        )
     for number, hyperparameters in enumerate(candidates, start=1):
         if hyperparameters.name in finished:
             continue

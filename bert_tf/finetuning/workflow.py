@@ -16,7 +16,7 @@ from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.training.contract import PeriodicEvaluation
+from bert_tf.training.interface import PeriodicEvaluation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +29,11 @@ class WorkflowConfig:
       do_predict: predict the test splits.
       candidates: the hyperparameters; if there are several, each is tried and the best is used.
       warmup_proportion: the share of the steps in which the learning rate rises.
-      max_steps: if it isn't 0, training ends after this number of steps, whatever the numbers of epochs say.
+      num_train_steps: if it isn't 0, training ends after this number of steps, whatever the numbers of epochs say.
       selection: how the dev set is used during training.
       predict_batch_size: the number of examples that each replica predicts at a time.
-      release_format: write test_results.tsv without a header.
-      allow_changes: resume a run although its settings have changed.
+      original_format: write test_results.tsv without a header.
+      allow_changed_settings: resume a run although its settings have changed.
       flags: the program's flags, which are recorded in the folder.
     """
 
@@ -42,11 +42,11 @@ class WorkflowConfig:
     do_predict: bool
     candidates: Sequence[Hyperparameters]
     warmup_proportion: float = 0.1
-    max_steps: int = 0
+    num_train_steps: int = 0
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     predict_batch_size: int = 8
-    release_format: bool = False
-    allow_changes: bool = False
+    original_format: bool = False
+    allow_changed_settings: bool = False
     flags: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class WorkflowConfig:
         given = {
             "--do_eval": self.do_eval,
             "--do_predict": self.do_predict,
-            "--keep_best": self.selection.keep_best,
+            "--use_best_checkpoint": self.selection.use_best_checkpoint,
             "--early_stopping_patience": self.selection.early_stopping_patience,
             "--sweep and --num_restarts": len(self.candidates) > 1,
         }
@@ -68,7 +68,9 @@ class WorkflowConfig:
     @property
     def evaluates_while_training(self) -> bool:
         """Whether the dev set is needed during training."""
-        selects = self.selection.keep_best or self.selection.early_stopping_patience or len(self.candidates) > 1
+        selects = (
+            self.selection.use_best_checkpoint or self.selection.early_stopping_patience or len(self.candidates) > 1
+        )
         return self.do_train and bool(self.do_eval or selects)
 
 
@@ -109,7 +111,7 @@ def carry_out(run: FinetuningRun, config: WorkflowConfig) -> dict[str, dict]:
     output_dir = run.training_config.output_dir
     if not config.do_train:
         selected_run = _in_folder(run, run_directory.folder_of_model(output_dir))
-        selected_run.check_model(config.allow_changes)
+        selected_run.check_model(config.allow_changed_settings)
     prepare(run, config)
     if config.do_train:
         selected_run = _train(run, config, output_dir)
@@ -138,10 +140,10 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
             folder,
             len(features),
             warmup_proportion=config.warmup_proportion,
-            max_steps=config.max_steps,
+            num_train_steps=config.num_train_steps,
         )
         trial = run.with_training(training_config)
-        trial.record(config.flags, "train", config.allow_changes)
+        trial.record(config.flags, "train", config.allow_changed_settings)
         # Only after `record`: if it refuses the folder, the classes of the run in it must not be replaced.
         for place in {output_dir, folder}:  # of a trial: estimators open its own folder
             files.write_json(os.path.join(place, run_directory.LABELS_FILE), task.labels and list(task.labels))
@@ -170,10 +172,10 @@ def _train(run: FinetuningRun, config: WorkflowConfig, output_dir: str) -> Finet
         **{name: value for name, value in training_settings.items() if name not in varied},
         "bert_config": run.config.to_dict(),
         "warmup_proportion": config.warmup_proportion,
-        "max_steps": config.max_steps,
+        "num_train_steps": config.num_train_steps,
         "selection": dataclasses.asdict(config.selection) | {"metric": task.selection_metric},
     }
-    best = trials.run_trials(config.candidates, table, resume_settings, train_and_score, config.allow_changes)
+    best = trials.run_trials(config.candidates, table, resume_settings, train_and_score, config.allow_changed_settings)
     return _in_folder(run, table.folder(best["trial"]))
 
 
@@ -203,7 +205,7 @@ def _predict(
         features, batch_size = run.features(split), config.predict_batch_size
         outputs[split] = run.predict(features, batch_size, split)
         for path in task.write_predictions(
-            output_dir, split, run.examples(split), outputs[split], features, release_format=config.release_format
+            output_dir, split, run.examples(split), outputs[split], features, original_format=config.original_format
         ):
             say(f"Wrote {path}.")
         if task.has_labels(run.examples(split)):

@@ -17,7 +17,7 @@ class EncoderOutput(NamedTuple):
       sequence_output: [B, T, H], the output of the last block.
       pooled_output: [B, H], a tanh layer over the last hidden state of the first token, [CLS]; in a causal encoder over
         that of the last token, [SEP].
-      attention_probs: L tensors [B, N, T, T], before dropout; empty with `recompute_gradients`.
+      attention_probs: L tensors [B, N, T, T], before dropout; empty with `gradient_checkpointing`.
       input_mask: [B, T], integers: 1 for the tokens and 0 for the padding of the other outputs.
     """
 

@@ -135,5 +135,5 @@ class ExampleFinder:
                 f"(--masked_lm_prob={policy.masked_lm_prob} when the data was made), but {flag} is {most}, so no "
                 f"more are. Set {flag}={wanted} to mask them all."
             )
-        vocabulary = MaskingVocabulary.of(load_vocab(self._vocab_file), policy.ordinary_replacements)
+        vocabulary = MaskingVocabulary.of(load_vocab(self._vocab_file), policy.no_special_replacements)
         return BatchMasker(policy, vocabulary, most, self._seed)

@@ -9,7 +9,7 @@ from bert_tf.encoder import BertEncoder
 from bert_tf.model.heads import MaskedLMHead, log_likelihood_loss, next_sentence_head
 from bert_tf.pretraining.recipes import OBJECTIVES
 from bert_tf.runtime.errors import require_choice
-from bert_tf.training.contract import Batch, MetricSums
+from bert_tf.training.interface import Batch, MetricSums
 
 
 class PretrainingModel:

@@ -22,9 +22,9 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, loop, resume
-from bert_tf.training.contract import PeriodicEvaluation, TrainingData
 from bert_tf.training.errors import explain_held_out
 from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, remove_stale_best, save_best
+from bert_tf.training.interface import PeriodicEvaluation, TrainingData
 from bert_tf.training.settings import DTYPES, TrainingConfig
 
 
@@ -97,7 +97,7 @@ class PretrainingRun:
                 self.config,
                 self.objective,
                 use_one_hot_embeddings=strategies.is_tpu(self.strategy),
-                recompute_gradients=self.training_config.recompute_gradients,
+                gradient_checkpointing=self.training_config.gradient_checkpointing,
                 dtype=DTYPES[self.training_config.dtype],
             )
 
@@ -106,19 +106,19 @@ class PretrainingRun:
         """The evaluator, which is compiled once for all evaluations of the run."""
         return BatchEvaluator(self.model, self.strategy)
 
-    def record(self, flags: Mapping[str, Any], allow_changes: bool = False) -> None:
+    def record(self, flags: Mapping[str, Any], allow_changed_settings: bool = False) -> None:
         """Records the settings and the data in the run's folder; see `run_directory.prepare`.
 
         Args:
           flags: the values of all flags, by name.
-          allow_changes: resume a run even if its settings have changed.
+          allow_changed_settings: resume a run even if its settings have changed.
 
         Raises:
           InputError: if the folder contains a run that began with other settings.
         """
         if not strategies.is_chief(self.strategy):
             return
-        if allow_changes:
+        if allow_changed_settings:
             self._report_jump()
         run_directory.prepare(
             self.training_config.output_dir,
@@ -127,7 +127,7 @@ class PretrainingRun:
             flags,
             self._resume_settings,
             devices=strategies.devices(self.strategy),
-            allow_changes=allow_changes,
+            allow_changed_settings=allow_changed_settings,
         )
 
     @functools.cached_property
@@ -212,7 +212,7 @@ class PretrainingRun:
         return next(phase for phase in self.phases if step < phase.end)
 
     def held_out_evaluation(
-        self, data: PretrainingData, batch_size: int, max_steps: int, every: int, keep_best: bool = False
+        self, data: PretrainingData, batch_size: int, max_steps: int, every: int, use_best_checkpoint: bool = False
     ) -> PeriodicEvaluation:
         """Makes an evaluation on other data, which is repeated during training. It uses each example at most once.
 
@@ -221,7 +221,7 @@ class PretrainingRun:
           batch_size: number of examples per batch.
           max_steps: the largest number of batches per evaluation.
           every: number of training steps between two evaluations.
-          keep_best: keep the weights with the smallest loss, and use them for evaluation and export, not the last ones.
+          use_best_checkpoint: if True, evaluate and export the weights with the smallest loss.
 
         Raises:
           InputError: if the data can't be used, or has fewer examples than a batch.
@@ -240,7 +240,7 @@ class PretrainingRun:
             means = self._evaluate(held_out, batch_size, steps)
             means["perplexity"] = math.exp(min(means["masked_lm_loss"], 700.0))
             output_dir = self.training_config.output_dir
-            if keep_best:
+            if use_best_checkpoint:
                 is_chief = strategies.is_chief(self.strategy)
                 if is_chief and has_smallest_loss(output_dir, means["loss"], settings):
                     save_best(self.model, output_dir, step, means, settings)
@@ -248,7 +248,7 @@ class PretrainingRun:
                 strategies.wait_for_workers(self.strategy)
             return means
 
-        return PeriodicEvaluation(evaluate, every, settings=settings | {"keep_best": keep_best})
+        return PeriodicEvaluation(evaluate, every, settings=settings | {"use_best_checkpoint": use_best_checkpoint})
 
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
         """The release's evaluation over `steps` batches; if the data has fewer, it is read again from the beginning.

@@ -120,7 +120,7 @@ class FreshHeadFlag:
 
     def __init__(self) -> None:
         self._flag = flags.DEFINE_bool(
-            "fresh_head",
+            "reset_head",
             False,
             "Train a new output layer, although --init_checkpoint was fine-tuned and has one. Otherwise its output "
             "layer is reused, with its classes matched by name.",
@@ -134,7 +134,7 @@ class FreshHeadFlag:
     def check(self, do_train: bool) -> None:
         """Raises an InputError if a new output layer would be used without training."""
         if self.value and not do_train:
-            raise InputError("--fresh_head: a new output layer must be trained, but --do_train is not given.")
+            raise InputError("--reset_head: a new output layer must be trained, but --do_train is not given.")
 
 
 class BiLstmFlags:

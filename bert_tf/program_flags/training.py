@@ -83,7 +83,7 @@ class FinetuningFlags:
             "warmup_proportion", 0.1, "Share of steps with rising learning rate.", lower_bound=0, upper_bound=1
         )
         self._max_steps = flags.DEFINE_integer(
-            "max_steps",
+            "num_train_steps",
             0,
             "End fine-tuning after this number of steps, whatever --num_train_epochs says; 0 for no such end.",
         )
@@ -111,6 +111,6 @@ class FinetuningFlags:
         return self._group_by_length.value
 
     @property
-    def max_steps(self) -> int:
+    def num_train_steps(self) -> int:
         """The number of steps, whatever the number of epochs says; 0 for no such end."""
         return self._max_steps.value

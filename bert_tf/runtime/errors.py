@@ -101,7 +101,7 @@ def explanation(error: BaseException) -> str | None:
     if isinstance(error, MemoryError) or (is_tensorflow and _OUT_OF_MEMORY.search(error.message)):
         return (
             "Out of memory. Use a smaller batch, a shorter --max_seq_length or a smaller model. In training, "
-            "--gradient_accumulation_steps and --recompute_gradients also reduce memory."
+            "--gradient_accumulation_steps and --gradient_checkpointing also reduce memory."
         )
     if isinstance(error, OSError) and error.errno is not None:
         paths, words = [error.filename, error.filename2], error.strerror

@@ -59,7 +59,7 @@ class BatchMasker:
             starts = first_pieces(is_text, batch["word_starts"] > 0, xp=tf)
             words = tf.maximum(tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1, 0)
             is_chosen = _choose_words(is_text, words, order, limits)
-            share = tf.gather(share, words, batch_dims=1) if self.policy.draw_per_word else share
+            share = tf.gather(share, words, batch_dims=1) if self.policy.replace_words_jointly else share
         else:
             is_chosen = _choose_pieces(is_text, order, limits, self.max_predictions_per_seq)
 

@@ -35,8 +35,8 @@ class MaskingPolicy:
       random: share of the chosen pieces that become a random piece. The three shares (Table 8) sum to 1.
       masked_lm_prob: share of a sequence's tokens, including [CLS] and [SEP], that are chosen.
       whole_word: choose words with all their pieces, instead of single pieces.
-      draw_per_word: replace all pieces of a word in the same way; the release draws for each piece.
-      ordinary_replacements: don't use special tokens and [unusedN] as random pieces.
+      replace_words_jointly: replace all pieces of a word in the same way; the release draws for each piece.
+      no_special_replacements: don't use special tokens and [unusedN] as random pieces.
 
     Raises:
       InputError: if the shares don't sum to 1, or a number is out of range.
@@ -47,8 +47,8 @@ class MaskingPolicy:
     random: float = 0.1
     masked_lm_prob: float = 0.15
     whole_word: bool = False
-    draw_per_word: bool = False
-    ordinary_replacements: bool = False
+    replace_words_jointly: bool = False
+    no_special_replacements: bool = False
 
     def __post_init__(self) -> None:
         shares = (self.mask, self.same, self.random)
@@ -59,8 +59,10 @@ class MaskingPolicy:
             )
         if not 0 < self.masked_lm_prob < 1:
             raise InputError(f"--masked_lm_prob is {self.masked_lm_prob}, but a share between 0 and 1 is expected.")
-        if self.draw_per_word and not self.whole_word:
-            raise InputError("--draw_per_word needs --do_whole_word_mask: without it, pieces are chosen, not words.")
+        if self.replace_words_jointly and not self.whole_word:
+            raise InputError(
+                "--replace_words_jointly needs --do_whole_word_mask: without it, pieces are chosen, not words."
+            )
 
     def prediction_counts(self, lengths: np.ndarray, max_predictions_per_seq: int) -> np.ndarray:
         """Returns the largest number of tokens [B] to predict in sequences of `lengths` [B] tokens.
@@ -103,12 +105,12 @@ class MaskingVocabulary:
     continues_word: np.ndarray
 
     @classmethod
-    def of(cls, vocab: Mapping[str, int], ordinary_replacements: bool = False) -> "MaskingVocabulary":
+    def of(cls, vocab: Mapping[str, int], no_special_replacements: bool = False) -> "MaskingVocabulary":
         """Reads the properties of a vocabulary.
 
         Args:
           vocab: piece -> id.
-          ordinary_replacements: see `MaskingPolicy`.
+          no_special_replacements: see `MaskingPolicy`.
 
         Raises:
           KeyError: if the vocabulary lacks [CLS], [SEP] or [MASK].
@@ -117,7 +119,7 @@ class MaskingVocabulary:
         replacements = [
             index
             for piece, index in vocab.items()
-            if not (ordinary_replacements and (piece in SPECIAL_TOKENS or _UNUSED.fullmatch(piece)))
+            if not (no_special_replacements and (piece in SPECIAL_TOKENS or _UNUSED.fullmatch(piece)))
         ]
         continues_word = np.zeros(max(vocab.values()) + 1, bool)
         continues_word[[index for piece, index in vocab.items() if piece.startswith(CONTINUATION)]] = True
@@ -200,7 +202,7 @@ def mask_batch(
     labels = np.take_along_axis(input_ids, positions, axis=1)
 
     drawn_for = positions
-    if policy.draw_per_word and word_starts is not None:
+    if policy.replace_words_jointly and word_starts is not None:
         first_of_word = np.maximum.accumulate(np.where(starts, np.arange(width), 0), axis=1)
         drawn_for = np.take_along_axis(first_of_word, positions, axis=1)
     share = uniform(draw(draw(keys, _REPLACEMENT)[:, None], drawn_for))

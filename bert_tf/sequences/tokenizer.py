@@ -29,7 +29,7 @@ def pack_texts(
 class Tokenizer(FullTokenizer):
     """`FullTokenizer`, which can also be called with texts, and turns ids back into text.
 
-    tokenizer = bert_tf.load("models/bert-base").tokenizer
+    tokenizer = bert_tf.load_model("models/bert-base").tokenizer
     batch = tokenizer(["a text", ("a text", "and a second one")], max_length=128)
     tokenizer.decode(batch["input_ids"][0])
     """

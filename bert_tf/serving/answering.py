@@ -51,7 +51,7 @@ class AnsweringModel(abc.ABC):
     def check(self, example: Any) -> dict[str, Any]:
         """Checks an example, and returns the fields that the signature reads.
 
-        If there is only one input, the example may be a string. Fields of an `ids` signature are lists of integers.
+        If there is only one input, the example may be a string. For `token_ids`, fields are lists of integers.
 
         Raises:
           InputError: if a field is missing or has another type, or if the example is the error of its own reading.

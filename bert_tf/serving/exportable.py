@@ -57,7 +57,9 @@ class Exportable(NamedTuple):
         Returns:
           The names of the SavedModel's signatures.
         """
-        signatures = {name: call for name, call in self.served.signatures().items() if config.text or name == "ids"}
+        signatures = {
+            name: call for name, call in self.served.signatures().items() if config.text or name == "token_ids"
+        }
         self.served.__call__ = next(iter(signatures.values()))
         tf.saved_model.save(self.served, folder, signatures=signatures)
         self.write_text_settings(folder)

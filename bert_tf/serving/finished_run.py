@@ -15,7 +15,7 @@ from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.settings import ExportConfig, check_no_bilstm
 from bert_tf.tokenization import FullTokenizer, load_tokenizer
-from bert_tf.training.contract import TrainableModel
+from bert_tf.training.interface import TrainableModel
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,7 +60,7 @@ class ServedEncoder(tf.Module):
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "pairs": signature(self._from_texts, text_a=TEXTS, text_b=TEXTS),
             "all_layers": signature(self._all_layers, text_a=TEXTS),
-            "ids": signature(self._from_ids, **IDS),
+            "token_ids": signature(self._from_ids, **IDS),
         }
         if self._encoder.has_masked_lm:
             signatures["fill_mask"] = signature(self._fill_mask, text_a=TEXTS)
@@ -119,12 +119,12 @@ class ServedEncoder(tf.Module):
 
 
 def exportable(model_dir: str, config: ExportConfig) -> Exportable:
-    """Returns the exportable model of a pre-trained model that `bert_tf.load` can read.
+    """Returns the exportable model of a pre-trained model that `bert_tf.load_model` can read.
 
     Raises:
       InputError: if it can't be loaded, has no vocabulary, or `max_seq_length` is more than it can take.
     """
-    loaded = pretrained.load(model_dir)
+    loaded = pretrained.load_model(model_dir)
     tokenizer = pretrained.required_tokenizer(loaded.tokenizer, model_dir, "--model_dir")
     max_seq_length = config.max_seq_length or loaded.config.max_position_embeddings
     check_max_seq_length(max_seq_length)

@@ -24,7 +24,7 @@ class ServedModel(Protocol):
     """A model that can be exported."""
 
     def signatures(self) -> dict[str, Signature]:
-        """Returns the functions that can be called, by name; "serving_default" takes raw text, "ids" takes ids."""
+        """Returns the signatures by name: "serving_default" takes raw text, "token_ids" takes ids."""
 
 
 def signature(function: Signature, **inputs: tf.TensorSpec) -> Signature:
@@ -36,7 +36,7 @@ def signature(function: Signature, **inputs: tf.TensorSpec) -> Signature:
 # Texts [B]; several texts for each example [B, C].
 TEXTS = tf.TensorSpec([None], tf.string)
 TEXT_LISTS = tf.TensorSpec([None, None], tf.string)
-# The inputs of the signature "ids", each [B, T].
+# The inputs of the signature "token_ids", each [B, T].
 IDS = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ("input_ids", "input_mask", "segment_ids")}
 
 

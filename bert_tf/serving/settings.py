@@ -14,7 +14,7 @@ QUANTIZATIONS = ("none", "int8")
 # What runs an exported model.
 ENGINES = ("tensorflow", "litert")
 # Models for LiteRT, with weights of 8 bits and of 32.
-LITE_INT8_FILE, LITE_FILE = "ids_int8.tflite", "ids.tflite"
+LITE_INT8_FILE, LITE_FILE = "model_int8.tflite", "model.tflite"
 # What is around the logits of these models: `lite_model.TextTask`.
 LITE_TASK_FILE = "litert.json"
 # In multi-label tasks an example has the labels with at least this probability.

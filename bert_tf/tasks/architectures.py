@@ -29,7 +29,7 @@ def of_task(task: str, problem: str | None) -> tuple[str, str | None]:
 
     Args:
       task: as a run records it.
-      problem: the value of --problem, which only "custom" has.
+      problem: the value of --problem, which only "text" has.
     """
     if task == SQUAD:
         return SPAN, None
@@ -89,4 +89,4 @@ def check(source: CheckpointSource, architecture: str, problem_type: str | None)
     ):
         if found and expected and found not in (expected, "BertModel"):
             layer = f"from_pretrained(): the output layer of {source.path}"
-            raise InputError(f"{layer} was trained for {found}, not {expected}. Pass fresh_head=True, and call fit().")
+            raise InputError(f"{layer} was trained for {found}, not {expected}. Pass reset_head=True, and call fit().")

@@ -5,9 +5,9 @@ from bert_tf.runtime.files import InputError
 # The tasks of the paper's Table 1 in its order; --task_name=all trains them. Table 1 omits WNLI.
 TABLE_1_TASKS = ("mnli", "qqp", "qnli", "sst-2", "cola", "sts-b", "mrpc", "rte")
 GLUE_TASKS = ("cola", "sst-2", "mrpc", "sts-b", "qqp", "mnli", "qnli", "rte", "wnli")
-CUSTOM, TAGGING = "custom", "ner"
+TEXT, TAGGING = "text", "ner"
 # "all", and several names with commas, are accepted for GLUE's tasks too.
-TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", CUSTOM, TAGGING)
+TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", TEXT, TAGGING)
 PROBLEMS = ("classification", "regression", "multi_label")
 # Of the layers of feature-based tagging.
 COMBINATIONS = ("concat", "weighted_sum")

@@ -10,11 +10,10 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.tasks import custom, held_out, multiple_choice, names, served, tables
-from bert_tf.tasks.custom import Columns, CustomTask
+from bert_tf.tasks import dev_split, multiple_choice, names, served, tables, text
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.names import CUSTOM, TAGGING
+from bert_tf.tasks.names import TAGGING, TEXT
 from bert_tf.tasks.squad import served as squad_served
 from bert_tf.tasks.squad.task import SquadTask
 from bert_tf.tasks.tables import Source
@@ -22,17 +21,18 @@ from bert_tf.tasks.tagging import served as tagging_served
 from bert_tf.tasks.tagging import task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.text import Columns, TextTask
 
 # The settings of `DataConfig` that only some tasks have, and these tasks. GLUE's files have fixed names.
 _TASKS_OF_SETTINGS = {
     **dict.fromkeys(
-        ("train_file", "dev_file", "test_file", "dev_fraction"), (*multiple_choice.FILE_NAMES, CUSTOM, TAGGING)
+        ("train_file", "dev_file", "test_file", "dev_fraction"), (*multiple_choice.FILE_NAMES, TEXT, TAGGING)
     ),
     "xnli_language": ("xnli",),
-    **dict.fromkeys(("columns", "problem", "class_weights"), (CUSTOM,)),
-    "labels": (CUSTOM, TAGGING),
+    **dict.fromkeys(("columns", "problem", "class_weights"), (TEXT,)),
+    "labels": (TEXT, TAGGING),
     "document_context": (TAGGING,),
-    "delimiter": (CUSTOM, "multiple_choice"),
+    "delimiter": (TEXT, "multiple_choice"),
 }
 
 
@@ -49,9 +49,9 @@ class DataConfig:
       on_bad_row: "error" or "skip".
       xnli_language: the language of XNLI.
       columns: the columns of your own data.
-      problem: the problem of your own data; see `CustomTask`.
+      problem: the problem of your own data; see `TextTask`.
       labels: the classes of your own data, or the types of entities; None to take them from the training file.
-      class_weights: the class weights of your own data; see `CustomTask`.
+      class_weights: the class weights of your own data; see `TextTask`.
       delimiter: what separates the cells of your own tables; see `tables.read_table`.
       document_context: whether the input of a tagged sentence contains other sentences of its document.
       dev_fraction: the share of the training file that becomes the dev set, for data without one; 0 for none.
@@ -91,7 +91,7 @@ class DataConfig:
         if self.dev_fraction:
             if self.dev_file:
                 raise InputError("--dev_fraction: --dev_file is given too. Give one of them.")
-            task.examples = held_out.with_held_out_dev(
+            task.examples = dev_split.with_held_out_dev(
                 task.examples, self.dev_fraction, has_classes=self.problem != "regression"
             )
         if self.selection_metric:
@@ -116,9 +116,9 @@ class DataConfig:
         if self.labels and len(set(self.labels)) < len(self.labels):
             raise InputError(f"--labels: one occurs twice in {', '.join(self.labels)}. Remove it.")
         labels = self.labels or recorded
-        if name == CUSTOM:
-            return CustomTask(
-                self._paths(custom.FILE_NAMES),
+        if name == TEXT:
+            return TextTask(
+                self._paths(text.FILE_NAMES),
                 self.columns,
                 problem=self.problem,
                 labels=labels,
@@ -166,7 +166,7 @@ class DataConfig:
 _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
     **dict.fromkeys(DEFINITIONS, served.exportable_glue),
     **dict.fromkeys(multiple_choice.FILE_NAMES, served.exportable_chooser),
-    CUSTOM: served.exportable_custom,
+    TEXT: served.exportable_text,
     TAGGING: tagging_served.exportable,
     SquadTask.name: squad_served.exportable,
 }

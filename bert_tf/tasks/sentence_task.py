@@ -165,18 +165,18 @@ class SentenceTask(abc.ABC):
         outputs: ModelOutputs,
         features: FeatureSet,
         *,
-        release_format: bool = False,
+        original_format: bool = False,
     ) -> list[str]:
         """Writes test_results.tsv: for each example the probabilities of the classes, or the score.
 
-        With `release_format` there is no header, as in the original.
+        With `original_format` there is no header, as in the original.
         """
         own_name = self.output_names.get(split, split)
         name = f"test_results{split.removeprefix('test')}" if own_name == split else f"{own_name}_results"
         path = os.path.join(output_dir, f"{name}.tsv")
         columns = outputs["score"][:, None] if self.labels is None else outputs["probabilities"]
         with files.replacing(path) as writer:
-            if not release_format:
+            if not original_format:
                 writer.write("\t".join(self.labels or ["score"]) + "\n")
             writer.writelines("\t".join(map(str, row)) + "\n" for row in columns)
         return [path]

@@ -85,7 +85,7 @@ class ServedClassifier(tf.Module):
         """
         return {
             "serving_default": signature(self._from_texts, **dict.fromkeys(self._inputs, TEXTS)),
-            "ids": signature(self._from_ids, **IDS),
+            "token_ids": signature(self._from_ids, **IDS),
         }
 
     def _from_texts(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
@@ -135,7 +135,7 @@ class ServedChooser(tf.Module):
         texts = dict(zip(CHOICE_INPUTS, (TEXTS, TEXT_LISTS), strict=True))
         return {
             "serving_default": signature(self._from_texts, **texts),
-            "ids": signature(self._from_ids, **IDS),
+            "token_ids": signature(self._from_ids, **IDS),
         }
 
     def _from_texts(self, prompt: tf.Tensor, endings: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -171,8 +171,8 @@ def exportable_glue(run: FinishedRun) -> Exportable:
     return _exportable_classifier(run, problem, definition.labels, inputs)
 
 
-def exportable_custom(run: FinishedRun) -> Exportable:
-    """Returns the exportable model of a run of the task "custom"; its inputs are named as the columns in training."""
+def exportable_text(run: FinishedRun) -> Exportable:
+    """Returns the exportable model of a run of the task "text"; its inputs are named as the columns in training."""
     second = run.flags.get("text_b_column")
     columns = [run.settings.get("text_column", ""), *([second] if second else [])]
     inputs = columns if all(map(_may_name_input, columns)) else TEXT_INPUTS[: len(columns)]

@@ -13,7 +13,7 @@ from bert_tf.checkpoints import saver
 from bert_tf.distribution import workers
 from bert_tf.distribution.workers import WorkersError
 from bert_tf.runtime.files import InputError
-from bert_tf.training.contract import TrainingData
+from bert_tf.training.interface import TrainingData
 
 
 class Preempted(SystemExit):
@@ -38,7 +38,7 @@ class NonFiniteError(InputError):
         super().__init__(
             f"the loss or the gradient of step {step} is not finite.{before} This step has not changed the weights, "
             "and the last checkpoint is intact. A smaller --learning_rate, more --num_warmup_steps or --dtype=float32 "
-            f"may help, with --allow_changes; --max_nonfinite_steps={skipped + 1} skips the step."
+            f"may help, with --allow_changed_settings; --max_nonfinite_steps={skipped + 1} skips the step."
         )
         self.step = step
 

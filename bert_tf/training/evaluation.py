@@ -13,7 +13,7 @@ from bert_tf.checkpoints import run_directory, saver
 from bert_tf.distribution import strategies
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.program import say
-from bert_tf.training.contract import Batch, TrainableModel
+from bert_tf.training.interface import Batch, TrainableModel
 from bert_tf.training.log import read_metrics
 from bert_tf.training.metric_means import MetricMeans
 

@@ -20,9 +20,9 @@ from bert_tf.optimization import LossScale, build_optimizer, learning_rate
 from bert_tf.runtime import claims, program
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, resume
-from bert_tf.training.contract import Batch, MetricSums, PeriodicEvaluation, TrainableModel, TrainingData
-from bert_tf.training.details import DetailedMetrics, timed_next
+from bert_tf.training.detailed_metrics import DetailedMetrics, timed_next
 from bert_tf.training.errors import Preempted, explain_errors
+from bert_tf.training.interface import Batch, MetricSums, PeriodicEvaluation, TrainableModel, TrainingData
 from bert_tf.training.log import TrainingLog
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.nonfinite import NonfiniteSteps

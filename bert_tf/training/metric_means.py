@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_tf.training.contract import MetricSums
+from bert_tf.training.interface import MetricSums
 
 
 class MetricMeans:

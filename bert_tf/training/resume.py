@@ -7,11 +7,11 @@ from collections.abc import Callable, Container, Mapping
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import CheckpointSource, foreign_names, output_layers, saver
+from bert_tf.checkpoints import CheckpointSource, output_layers, saver, variable_names
 from bert_tf.optimization import OPTIONAL_STATE, SLOTS
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.training.contract import TrainableModel
+from bert_tf.training.interface import TrainableModel
 
 
 def restore_or_initialize(
@@ -57,7 +57,7 @@ def restore_or_initialize(
         variables = checkpoints.named_variables(model.variables)
         source = output_layers.with_classes(source, variables, model.classes)
         return checkpoints.restore(
-            variables, source, may_be_fresh=f"{foreign_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
+            variables, source, may_be_fresh=f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
         )
     return None
 

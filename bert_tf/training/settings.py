@@ -55,7 +55,7 @@ class TrainingConfig(Settings, frozen=True):
     ] = "float32"
     jit_compile: Annotated[bool, about("Compile the training step with XLA.")] = False
     gradient_accumulation_steps: Annotated[int, about("Number of parts into which a batch is split.", ge=1)] = 1
-    recompute_gradients: Annotated[bool, about("Compute blocks twice, which saves memory.")] = False
+    gradient_checkpointing: Annotated[bool, about("Compute blocks twice, which saves memory.")] = False
     max_nonfinite_steps: Annotated[int, about("Number of steps with a non-finite loss or gradient to skip.", ge=0)] = 0
     peak_tflops: Annotated[FiniteFromZero, about("Peak TFLOP/s of all devices; 0 if unknown.")] = 0.0
     detailed_metrics: Annotated[

@@ -1,6 +1,6 @@
 """Streams text as documents of sentences, and decides what becomes of lines that are not plain text.
 
-(With `--reference_order`, `reference_order.read_documents` reads as the original program does instead.)
+(With `--original_order`, `original_order.read_documents` reads as the original program does instead.)
 """
 
 import collections

@@ -1,6 +1,6 @@
 """Documents become pairs of segments A and B with a next-sentence label (paper, section 3.1 and appendix A.2).
 
-The rules are the release's, which `reference_order` executes with the release's random draws. Here they are executed
+The rules are the release's, which `original_order` executes with the release's random draws. Here they are executed
 for many sentences at once: for every sentence, the functions compute where a chunk that begins there would end, where
 it would be divided into A and B, whether B would be a random segment, and so where the next chunk would begin. Then the
 chain of chunks is followed. All decisions are drawn from (seed, duplicate, document, sentence), so they don't depend on

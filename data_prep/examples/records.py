@@ -84,7 +84,7 @@ class ExampleMaker:
 
     def __init__(self, options: ExampleOptions, vocab: Mapping[str, int]) -> None:
         self._options = options
-        self._vocabulary = MaskingVocabulary.of(vocab, options.policy.ordinary_replacements)
+        self._vocabulary = MaskingVocabulary.of(vocab, options.policy.no_special_replacements)
         limit = max(len(self._vocabulary.continues_word), options.max_seq_length)
         self._encoder = RecordEncoder(options.features, limit)
 

@@ -8,7 +8,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf import checkpoints, convert_checkpoint, optimization
-from bert_tf.checkpoints import foreign_names
+from bert_tf.checkpoints import variable_names
 from bert_tf.checkpoints.saver import write_checkpoint
 from bert_tf.config import BertConfig
 from bert_tf.encoder import BertEncoder
@@ -91,7 +91,7 @@ def test_the_state_of_every_optimizer_is_known_by_its_names_and_left_out(tmp_pat
     assert not any(re.fullmatch(optimization.TRAINING_STATE, path) for path in weights(model))
     source = checkpoints.open_checkpoint(save_tf1(tmp_path, model, state))
     checkpoints.restore(checkpoints.named_variables(model.variables), source, may_be_fresh="")  # for evaluation
-    assert checkpoints.matching_weights(source, tiny_config(), "--from").keys() == weights(model).keys()
+    assert checkpoints.matching_weights(source, tiny_config(), "--input").keys() == weights(model).keys()
 
 
 def test_heads_may_stay_fresh_and_are_listed(tmp_path):
@@ -119,8 +119,8 @@ def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
     model = BertEncoder(tiny_config())
     stored = {}
     for name, value in weights(model).items():
-        value = value.T if foreign_names.hf_is_transposed(name) else value
-        hf = foreign_names.released_to_hf(name).removeprefix("bert.")
+        value = value.T if variable_names.hf_is_transposed(name) else value
+        hf = variable_names.released_to_hf(name).removeprefix("bert.")
         if "LayerNorm" in hf:
             hf = hf.replace(".weight", ".gamma").replace(".bias", ".beta")
         stored[hf] = np.ascontiguousarray(value.astype(ml_dtypes.bfloat16))
@@ -210,11 +210,11 @@ def test_missing_ambiguous_pickled_and_damaged_checkpoints_are_refused(tmp_path,
         ("damaged", "damaged"),
         ("shards", "gone.safetensors"),
     ):
-        with pytest.raises(InputError, match=f"^--from: .*{message}") as raised:
-            checkpoints.open_checkpoint(str(tmp_path / path), "--from")
+        with pytest.raises(InputError, match=f"^--input: .*{message}") as raised:
+            checkpoints.open_checkpoint(str(tmp_path / path), "--input")
         assert f"{tmp_path}/{path}" in str(raised.value)
     data = tmp_path / "two" / "a.data-00000-of-00001"
     data.write_bytes(data.read_bytes()[:-4])
-    source = checkpoints.open_checkpoint(str(tmp_path / "two" / "a.index"), "--from")
-    with pytest.raises(InputError, match=f"^--from: {tmp_path}/two/a: x is damaged"):
+    source = checkpoints.open_checkpoint(str(tmp_path / "two" / "a.index"), "--input")
+    with pytest.raises(InputError, match=f"^--input: {tmp_path}/two/a: x is damaged"):
         source.read("x")

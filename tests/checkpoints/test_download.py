@@ -76,11 +76,11 @@ def go_offline(monkeypatch):
 
 
 def test_a_repository_is_loaded_by_its_name_and_later_without_the_network(hub, released, monkeypatch):
-    bert, expected = bert_tf.load(NAME), bert_tf.load(str(released))
+    bert, expected = bert_tf.load_model(NAME), bert_tf.load_model(str(released))
     assert_close(bert("a b").pooled_output, expected("a b").pooled_output, 1e-6)
     assert not hub.asked("GET", "README.md") and not hub.asked("GET", "pytorch_model.bin")
     asked = len(hub.requests)
-    assert bert_tf.load(NAME).source.path == bert.source.path
+    assert bert_tf.load_model(NAME).source.path == bert.source.path
     assert len(hub.requests) == asked
     go_offline(monkeypatch)
     for name in (NAME, f"hf://{NAME}", f"hf://{NAME}@{hub.commit(NAME)}"):
@@ -244,7 +244,7 @@ def test_nothing_is_unpacked_outside_the_cache_and_other_archives_are_refused(hu
 def test_a_folder_with_a_scheme_is_read_by_tensorflow(released):
     assert_is_released(f"file://{released}", released)
     assert_is_released(f"file://{released}/bert_model.ckpt", released)
-    assert bert_tf.load(f"file://{released}").tokenizer is not None
+    assert bert_tf.load_model(f"file://{released}").tokenizer is not None
 
 
 def test_a_run_records_the_name_and_not_the_copy(hub):

@@ -78,12 +78,12 @@ def test_classes_are_matched_by_name(tmp_path, hugging_face, their_weights, caps
         (
             NAMES,
             ("yes", "no", "never"),
-            r"3 outputs \(yes, no, maybe\), but .* 3 \(yes, no, never\).*--fresh_head.*id2label",
+            r"3 outputs \(yes, no, maybe\), but .* 3 \(yes, no, never\).*--reset_head.*id2label",
         ),
         (
             NAMES,
             ("yes", "no"),
-            r"3 outputs \(yes, no, maybe\), but .* 2 \(yes, no\)\. Use --fresh_head",
+            r"3 outputs \(yes, no, maybe\), but .* 2 \(yes, no\)\. Use --reset_head",
         ),
         (("a", "A", "b"), ("a", "B", "b"), r"\(a, A, b\), but .* \(a, B, b\)"),
         (("yes", "no"), NAMES, r"has 3 outputs \(yes, no\), but .* 3 \(yes, no, maybe\)"),
@@ -93,7 +93,7 @@ def test_other_classes_are_an_error_unless_the_output_layer_is_new(tmp_path, hug
     path, model = hugging_face(named(theirs)), model_of(ours)
     with pytest.raises(InputError, match=message):
         started(model, path, tmp_path)
-    summary = started(model, path, tmp_path, fresh_variables(CONFIG, fresh_head=True))
+    summary = started(model, path, tmp_path, fresh_variables(CONFIG, reset_head=True))
     assert summary.fresh == ("output_weights", "output_bias")
     assert_close(model.head.output_bias, np.arange(1, 1 + len(ours)), 0)
 
@@ -106,7 +106,7 @@ def run_folder(folder, weights, settings):
 
 
 def test_the_classes_of_our_own_runs_are_matched_too(tmp_path, their_weights):
-    path = run_folder(tmp_path, their_weights, {"task": "custom", "labels": list(NAMES)})
+    path = run_folder(tmp_path, their_weights, {"task": "text", "labels": list(NAMES)})
     model = model_of(NAMES[::-1])
     started(model, path, tmp_path)
     assert_close(model.head.output_bias, [3, 2, 1], 0)
@@ -122,7 +122,7 @@ GENERIC = ["LABEL_0", "LABEL_1", "LABEL_2"]
     [
         ({"task": "mnli", "labels": NAMES}, "SequenceClassification", NAMES, "single_label_classification"),
         (
-            {"task": "custom", "problem": "multi_label", "labels": NAMES},
+            {"task": "text", "problem": "multi_label", "labels": NAMES},
             "SequenceClassification",
             NAMES,
             "multi_label_classification",

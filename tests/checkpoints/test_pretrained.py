@@ -26,7 +26,7 @@ def save(folder, vocab=VOCAB):
 def test_load_and_encode_token_ids(tmp_path):
     encoder = save(tmp_path)
     for path in (tmp_path, tmp_path / "bert_model.ckpt"):
-        bert = bert_tf.load(str(path))
+        bert = bert_tf.load_model(str(path))
         ids = [[2, *bert.tokenizer.encode("A b"), 3]]
         assert ids == [[2, 5, 6, 3]]
         output = bert.encoder(np.array(ids))
@@ -36,7 +36,7 @@ def test_load_and_encode_token_ids(tmp_path):
 
 def test_texts_and_pairs_are_encoded(tmp_path):
     encoder = save(tmp_path)
-    bert = bert_tf.load(str(tmp_path))
+    bert = bert_tf.load_model(str(tmp_path))
     output = bert("a", ("a b", "b"), "b a b a b", max_seq_length=6)
     ids = np.array([[2, 5, 3, 0, 0, 0], [2, 5, 6, 3, 6, 3], [2, 6, 5, 6, 5, 3]])
     segments = np.array([[0] * 6, [0, 0, 0, 0, 1, 1], [0] * 6])
@@ -55,38 +55,38 @@ def test_texts_and_pairs_are_encoded(tmp_path):
         bert([])
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(InputError, match=r"no vocab\.txt"):
-        bert_tf.load(str(tmp_path))("a")
+        bert_tf.load_model(str(tmp_path))("a")
 
 
 def test_casing_is_read_from_the_run_or_guessed_from_the_vocabulary(tmp_path):
     save(tmp_path, VOCAB + "A\n")
-    assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+    assert not bert_tf.load_model(str(tmp_path)).tokenizer.do_lower_case
     with pytest.raises(InputError, match="Set --do_lower_case=False"):
-        bert_tf.load(str(tmp_path), do_lower_case=True)
+        bert_tf.load_model(str(tmp_path), do_lower_case=True)
     (tmp_path / "vocab.txt").write_text(VOCAB.replace("a\nb\n", "中\n"))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert not bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+    assert not bert_tf.load_model(str(tmp_path)).tokenizer.do_lower_case
     with pytest.raises(InputError, match=r"tokenizer_config\.json beside .* says False\. Set --do_lower_case=False"):
-        bert_tf.load(str(tmp_path), do_lower_case=True)
+        bert_tf.load_model(str(tmp_path), do_lower_case=True)
     (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "run.json").write_text('{"resume_settings": {"do_lower_case": true}}')
-    assert bert_tf.load(str(tmp_path)).tokenizer.do_lower_case
+    assert bert_tf.load_model(str(tmp_path)).tokenizer.do_lower_case
 
 
 def test_a_left_to_right_model_is_loaded_as_one(tmp_path):
     save(tmp_path)
-    assert not bert_tf.load(str(tmp_path)).encoder.causal
+    assert not bert_tf.load_model(str(tmp_path)).encoder.causal
     for resume_settings in ({"objective": "ltr"}, {"causal": True}):
         (tmp_path / "run.json").write_text(json.dumps({"resume_settings": resume_settings}))
-        assert bert_tf.load(str(tmp_path / "bert_model.ckpt")).encoder.causal
+        assert bert_tf.load_model(str(tmp_path / "bert_model.ckpt")).encoder.causal
 
 
 def test_a_vocabulary_may_be_missing_but_no_config(tmp_path):
     save(tmp_path, vocab=None)
-    assert bert_tf.load(str(tmp_path)).tokenizer is None
+    assert bert_tf.load_model(str(tmp_path)).tokenizer is None
     (tmp_path / "bert_config.json").unlink()
     with pytest.raises(InputError, match=r"has no bert_config\.json or config\.json"):
-        bert_tf.load(str(tmp_path))
+        bert_tf.load_model(str(tmp_path))
 
 
 def save_run(folder, step):
@@ -103,10 +103,10 @@ def test_the_checkpoint_that_the_run_evaluates_is_loaded(tmp_path):
     ids = np.array([[2, 5, 6, 3]])
 
     def assert_loads(folder, encoder):
-        assert_close(bert_tf.load(str(folder)).encoder(ids).pooled_output, encoder(ids).pooled_output, 0)
+        assert_close(bert_tf.load_model(str(folder)).encoder(ids).pooled_output, encoder(ids).pooled_output, 0)
         converted = tempfile.mkdtemp(dir=tmp_path)
         convert_checkpoint.convert(str(folder), converted, "hf")
-        converted = bert_tf.load(converted)
+        converted = bert_tf.load_model(converted)
         assert_close(converted.encoder(ids).pooled_output, encoder(ids).pooled_output, 1e-6)
 
     newest = save_run(tmp_path / "run", 9)
@@ -121,7 +121,7 @@ def test_the_checkpoint_that_the_run_evaluates_is_loaded(tmp_path):
     assert_loads(tmp_path / "swept", better)
     save_run(tmp_path / "swept" / "trials" / "third", 5)
     with pytest.raises(InputError, match=f"{tmp_path}/swept: 2 trials have checkpoints"):
-        bert_tf.load(str(tmp_path / "swept"))
+        bert_tf.load_model(str(tmp_path / "swept"))
 
 
 def test_the_files_of_a_model_are_found(tmp_path):

@@ -8,7 +8,7 @@ from bert_tf.runtime.files import InputError
 from tests.conftest import tiny_config
 
 
-def prepare(folder, vocab_file, rate=0.1, allow_changes=False, config=None, devices=None):
+def prepare(folder, vocab_file, rate=0.1, allow_changed_settings=False, config=None, devices=None):
     run_directory.prepare(
         str(folder),
         config or tiny_config(),
@@ -16,7 +16,7 @@ def prepare(folder, vocab_file, rate=0.1, allow_changes=False, config=None, devi
         flags={"flag": 1},
         resume_settings={"learning_rate": rate},
         devices=devices,
-        allow_changes=allow_changes,
+        allow_changed_settings=allow_changed_settings,
     )
 
 
@@ -45,14 +45,14 @@ def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write
     CheckpointSaver(str(folder), 1).save(1, {"x": 1.0})
     prepare(folder, vocab, rate=0.2)
     before = (folder / "run.json").read_text()
-    with pytest.raises(InputError, match=r"learning_rate was 0\.2, and is 0\.3 now(.|\n)*--allow_changes"):
+    with pytest.raises(InputError, match=r"learning_rate was 0\.2, and is 0\.3 now(.|\n)*--allow_changed_settings"):
         prepare(folder, vocab, rate=0.3)
     with pytest.raises(InputError, match="vocab_sha256 was"):
         prepare(folder, write("w.txt", "[PAD]\nb\n"), rate=0.2)
     with pytest.raises(InputError, match="bert_config: vocab_size was 41, and is 43 now"):
         prepare(folder, vocab, rate=0.2, config=tiny_config(vocab_size=43))
     assert (folder / "run.json").read_text() == before
-    prepare(folder, vocab, rate=0.3, allow_changes=True)
+    prepare(folder, vocab, rate=0.3, allow_changed_settings=True)
     assert run_directory.read(str(folder))["resume_settings"]["learning_rate"] == 0.3
     assert saver.latest_checkpoint(str(folder))
 
@@ -81,7 +81,7 @@ def test_a_changed_number_of_replicas_is_said_but_not_refused(tmp_path, capsys):
     prepare(tmp_path, "", devices=two)
     assert "Warning: replicas was 3, and is 2 now. The batches stay the same" in capsys.readouterr().err
     assert run_directory.read(str(tmp_path))["devices"] == two
-    prepare(tmp_path, "", devices=two | {"device": "GPU"}, rate=0.3, allow_changes=True)
+    prepare(tmp_path, "", devices=two | {"device": "GPU"}, rate=0.3, allow_changed_settings=True)
     assert "Warning: device was 'CPU', and is 'GPU' now." in capsys.readouterr().err
 
 

@@ -45,13 +45,13 @@ HEADS = {
     "classifier": (
         lambda: ClassifierModel(CONFIG, 3, classes=CLASSES),
         logits,
-        {"task": "custom", "problem": "classification", "labels": list(CLASSES)},
+        {"task": "text", "problem": "classification", "labels": list(CLASSES)},
         "BertForSequenceClassification",
     ),
     "several labels": (
         lambda: ClassifierModel(CONFIG, 3, "multi_label", classes=CLASSES),
         logits,
-        {"task": "custom", "problem": "multi_label", "labels": list(CLASSES)},
+        {"task": "text", "problem": "multi_label", "labels": list(CLASSES)},
         "BertForSequenceClassification",
     ),
     "regression": (

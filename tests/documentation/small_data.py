@@ -119,11 +119,11 @@ def commands() -> str:
         done
         python run_pretraining.py --do_train --bert_config_file=config.json --vocab_file=$quickstart/vocab.txt \\
             --input_file=$quickstart/corpus.tfrecord --output_dir=$quickstart/pretrained {lengths}
-        python -m bert_tf.convert_checkpoint --from=$quickstart/pretrained --to={RELEASED} --format=tf1
+        python -m bert_tf.convert_checkpoint --input=$quickstart/pretrained --output={RELEASED} --format=tf1
         cp -r {RELEASED} cased_L-12_H-768_A-12
         sed -i 's/^the$/The/' cased_L-12_H-768_A-12/vocab.txt
-        python -m bert_tf.convert_checkpoint --from={RELEASED} --to=google-bert/bert-base-uncased --format=hf
-        python run_classifier.py --task_name=custom --data_dir=examples/authors --output_dir=$quickstart/authors \\
+        python -m bert_tf.convert_checkpoint --input={RELEASED} --output=google-bert/bert-base-uncased --format=hf
+        python run_classifier.py --task_name=text --data_dir=examples/authors --output_dir=$quickstart/authors \\
             --vocab_file=$quickstart/vocab.txt --bert_config_file=$quickstart/pretrained/bert_config.json \\
             --init_checkpoint=$quickstart/pretrained --do_train --max_seq_length=24
         """

@@ -23,8 +23,8 @@ from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.settings import ExportConfig
-from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import assert_close, tiny_config
@@ -45,7 +45,7 @@ def run_of(folder, write, **training_options):
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
     optimizer = OptimizerConfig(1e-3, 1, 0)
     training_config = TrainingConfig(str(folder), optimizer, 4, **training_options)
-    task = CustomTask(paths, Columns())
+    task = TextTask(paths, Columns())
     return FinetuningRun(
         task, config, tokenizer, LONGEST, training_config, distribution_config=DistributionConfig(), num_workers=1
     )
@@ -124,7 +124,7 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     workflow_config = WorkflowConfig(
         *(True, True, True),
         candidates=[Hyperparameters(4, 1e-3, epochs, 1) for epochs in (2, 3)],
-        selection=SelectionConfig(keep_best=True),
+        selection=SelectionConfig(use_best_checkpoint=True),
     )
     selected_evaluation = DevSelection.selected_evaluation
 
@@ -167,7 +167,9 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
         == json.loads((out / "eval_results_test.json").read_text())["eval_accuracy"]
     )
 
-    one = dataclasses.replace(workflow_config, candidates=workflow_config.candidates[:1], do_predict=False, max_steps=1)
+    one = dataclasses.replace(
+        workflow_config, candidates=workflow_config.candidates[:1], do_predict=False, num_train_steps=1
+    )
     workflow.carry_out(run_of(tmp_path / "one", write), one)
     assert "Warning: there is no --init_checkpoint, so training starts from random weights" in capsys.readouterr().err
 
@@ -200,12 +202,12 @@ def test_a_run_on_other_data_or_another_model_is_not_resumed(tmp_path, write):
     text = (tmp_path / "train.tsv").read_text()
     write("train.tsv", text.replace("yes", "no", 1))
     with pytest.raises(InputError, match="training_rows_sha256 was "):
-        run.with_task(CustomTask(run.task.paths, Columns()), str(out)).record({})
+        run.with_task(TextTask(run.task.paths, Columns()), str(out)).record({})
     write("train.tsv", text.replace("text", "review"))
-    other = run.with_task(CustomTask(run.task.paths, Columns(text="review")), str(out))
+    other = run.with_task(TextTask(run.task.paths, Columns(text="review")), str(out))
     with pytest.raises(InputError, match="text_column was 'text', and is 'review' now"):
         other.record({})
-    other.record({}, allow_changes=True)
+    other.record({}, allow_changed_settings=True)
 
 
 def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, write):
@@ -215,7 +217,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
     saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
     run.check_model()
     evaluation = WorkflowConfig(False, True, False, [Hyperparameters(4, 1e-3, 1, 1)])
-    columns = CustomTask(run.task.paths, Columns(text="label", label="text"), labels=["no", "yes"], on_bad_row="skip")
+    columns = TextTask(run.task.paths, Columns(text="label", label="text"), labels=["no", "yes"], on_bad_row="skip")
     uncased = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=False)
     accents = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=True, strip_accents=False)
     vocabulary = FullTokenizer(write("other.txt", "\n".join([*PIECES[:-2], *PIECES[:-3:-1]])), do_lower_case=True)
@@ -230,7 +232,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
         vars(other).update(changes)
         with pytest.raises(InputError, match="(?s)trained with other settings.*" + message):
             other.check_model()
-        other.check_model(allow_changes=True)
+        other.check_model(allow_changed_settings=True)
         with pytest.raises(InputError, match="(?s)" + message):
             workflow.carry_out(other, evaluation)
 
@@ -240,7 +242,7 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
     [
         ({"do_eval": True}, "--do_eval"),
         ({"do_predict": True}, "--do_predict"),
-        ({"selection": SelectionConfig(keep_best=True)}, "--keep_best"),
+        ({"selection": SelectionConfig(use_best_checkpoint=True)}, "--use_best_checkpoint"),
         ({"selection": SelectionConfig(early_stopping_patience=1)}, "--early_stopping_patience"),
         ({"candidates": [Hyperparameters(4, 1e-3, 1, seed) for seed in (1, 2)]}, "--sweep and --num_restarts"),
     ],
@@ -343,7 +345,7 @@ def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     assert later.restore() == 6  # every variable is in the checkpoint
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
     later.asked_bilstm = BiLstmConfig(1, 4)
-    later.task = CustomTask(later.task.paths, Columns(), labels=["yes", "no"])
+    later.task = TextTask(later.task.paths, Columns(), labels=["yes", "no"])
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
         workflow.carry_out(later, workflow_config)
     assert run_directory.recorded_labels(out) == ["no", "yes"]

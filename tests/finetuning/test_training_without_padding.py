@@ -66,7 +66,7 @@ def losses_and_weights(
         BATCH,
         dtype=dtype,
         gradient_accumulation_steps=parts,
-        recompute_gradients=recompute,
+        gradient_checkpointing=recompute,
     )
     keras.utils.set_random_seed(1)
     with strategy.scope():
@@ -75,7 +75,7 @@ def losses_and_weights(
             1 if choices > 1 else 2,
             choices=choices,
             dtype=DTYPES[dtype],
-            recompute_gradients=recompute,
+            gradient_checkpointing=recompute,
         )
         trainer = Trainer(model, config, strategy)
     sampler = BatchSampler(features(choices=choices), BATCH, 1, [20] if fixed else [8, 16, 20], False)

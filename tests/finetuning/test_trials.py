@@ -17,8 +17,8 @@ SCORES = {1: 0.5, 2: 0.75, 3: 0.7}
 
 def test_steps_are_counted_as_the_release_counts_them():
     assert count_steps(3668, 32, 3.0, 0.1) == (343, 34)
-    assert count_steps(3668, 32, 3.0, 0.1, max_steps=500) == (500, 50)
-    assert count_steps(5, 32, 3.0, 0.1, max_steps=1) == (1, 0)
+    assert count_steps(3668, 32, 3.0, 0.1, num_train_steps=500) == (500, 50)
+    assert count_steps(5, 32, 3.0, 0.1, num_train_steps=1) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_steps_are_counted_as_the_release_counts_them():
         ((5, 0, 3.0, 0.1), "--train_batch_size is 0"),
         ((5, 1, "3", 0.1), "--num_train_epochs is '3'"),
         ((5, 1, 3.0, 2.0), "--warmup_proportion is 2.0"),
-        ((5, 32, 3.0, 0.1, -1), "--max_steps is -1"),
+        ((5, 32, 3.0, 0.1, -1), "--num_train_steps is -1"),
     ],
 )
 def test_steps_that_cannot_be_counted_are_refused(arguments, message):
@@ -47,7 +47,7 @@ def test_pattern_of_reinitialised_top_layers():
     config: BertConfig = tiny_config(num_hidden_layers=4)
     assert fresh_variables(config, 0) == ""
     assert fresh_variables(config, 2) == "bert/pooler/.*|bert/encoder/layer_2/.*|bert/encoder/layer_3/.*"
-    both = re.compile(fresh_variables(config, 1, fresh_head=True))
+    both = re.compile(fresh_variables(config, 1, reset_head=True))
     for name in ("output_weights", "output_bias", "cls/squad/output_bias", "bert/encoder/layer_3/output/dense/bias"):
         assert both.fullmatch(name)
     assert not both.fullmatch("cls/predictions/output_bias")
@@ -98,5 +98,5 @@ def test_trials_of_other_settings_are_refused(tmp_path):
     with pytest.raises(InputError, match="has trials with other settings or data"):
         run(tmp_path, (1, 2), [], resume_settings={"task": "b"})
     trained = []
-    run(tmp_path, (1, 2), trained, resume_settings={"task": "b"}, allow_changes=True)
+    run(tmp_path, (1, 2), trained, resume_settings={"task": "b"}, allow_changed_settings=True)
     assert trained == [2]

@@ -32,7 +32,7 @@ LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 # Each public layer: class, arguments, inputs by their names in `call`, shapes of the outputs, and number of variables.
 _SEQUENCES = (6, 8, 12)
 _ENCODED = EncoderOutput(_SEQUENCES, (_SEQUENCES,) * 2, _SEQUENCES, (6, 12), ((6, 3, 8, 8),) * 2, (6, 8))
-_CAUSAL = {"use_one_hot_embeddings": True, "recompute_gradients": True, "causal": True, "seed": 3}
+_CAUSAL = {"use_one_hot_embeddings": True, "gradient_checkpointing": True, "causal": True, "seed": 3}
 _BIAS = np.zeros((6, 1, 1, 8), np.float32)
 _TABLE = np.zeros((41, 12), np.float32)
 LAYERS = {
@@ -128,7 +128,7 @@ def symbolic_inputs():
 
 def test_a_functional_model_of_two_encoders_and_all_heads_is_saved_and_loaded(tmp_path):
     inputs = symbolic_inputs()
-    first, second = BertEncoder(CONFIG, name="first"), BertEncoder(CONFIG, recompute_gradients=True)
+    first, second = BertEncoder(CONFIG, name="first"), BertEncoder(CONFIG, gradient_checkpointing=True)
     second.trainable = False
     output, other = first(inputs), second(inputs)
     positions = keras.Input((3,), dtype="int32", name="positions")
@@ -197,7 +197,7 @@ def check_that_a_model_learns(how):
     with strategy.scope() if how == "mirrored" else strategy:
         keras.utils.set_random_seed(1)
         subclassed = how == "subclassed"
-        model = Subclassed(dtype="mixed_bfloat16", recompute_gradients=True) if subclassed else sequential()
+        model = Subclassed(dtype="mixed_bfloat16", gradient_checkpointing=True) if subclassed else sequential()
         # XLA, Keras's default, takes seconds to compile; the checks of Keras do.
         model.compile(keras.optimizers.Adam(0.01), LOSS, metrics=["accuracy"], jit_compile=False)
     inputs = INPUTS if subclassed else IDS

@@ -66,7 +66,7 @@ MODELS = {
     "tags": (TokenModel, {"outputs": 3}),
     "spans": (SpanModel, {}),
     "causal": (ClassifierModel, {"outputs": 3, "causal": True}),
-    "recomputed": (TokenModel, {"outputs": 3, "recompute_gradients": True}),
+    "recomputed": (TokenModel, {"outputs": 3, "gradient_checkpointing": True}),
 }
 
 

@@ -9,8 +9,8 @@ from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import record_offsets
-from bert_tf.training.contract import TrainingData
 from bert_tf.training.errors import explain_errors
+from bert_tf.training.interface import TrainingData
 from tests.pretraining.test_record_shards import write_shard
 
 

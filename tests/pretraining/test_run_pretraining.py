@@ -18,9 +18,9 @@ from bert_tf.pretraining.run import PretrainingData, PretrainingRun
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import Feature, parse, pretraining_features, serialize
 from bert_tf.training import agreement, log
-from bert_tf.training.contract import TrainingData
 from bert_tf.training.errors import explain_errors
 from bert_tf.training.evaluation import remove_stale_best
+from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.programs import LENGTH, PREDICTIONS
@@ -64,7 +64,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
         "second_max_predictions_per_seq": PREDICTIONS,
         "recipe": "lamb_64k",
         "second_num_warmup_steps": 0,
-        "keep_best": True,
+        "use_best_checkpoint": True,
     }
     values |= {"second_train_batch_size": 4, "second_gradient_accumulation_steps": 2, "second_learning_rate": 5e-4}
     values |= {"second_reset_moments": True}
@@ -77,7 +77,7 @@ def test_program_trains_evaluates_and_refuses_changed_settings(files, tmp_path):
     assert [phase["steps"] for phase in resume_settings["phases"]] == [[0, 4], [4, 6]]
     assert (resume_settings["optimizer"], resume_settings["learning_rate"]) == ("lamb", 6e-3)  # from the recipe
     assert resume_settings["train_batch_size"] == 8  # from the flag
-    assert "with the signatures serving_default, pairs, all_layers, ids, fill_mask" in output
+    assert "with the signatures serving_default, pairs, all_layers, token_ids, fill_mask" in output
     assert (tmp_path / "exported" / "saved_model.pb").exists()
     results = dict(line.split(" = ") for line in (out / "eval_results.txt").read_text().splitlines())
     assert list(results) == [
@@ -137,7 +137,7 @@ def make_run(files, folder, config=None, data=None, second_data=None, **options)
     ("values", "message"),
     [
         ([], "^error: At least one of --do_train, --do_eval and --do_export"),
-        (["--do_train", "--keep_best"], "error: --keep_best needs --eval_input_file"),
+        (["--do_train", "--use_best_checkpoint"], "error: --use_best_checkpoint needs --eval_input_file"),
         (["--do_eval", "--eval_input_file=a"], "error: --eval_input_file .* --do_train is not given"),
         (["--do_train", "--recipe=lamb_64k"], "--recipe=lamb_64k .* --second_input_file"),
         (["--do_train", "--second_num_warmup_steps=3"], "--second_num_warmup_steps .* --second_learning_rate"),
@@ -209,7 +209,7 @@ def test_the_weights_with_the_smallest_held_out_loss_are_kept_and_used(files, tm
     losses = {2: 3.0, 4: 2.0, 6: 2.5}
     for steps in ([2, 4], [6]):  # the second time in another process
         run = make_run(files, out)
-        evaluation = run.held_out_evaluation(held_out, batch_size=8, max_steps=2, every=2, keep_best=True)
+        evaluation = run.held_out_evaluation(held_out, batch_size=8, max_steps=2, every=2, use_best_checkpoint=True)
         for step in steps:
             monkeypatch.setattr(run, "_evaluate", lambda *_, loss=losses[step]: {"loss": loss, "masked_lm_loss": 1.0})
             run.model.variables[0].assign(tf.fill(run.model.variables[0].shape, float(step)))
@@ -244,7 +244,9 @@ def test_losses_on_other_held_out_data_are_not_compared(files, tmp_path, monkeyp
         (second, 1, 7, 9.0, 7, True),  # fewer batches are other data too
         (second, 1, 6, 9.5, 7, False),  # better weights of a later step, which a killed process kept, stay
     ):
-        run.held_out_evaluation(data, batch_size=8, max_steps=max_steps, every=1, keep_best=True).evaluate(step)
+        run.held_out_evaluation(data, batch_size=8, max_steps=max_steps, every=1, use_best_checkpoint=True).evaluate(
+            step
+        )
         kept = tmp_path / "out" / "best" / "scores.json"
         assert (json.loads(kept.read_text())["step"] if kept.exists() else None) == best
         assert ("were found with other held-out data or batches" in capsys.readouterr().err) == is_said
@@ -278,9 +280,9 @@ def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys)
         InputError, match=r"settings:\n  phases 1: files 2 was 'part-1.tfrecord: 40 records, .*, and is .*\nUse"
     ):
         make_run(files, tmp_path / "out").record({})
-    make_run(files, tmp_path / "out").record({}, allow_changes=True)
+    make_run(files, tmp_path / "out").record({}, allow_changed_settings=True)
     assert "batch size" not in capsys.readouterr().err
-    make_run(files, tmp_path / "out", train_batch_size=16).record({}, allow_changes=True)
+    make_run(files, tmp_path / "out", train_batch_size=16).record({}, allow_changed_settings=True)
     assert run_directory.recorded(str(tmp_path / "out"))["train_batch_size"] == 16
     message = "8 examples were used, and training goes on behind the first 16, so that about 8 are skipped"
     assert message in capsys.readouterr().err

@@ -55,7 +55,7 @@ def test_tensorflows_errors_of_the_system_are_explained():
         "Attempting to allocate 1.50G. That was not possible. There are 1.20G free.",
     ):
         for kind in (tf.errors.ResourceExhaustedError, tf.errors.InternalError):
-            assert "--recompute_gradients" in errors.explanation(kind(None, None, f"RESOURCE_EXHAUSTED: {words}"))
+            assert "--gradient_checkpointing" in errors.explanation(kind(None, None, f"RESOURCE_EXHAUSTED: {words}"))
     for bug in (tf.errors.InternalError(None, None, "a; b"), OSError("of a library"), RuntimeError("a bug")):
         assert errors.explanation(bug) is None
 

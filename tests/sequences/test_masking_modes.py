@@ -39,7 +39,7 @@ def mask_arrays(ids, policy, vocabulary, predictions, seed):
 @functools.cache
 def graph_of(policy, predictions, seed):
     return tf.function(
-        BatchMasker(policy, MaskingVocabulary.of(VOCAB, policy.ordinary_replacements), predictions, seed)
+        BatchMasker(policy, MaskingVocabulary.of(VOCAB, policy.no_special_replacements), predictions, seed)
     )
 
 
@@ -57,7 +57,7 @@ every_mode = pytest.mark.parametrize("mask_ids", [mask_in_the_releases_order, ma
 
 def mask(mask_ids, ids, predictions=PREDICTIONS, seed=1, **policy):
     policy = MaskingPolicy(**policy)
-    return mask_ids(ids, policy, MaskingVocabulary.of(VOCAB, policy.ordinary_replacements), predictions, seed)
+    return mask_ids(ids, policy, MaskingVocabulary.of(VOCAB, policy.no_special_replacements), predictions, seed)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_replacements_have_the_policys_shares(mask_ids, ids, shares):
 @every_mode
 @pytest.mark.parametrize(("ordinary", "first"), [(False, 0), (True, FIRST)])
 def test_random_pieces_are_even_over_the_vocabulary(mask_ids, ids, ordinary, first):
-    found, _ = replacements(mask(mask_ids, ids, mask=0.0, same=0.0, random=1.0, ordinary_replacements=ordinary))
+    found, _ = replacements(mask(mask_ids, ids, mask=0.0, same=0.0, random=1.0, no_special_replacements=ordinary))
     counts = np.bincount(found, minlength=len(VOCAB))
     expected = len(found) / (len(VOCAB) - first)
     assert not counts[:first].any()
@@ -171,7 +171,7 @@ def test_words_are_masked_whole(mask_ids, ids):
     is_mask = mask(mask_ids, ids, **policy).input_ids == MASK
     assert (is_mask[:, 1:] != is_mask[:, :-1])[continues].any()
     if mask_ids is not mask_in_the_releases_order:  # the release has no such option
-        is_mask = mask(mask_ids, ids, draw_per_word=True, **policy).input_ids == MASK
+        is_mask = mask(mask_ids, ids, replace_words_jointly=True, **policy).input_ids == MASK
         assert (is_mask[:, 1:] == is_mask[:, :-1])[continues].all() and is_mask.any()
 
 
@@ -208,7 +208,7 @@ def test_masks_of_tensors_depend_on_seed_step_and_row_only(ids):
         ({"mask": 0.8, "same": 0.1, "random": 0.2}, r"--masking_policy is 0\.8,0\.1,0\.2"),
         ({"mask": float("nan"), "same": 0.1, "random": 0.1}, r"--masking_policy is nan,0\.1,0\.1"),
         ({"masked_lm_prob": 0}, "--masked_lm_prob is 0"),
-        ({"draw_per_word": True}, "--draw_per_word needs"),
+        ({"replace_words_jointly": True}, "--replace_words_jointly needs"),
     ],
 )
 def test_policies_are_checked(settings, message):

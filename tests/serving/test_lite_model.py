@@ -23,12 +23,12 @@ OTHERS = ["b", "", "ab", "a b c d e f a b", "d d d d d d d d d", "e", "\ud800", 
 PAIRS = [{"text_a": a, "text_b": b} for a, b in zip(TEXTS, OTHERS, strict=True)]
 CHOICES = [{"prompt": a, "endings": [b, "c", a]} for a, b in zip(TEXTS, OTHERS, strict=True)]
 CHOICES += [{"prompt": "a", "endings": [""]}, {"prompt": "a", "endings": ["b"]}]
-CUSTOM = {"task": "custom", "text_column": "review"}
+TEXT = {"task": "text", "text_column": "review"}
 # Of each kind of task: outputs, what the run has recorded, its flags, and examples.
 KINDS = {
-    "pairs": (3, CUSTOM | {"problem": "classification", "labels": ["x", "ý", "z"]}, {"text_b_column": "other"}, PAIRS),
-    "multi_label": (3, CUSTOM | {"problem": "multi_label", "labels": ["x", "y", "z"]}, {}, TEXTS),
-    "regression": (1, CUSTOM | {"problem": "regression"}, {}, TEXTS),
+    "pairs": (3, TEXT | {"problem": "classification", "labels": ["x", "ý", "z"]}, {"text_b_column": "other"}, PAIRS),
+    "multi_label": (3, TEXT | {"problem": "multi_label", "labels": ["x", "y", "z"]}, {}, TEXTS),
+    "regression": (1, TEXT | {"problem": "regression"}, {}, TEXTS),
     "choice": (1, {"task": "swag", "labels": ["0", "1", "2", "3"]}, {}, CHOICES),
 }
 
@@ -99,8 +99,8 @@ def test_lines_are_answered_without_tensorflow(exported):
 
 
 def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="engine 'litert' answers texts only, but the signature 'ids'"):
-        export.load(exported["pairs"], "ids", "litert")
+    with pytest.raises(InputError, match="engine 'litert' answers texts only, but the signature 'token_ids'"):
+        export.load(exported["pairs"], "token_ids", "litert")
     with pytest.raises(InputError, match=r"engine is 'onnx'.* tensorflow, litert"):
         export.load(exported["pairs"], engine="onnx")
     run = write_run(tmp_path / "run", TokenModel(config(), 5), task="ner", labels=["L", "P"])
@@ -109,7 +109,7 @@ def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
         export.load(tmp_path / "tagger", engine="litert")
     damaged = shutil.copytree(exported["pairs"], tmp_path / "damaged")
     os.truncate(damaged / settings.LITE_INT8_FILE, 100)
-    with pytest.raises(InputError, match=r"ids_int8\.tflite can't be loaded"):
+    with pytest.raises(InputError, match=r"model_int8\.tflite can't be loaded"):
         export.load(damaged, engine="litert")
     os.remove(damaged / settings.LITE_INT8_FILE)
     with pytest.raises(InputError, match=r"damaged: no LiteRT model"):

@@ -127,7 +127,7 @@ def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     with pytest.raises(tf.errors.InvalidArgumentError, match="text_a and text_b must have the same number of elements"):
         texts(text_a=several, text_b=several[:2])
 
-    ids = served.signatures()["ids"]
+    ids = served.signatures()["token_ids"]
     row = tf.constant([[2, 5, 3]])
     assert ids(input_ids=row[:0], input_mask=row[:0], segment_ids=row[:0])["logits"].shape == [0, 3]
     for name, (input_ids, input_mask, segment_ids) in {
@@ -230,7 +230,9 @@ def test_answers_of_empty_and_invalid_inputs(tokenizer):
     assert found["start"][0] == found["start"][1]
     assert texts(question=tf.constant([""]), context=tf.constant(["\0 "]))["start"] == [-1]
     row = tf.constant([[2, 5, 3, 6, 3]])
-    logits = served.signatures()["ids"](input_ids=row, input_mask=row - row, segment_ids=row - row)["start_logits"]
+    logits = served.signatures()["token_ids"](input_ids=row, input_mask=row - row, segment_ids=row - row)[
+        "start_logits"
+    ]
     assert logits.shape == [1, 5]
 
 
@@ -344,7 +346,7 @@ def test_a_pre_trained_model(tokenizer, tmp_path):
     output = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     by_pairs = served["pairs"](text_a=text_a, text_b=text_b)
     mask = batch["input_mask"][..., None]
-    for found in (by_pairs, served["ids"](**{name: tf.constant(values) for name, values in batch.items()})):
+    for found in (by_pairs, served["token_ids"](**{name: tf.constant(values) for name, values in batch.items()})):
         assert_close(found["sequence_output"], output.sequence_output * mask, 2e-5)
         assert_close(found["pooled_output"], output.pooled_output, 2e-5)
     np.testing.assert_array_equal(by_pairs["input_ids"], batch["input_ids"])

@@ -134,7 +134,7 @@ def test_names_of_tasks():
 
 
 def test_every_name_is_a_task():
-    assert {*DEFINITIONS, *multiple_choice.FILE_NAMES, names.CUSTOM, TaggingTask.name} == set(names.TASK_NAMES)
+    assert {*DEFINITIONS, *multiple_choice.FILE_NAMES, names.TEXT, TaggingTask.name} == set(names.TASK_NAMES)
     assert {task for task, _ in glue_benchmark.SUBMISSION} == set(names.GLUE_TASKS)
     assert tuple(dict.fromkeys(task for task, *_ in glue_benchmark.TABLE_1)) == names.TABLE_1_TASKS
 

@@ -8,10 +8,10 @@ import pytest
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.custom import Columns, CustomTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.text import Columns, TextTask
 from tests import programs
 
 pytestmark = pytest.mark.plain
@@ -72,10 +72,10 @@ def test_names_of_tasks(write, tmp_path):
     write("train.txt", "a B-PER\n")
     write("test.jsonl", "{}")
     elsewhere = write("elsewhere.csv", "text,label\n")
-    custom = DataConfig("custom", folder, dev_file=elsewhere).build_task(out, do_train=True)
-    assert isinstance(custom, CustomTask)
+    custom = DataConfig("text", folder, dev_file=elsewhere).build_task(out, do_train=True)
+    assert isinstance(custom, TextTask)
     assert custom.output_names == {}
-    march = DataConfig("custom", folder, test_file=write("march.csv", "text\na\n")).build_task(out, do_train=True)
+    march = DataConfig("text", folder, test_file=write("march.csv", "text\na\n")).build_task(out, do_train=True)
     assert march.output_names == {"test": "march"}
     assert custom.paths == {"train": f"{folder}/train.tsv", "dev": elsewhere, "test": f"{folder}/test.jsonl"}
     assert isinstance(DataConfig("NER", folder).build_task(out, do_train=True), TaggingTask)
@@ -85,7 +85,7 @@ def test_names_of_tasks(write, tmp_path):
 
 def test_a_file_that_is_given_is_enough_to_read_it_and_others_are_missed_by_their_flags(write, tmp_path):
     for name, file, text in (
-        ("custom", "train.csv", "text,label\na,x\nb,y\n"),
+        ("text", "train.csv", "text,label\na,x\nb,y\n"),
         ("ner", "train.conll", "a B-x\n"),
         ("multiple_choice", "train.tsv", "prompt\tending0\tending1\tlabel\na\tb\tc\t1\n"),
     ):
@@ -93,7 +93,7 @@ def test_a_file_that_is_given_is_enough_to_read_it_and_others_are_missed_by_thei
         assert len(task.examples("train")) >= 1
         with pytest.raises(InputError, match="--dev_file or --data_dir is needed"):
             task.examples("dev")
-    only_test = DataConfig("custom", None, test_file=write("test.csv", "text\na\n"))
+    only_test = DataConfig("text", None, test_file=write("test.csv", "text\na\n"))
     with pytest.raises(InputError, match="--train_file or --data_dir is needed"):
         _ = only_test.build_task(str(tmp_path), do_train=False).labels
     tags = DataConfig("ner", None, test_file=write("test.conll", "a\n"), labels=["x"])
@@ -103,14 +103,14 @@ def test_a_file_that_is_given_is_enough_to_read_it_and_others_are_missed_by_thei
 def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
     out = str(tmp_path / "out")
     write(f"out/{run_directory.LABELS_FILE}", '["b", "a"]')
-    config = DataConfig("custom", str(tmp_path), class_weights="balanced")
+    config = DataConfig("text", str(tmp_path), class_weights="balanced")
     assert config.build_task(out, do_train=False).labels == ("b", "a")
     assert DataConfig("ner", str(tmp_path)).build_task(out, do_train=False).labels == ("b", "a")
     with pytest.raises(InputError, match=r"--labels: .*out was trained with b, a"):
-        DataConfig("custom", str(tmp_path), labels=["a", "b"]).build_task(out, do_train=False)
+        DataConfig("text", str(tmp_path), labels=["a", "b"]).build_task(out, do_train=False)
 
 
-@pytest.mark.parametrize(("name", "metric"), [("custom", "macro_f1"), ("mrpc", "f1"), ("ner", "f1")])
+@pytest.mark.parametrize(("name", "metric"), [("text", "macro_f1"), ("mrpc", "f1"), ("ner", "f1")])
 def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
     assert DataConfig(name, str(tmp_path), selection_metric=metric).build_task("", True).selection_metric == metric
@@ -121,16 +121,16 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
     [
         ("sst2", ".", {}, "--task_name is 'sst2'"),
         ("mnli", None, {}, "--data_dir is needed"),
-        ("custom", None, {}, "--data_dir .* --train_file"),
-        ("custom", None, {"test_file": "a.csv", "dev_file": "missing.csv"}, r"--dev_file: .* 'missing\.csv'"),
-        ("custom", ".", {"selection_metric": "f1"}, "--selection_metric: .* f1.* accuracy, macro_f1"),
+        ("text", None, {}, "--data_dir .* --train_file"),
+        ("text", None, {"test_file": "a.csv", "dev_file": "missing.csv"}, r"--dev_file: .* 'missing\.csv'"),
+        ("text", ".", {"selection_metric": "f1"}, "--selection_metric: .* f1.* accuracy, macro_f1"),
         ("cola", ".", {"train_file": "own.tsv"}, "--train_file: not used by --task_name=cola, only by swag, "),
-        ("mnli", ".", {"labels": ["a", "b"]}, "--labels: .*, only by custom, ner"),
+        ("mnli", ".", {"labels": ["a", "b"]}, "--labels: .*, only by text, ner"),
         ("mnli", ".", {"xnli_language": "de"}, "--xnli_language: .*, only by xnli"),
-        ("ner", ".", {"columns": Columns(text="word")}, "--text_column: .*, only by custom"),
-        ("swag", ".", {"delimiter": ";"}, "--delimiter: .*, only by custom, multiple_choice"),
-        ("swag", ".", {"problem": "regression"}, "--problem: .*, only by custom"),
-        ("custom", ".", {"document_context": False}, "--document_context: .*, only by ner"),
+        ("ner", ".", {"columns": Columns(text="word")}, "--text_column: .*, only by text"),
+        ("swag", ".", {"delimiter": ";"}, "--delimiter: .*, only by text, multiple_choice"),
+        ("swag", ".", {"problem": "regression"}, "--problem: .*, only by text"),
+        ("text", ".", {"document_context": False}, "--document_context: .*, only by ner"),
         ("ner", ".", {"labels": ["X", "X"]}, "--labels: one occurs twice"),
     ],
 )
@@ -145,7 +145,7 @@ def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, fo
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--task_name=ner", "--release_format"], "--release_format: not used by --task_name=ner"),
+        (["--task_name=ner", "--original_format"], "--original_format: not used by --task_name=ner"),
         (["--task_name=cola", "--bilstm_units=8"], "--bilstm_units is used only with --bilstm_layers"),
     ],
 )

@@ -89,7 +89,7 @@ def _in_folder(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 _QUESTION = {"id": "q", "question": "What?", "answers": [{"text": "two", "answer_start": 4}]}
 _SQUAD = {"data": [{"paragraphs": [{"context": "One two three. Four five.", "qas": [_QUESTION]}]}]}
-_RUN = {"flags": {}, "resume_settings": {"task": "custom", "labels": ["a", "b"], "max_seq_length": 8}, "devices": None}
+_RUN = {"flags": {}, "resume_settings": {"task": "text", "labels": ["a", "b"], "max_seq_length": 8}, "devices": None}
 _METRICS = "".join(json.dumps({"kind": "train", "step": step, "loss": 0.5}) + "\n" for step in range(5))
 _TOKENIZER = {"model": {"type": "WordPiece", "vocab": {piece: i for i, piece in enumerate(PIECES)}}}
 _HF_CONFIG = {"model_type": "bert", "id2label": {"0": "a", "1": "b"}, "architectures": ["BertModel"]}

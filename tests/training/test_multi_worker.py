@@ -128,7 +128,7 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
     common = ["run_pretraining.py", "--do_train", "--distribution_strategy=multi_worker"]
     out = tmp_path / "out"
     same = [*common, *flags((config, vocab, data[0]), out)]
-    held_out = [f"--eval_input_file={data[1]}", "--eval_batch_size=8", "--keep_best"]
+    held_out = [f"--eval_input_file={data[1]}", "--eval_batch_size=8", "--use_best_checkpoint"]
     other = [*common, *flags((larger, vocab, data[1]), out, train_batch_size=4)]
     output = finish(start_workers(same, other), expect=1, expected_text="train_batch_size is 8 on worker 0; 4 on")
     assert "bert_config: hidden_size is 12 on worker 0; 24 on worker 1" in output
@@ -147,7 +147,7 @@ def test_workers_with_other_flags_and_files_do_not_start(tmp_path):
 
     (tmp_path / "train.tsv").write_text("text\tlabel\n" + "a b\tx\nc d\ty\n" * 4)
     common = [
-        *("run_classifier.py", "--task_name=custom", f"--data_dir={tmp_path}", f"--output_dir={out}", "--do_train"),
+        *("run_classifier.py", "--task_name=text", f"--data_dir={tmp_path}", f"--output_dir={out}", "--do_train"),
         *(f"--bert_config_file={config}", f"--vocab_file={vocab}", "--max_seq_length=8"),
         "--distribution_strategy=multi_worker",
     ]

@@ -37,14 +37,14 @@ PROGRAMS = {
         [LOOP, LOOP, EVALUATION],
     ),
     "pre-training with dynamic masks": (
-        f"{PRETRAINING} --input_file=unmasked.tfrecord --eval_input_file=train.tfrecord --recompute_gradients"
+        f"{PRETRAINING} --input_file=unmasked.tfrecord --eval_input_file=train.tfrecord --gradient_checkpointing"
         " --gradient_accumulation_steps=2 --detailed_metrics --max_nonfinite_steps=1 --jit_compile",
         [LOOP, EVALUATION],
     ),
     "classification": (f"{CLASSIFIER} --task_name=rte --data_dir=glue/RTE", [LOOP, PREDICTION]),
     "regression": (
-        f"{CLASSIFIER} --task_name=custom --data_dir=tables --problem=regression --text_column=body"
-        " --label_column=stars --train_batch_size=16 --gradient_accumulation_steps=2 --recompute_gradients",
+        f"{CLASSIFIER} --task_name=text --data_dir=tables --problem=regression --text_column=body"
+        " --label_column=stars --train_batch_size=16 --gradient_accumulation_steps=2 --gradient_checkpointing",
         [LOOP, PREDICTION],
     ),
     "tagging": (f"{CLASSIFIER} --task_name=ner --data_dir=conll2003", [LOOP, PREDICTION]),

@@ -112,7 +112,7 @@ def test_recomputed_gradients_are_the_same_and_xla_computes_the_blocks_twice():
     for recompute in (False, True):
         keras.utils.set_random_seed(1)
         with strategy.scope():
-            model = PretrainingModel(tiny_config(), recompute_gradients=recompute)  # with dropout
+            model = PretrainingModel(tiny_config(), gradient_checkpointing=recompute)  # with dropout
 
         def compute(batch, model=model):
             with tf.GradientTape() as tape:

@@ -23,8 +23,8 @@ from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import log, loop, resume
-from bert_tf.training.contract import PeriodicEvaluation, TrainingData
 from bert_tf.training.errors import explain_errors
+from bert_tf.training.interface import PeriodicEvaluation, TrainingData
 from bert_tf.training.loop import Trainer
 from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.settings import DTYPES, TrainingConfig
@@ -92,7 +92,7 @@ def loss_and_gradients(options):
 @pytest.mark.kernels
 def test_recomputed_gradients_are_the_same():
     (loss, gradients), graph = loss_and_gradients({})
-    (again, recomputed), longer_graph = loss_and_gradients({"recompute_gradients": True})
+    (again, recomputed), longer_graph = loss_and_gradients({"gradient_checkpointing": True})
     assert_close(again, loss, 0)
     for gradient, expected in zip(recomputed, gradients, strict=True):
         assert_close(gradient, expected, 1e-6)
@@ -321,7 +321,9 @@ def stop_after(monkeypatch, steps):
 
 
 def test_non_finite_loss_stops_the_run_and_names_step_and_data(tmp_path):
-    with pytest.raises(InputError, match=r"step 3 is not finite.*help, with --allow_changes.*step: shard of 3"):
+    with pytest.raises(
+        InputError, match=r"step 3 is not finite.*help, with --allow_changed_settings.*step: shard of 3"
+    ):
         run(config_for(tmp_path), data=with_nan_at(3), describe=lambda step: f"shard of {step}")
     assert saver.latest_checkpoint(str(tmp_path)).endswith("model.ckpt-2")
 

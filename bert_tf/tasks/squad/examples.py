@@ -150,7 +150,7 @@ def read_squad(input_file: str | list[Article], is_training: bool, config: Squad
     Args:
       input_file: the JSON file, or its "data".
       is_training: whether the answers are read; each question must then have exactly one.
-      config: with `answer_text="release"` the same training questions are kept as in the release, with "offsets" those
+      config: with `answer_text="original"` the same training questions are kept as in the release, with "offsets" those
         with an answer that is in the context, character by character, at the place given in the file. With
         `fix_answer_offsets` an answer at another place is used; if there are several places, the nearest one.
 

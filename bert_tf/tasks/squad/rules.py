@@ -16,7 +16,7 @@ from bert_tf.runtime.errors import InputError, require_choice, require_whole
 
 # [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
-ANSWER_TEXTS = ("release", "offsets")
+ANSWER_TEXTS = ("original", "offsets")
 ENSEMBLE_METHODS = ("distributions", "nbest")
 # No position and no answer's length comes near to it.
 _FAR = 1 << 29
@@ -55,7 +55,7 @@ class SquadConfig:
     n_best_size: int = 20
     max_answer_length: int = 30
     version_2_with_negative: bool = False
-    answer_text: str = "release"
+    answer_text: str = "original"
     fix_answer_offsets: bool = False
     pad_to_max_seq_length: bool = False
     verbose_logging: bool = False

@@ -35,7 +35,7 @@ from bert_tf.tasks.squad.predictions import (
 )
 from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows
-from bert_tf.training.contract import PeriodicEvaluation
+from bert_tf.training.interface import PeriodicEvaluation
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
@@ -94,10 +94,10 @@ def train(run: FinetuningRun, config: WorkflowConfig) -> None:
             folder,
             num_examples,
             warmup_proportion=config.warmup_proportion,
-            max_steps=config.max_steps,
+            num_train_steps=config.num_train_steps,
         )
         stage = run.with_model(run.config, training_config, init_checkpoint, run.asked_bilstm)
-        stage.record(config.flags, split, config.allow_changes)
+        stage.record(config.flags, split, config.allow_changed_settings)
         evaluation = None
         if config.evaluates_while_training and folder == output_dir:
             dev = _DevSelection(stage, PREDICT_SPLIT, config.selection)

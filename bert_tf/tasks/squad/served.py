@@ -118,7 +118,7 @@ class ServedAnswerer(tf.Module):
         """
         return {
             "serving_default": signature(self._from_texts, question=TEXTS, context=TEXTS),
-            "ids": signature(self._from_ids, **IDS),
+            "token_ids": signature(self._from_ids, **IDS),
         }
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:

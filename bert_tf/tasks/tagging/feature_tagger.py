@@ -10,7 +10,7 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.finetuning.models import TokenClassifier
 from bert_tf.model.bilstm import BiLstm
 from bert_tf.model.heads import ClassificationHead
-from bert_tf.training.contract import Batch
+from bert_tf.training.interface import Batch
 
 
 class FeatureTagger(TokenClassifier):

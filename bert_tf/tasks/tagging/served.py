@@ -87,7 +87,7 @@ class ServedTagger(tf.Module):
         return {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
             "words": signature(self._from_words, words=TEXT_LISTS),
-            "ids": signature(self._from_ids, **IDS),
+            "token_ids": signature(self._from_ids, **IDS),
         }
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -308,7 +308,7 @@ class TaggingTask:
         outputs: ModelOutputs,
         features: TaggingFeatures,
         *,
-        release_format: bool = False,
+        original_format: bool = False,
     ) -> list[str]:
         """Writes a copy of the split's file with the predicted tags; see `conll.write_predictions`."""
         tags = np.array(self.tags)[features.at_words(outputs["tags"])]

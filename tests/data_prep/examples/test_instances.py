@@ -11,8 +11,8 @@ from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import Part, TokenizedText, TokenizerOptions, TokenStore, write_part
 from data_prep.examples import instances
 from data_prep.examples.instances import SegmentRules, plan_examples
+from data_prep.examples.original_order import make_examples, read_documents
 from data_prep.examples.records import ExampleMaker, ExampleOptions
-from data_prep.examples.reference_order import make_examples, read_documents
 from data_prep.local import read_tokens
 from tests.data_prep.corpora import write_corpus, write_vocab
 

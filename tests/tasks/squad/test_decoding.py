@@ -22,7 +22,7 @@ def tokenizer():
 class Case:
     """Questions, their windows in both forms, and logits that can be set."""
 
-    def __init__(self, tokenizer, *examples, lengths=LENGTHS, answer_text="release"):
+    def __init__(self, tokenizer, *examples, lengths=LENGTHS, answer_text="original"):
         self.tokenizer = tokenizer
         self.examples = list(examples)
         self.config = squad.SquadConfig(*lengths, answer_text=answer_text)
@@ -66,7 +66,7 @@ def test_nothing_but_the_null_answer_among_the_n_best(tokenizer):
     assert re.search("no candidate.* no answer: q$", *predictions.report())
 
 
-@pytest.mark.parametrize("answer_text", ["release", "offsets"])
+@pytest.mark.parametrize("answer_text", ["original", "offsets"])
 def test_contexts_without_tokens(tokenizer, answer_text, tmp_path):
     contexts = {"empty": "", "spaces": " \n", "invisible": "\u200b\u200b", "some": "one"}
     case = Case(

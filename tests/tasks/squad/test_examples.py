@@ -79,7 +79,7 @@ def test_offsets_are_mended_only_on_demand(squad_file):
         question("absent", answer="Vikings", start=4),
         question("fine"),
     )
-    for answer_text in ("release", "offsets"):
+    for answer_text in ("original", "offsets"):
         data = squad.read_squad(
             path, is_training=True, config=squad.SquadConfig(answer_text=answer_text, fix_answer_offsets=True)
         )

@@ -177,9 +177,9 @@ class Modes:
                 max_answer_length=max_answer_length,
                 version_2_with_negative=is_version_2,
                 answer_text=answer_text,
-                pad_to_max_seq_length=answer_text == "release",
+                pad_to_max_seq_length=answer_text == "original",
             )
-            for answer_text in ("release", "offsets")
+            for answer_text in ("original", "offsets")
         }
         files = [str(folder / name) for name in ("predictions", "nbest", "null_odds")]
         unique_ids = self.windows.unique_ids.tolist()
@@ -207,7 +207,7 @@ class Modes:
             for answer_text, config in configs.items()
         }
         again = [str(folder / f"{name}_again") for name in ("predictions", "nbest", "null_odds")]
-        predictions["release"].write(*again[: 2 + is_version_2])
+        predictions["original"].write(*again[: 2 + is_version_2])
         for one, other in zip(files[: 2 + is_version_2], again, strict=False):
             with open(one, "rb") as first, open(other, "rb") as second:
                 assert first.read() == second.read()
@@ -237,7 +237,7 @@ class Modes:
                 assert found["score"][i] == pytest.approx(best["start_logit"] + best["end_logit"])
             if exact.null_odds.get(qas_id, NO_WINDOW_SCORE) != NO_WINDOW_SCORE:
                 assert found["null_score"][i] - found["score"][i] == pytest.approx(exact.null_odds[qas_id])
-        return predictions["release"].answers, exact.answers
+        return predictions["original"].answers, exact.answers
 
     def random_logits(self, seed, scale=1.0):
         """[2, W, T], in coarse steps, so that many are equal; those of padding are low."""

@@ -297,7 +297,7 @@ def test_the_program_trains_on_files_in_turn_predicts_and_answers_what_is_typed(
     training = [
         *("--do_train", f"--train_file={folder / 'train2.json'},{folder / 'train2.json'}", "--train_batch_size=8"),
         *(f"--bert_config_file={folder / 'config.json'}", f"--vocab_file={folder / 'vocab.txt'}"),
-        *("--num_train_epochs=1", "--max_steps=3", "--learning_rate=1e-2", "--interactive"),
+        *("--num_train_epochs=1", "--num_train_steps=3", "--learning_rate=1e-2", "--interactive"),
         *("--do_export", f"--export_dir={tmp_path / 'exported'}"),
     ]
     output = programs.run(*command, *training, typed="b c x\n\na\n")

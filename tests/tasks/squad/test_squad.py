@@ -47,7 +47,7 @@ def features_of(name: str) -> list[original.SquadFeatures]:
 
 
 @functools.cache
-def windows_of(name: str, answer_text: str = "release") -> squad.SquadWindows:
+def windows_of(name: str, answer_text: str = "original") -> squad.SquadWindows:
     case = golden_json("squad/index.json")["cases"][name]
     sizes = lengths(case)
     is_training = sizes.pop("is_training")

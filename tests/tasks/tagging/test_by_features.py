@@ -100,7 +100,7 @@ def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretr
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
     run_of(write, tmp_path / "out", pretrained).check_model()
     with pytest.raises(InputError, match="has a run with feature_layers"):
-        bert_tf.Tagger.load(tmp_path / "out")
+        bert_tf.TokenClassifier.load(tmp_path / "out")
     with pytest.raises(InputError, match=r"feature_layers 1 was -1, and is -2 now"):
         run_of(write, tmp_path / "out", pretrained, layers="-2,embeddings").check_model()
     changed = pretrained[0], str(tmp_path / "changed.ckpt")

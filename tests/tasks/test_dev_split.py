@@ -3,11 +3,11 @@ import collections
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.held_out import with_held_out_dev
+from bert_tf.tasks.dev_split import with_held_out_dev
 from bert_tf.tasks.registry import DataConfig
 
 
-def task_of(folder, name="custom", **settings):
+def task_of(folder, name="text", **settings):
     return DataConfig(name, str(folder), **settings).build_task("", do_train=True)
 
 

@@ -13,14 +13,14 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.api.in_python import named
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
-from bert_tf.estimators.in_python import named
 from bert_tf.runtime.files import InputError
 from bert_tf.training import loop
 from tests import programs
+from tests.api.tiny import BAD, FIT, GOOD, LABELS, LEARN, TEXTS, weights_of
 from tests.conftest import assert_close
-from tests.estimators.tiny import BAD, FIT, GOOD, LABELS, LEARN, TEXTS, weights_of
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 
@@ -37,7 +37,7 @@ def test_runs_of_glue_are_loaded_as_what_they_are(pretrained, tmp_path):
             "run_classifier.py",
             *(f"--task_name={task}", f"--data_dir={tmp_path / task}", f"--output_dir={tmp_path / f'{task}-run'}"),
             *(f"--init_checkpoint={pretrained}", "--max_seq_length=16", "--do_train"),
-            *("--train_batch_size=4", "--max_steps=1", "--learning_rate=1e-3"),
+            *("--train_batch_size=4", "--num_train_steps=1", "--learning_rate=1e-3"),
         )
     classifier = bert_tf.Classifier.load(tmp_path / "rte-run")
     assert classifier.labels == ["entailment", "not_entailment"]
@@ -45,7 +45,7 @@ def test_runs_of_glue_are_loaded_as_what_they_are(pretrained, tmp_path):
     with pytest.raises(InputError, match=r"x: .* pairs of texts"):
         classifier.predict(GOOD)
     assert bert_tf.Regressor.load(tmp_path / "sts-b-run").predict(pairs).shape == (4,)
-    for kind, task in ((bert_tf.Regressor, "rte"), (bert_tf.Classifier, "sts-b"), (bert_tf.Tagger, "rte")):
+    for kind, task in ((bert_tf.Regressor, "rte"), (bert_tf.Classifier, "sts-b"), (bert_tf.TokenClassifier, "rte")):
         with pytest.raises(InputError, match=f"has a run of .*{kind.__name__}"):
             kind.load(tmp_path / f"{task}-run")
 
@@ -111,7 +111,7 @@ def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path):
         ({}, {"validation_split": "0.1"}, "validation_split is '0.1'"),
         ({}, {"validation_split": 0.01}, r"validation_split=0\.01 of 24 training rows are none"),
         ({}, {"validation_data": TEXTS}, r"validation_data: labels are needed.* \(examples, labels\)"),
-        ({}, {"keep_best": True}, "need validation data"),
+        ({}, {"use_best_checkpoint": True}, "need validation data"),
         ({}, {"callbacks": []}, "no argument 'callbacks'.* save_checkpoints_steps"),
         ({}, {"sample_weight": [1.0] * 23}, "24 examples, but 23 weights"),
         ({}, {"sample_weight": [1.0] * 23 + [-1]}, r"the weight of example 23 is '-1' \(int\)"),
@@ -131,7 +131,7 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
     [
         (lambda at: bert_tf.Classifier.load(at), r"load\(\): .*Classifier\.from_pretrained\(\)"),
         (lambda at: bert_tf.Classifier.load(None), r"load\(\): a path is expected"),
-        (lambda at: bert_tf.load(None), r"load\(\): a path is expected"),
+        (lambda at: bert_tf.load_model(None), r"load\(\): a path is expected"),
         (lambda at: bert_tf.Classifier.from_pretrained(None), r"from_pretrained\(\): a path is expected"),
         (
             lambda at: bert_tf.Classifier.from_pretrained(at, output_dir=f"{at}/vocab.txt").fit(TEXTS, LABELS),
@@ -141,12 +141,12 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
         (lambda at: bert_tf.MultipleChoice.from_pretrained(at, labels=["a"]), "MultipleChoice has no classes"),
         (lambda at: bert_tf.QuestionAnswerer.from_pretrained(at, labels=["a"]), "QuestionAnswerer has no classes"),
         (
-            lambda at: bert_tf.Tagger.from_pretrained(at).fit([["a"]], [["O"]], sample_weight=[1.0]),
-            "sample_weight: Tagger",
+            lambda at: bert_tf.TokenClassifier.from_pretrained(at).fit([["a"]], [["O"]], sample_weight=[1.0]),
+            "sample_weight: TokenClassifier",
         ),
-        (lambda at: bert_tf.Encoder.from_pretrained(at).encode(["a"], pooling="sum"), "pooling is 'sum'"),
-        (lambda at: bert_tf.Encoder.from_pretrained(at).encode(["a"], batch_size=-1), "batch size is -1"),
-        (lambda at: bert_tf.Encoder.from_pretrained(at, max_seq_length=2), "max_seq_length is 2"),
+        (lambda at: bert_tf.SentenceEncoder.from_pretrained(at).encode(["a"], pooling="sum"), "pooling is 'sum'"),
+        (lambda at: bert_tf.SentenceEncoder.from_pretrained(at).encode(["a"], batch_size=-1), "batch size is -1"),
+        (lambda at: bert_tf.SentenceEncoder.from_pretrained(at, max_seq_length=2), "max_seq_length is 2"),
         (lambda at: bert_tf.Pretrainer("huge", f"{at}/vocab.txt"), "'huge'"),
         (lambda at: bert_tf.Klassifier, "no attribute 'Klassifier'"),
     ],
@@ -166,14 +166,14 @@ def test_the_name_of_a_tpu_is_an_argument(monkeypatch, pretrained, tmp_path):
     with pytest.raises(InputError, match=r"^tpu_name: no TPU 'our-tpu' .*On a TPU VM, give tpu_name='local'"):
         bert_tf.Classifier.from_pretrained(pretrained, **tpu, **lengths).fit(TEXTS, LABELS, **FIT)
     with pytest.raises(InputError, match=r"^tpu_name: no TPU 'our-tpu'"):
-        bert_tf.Pretrainer("tiny", f"{pretrained}/vocab.txt", **tpu).fit(data, max_steps=1, **lengths)
+        bert_tf.Pretrainer("tiny", f"{pretrained}/vocab.txt", **tpu).fit(data, num_train_steps=1, **lengths)
 
 
 def test_paths_may_be_objects(pretrained, tmp_path):
     path = pathlib.Path(pretrained)
     estimator = bert_tf.Classifier.from_pretrained(path, output_dir=tmp_path)
     assert (estimator.output_dir, estimator._init_checkpoint) == (str(tmp_path), pretrained)
-    assert bert_tf.load_tokenizer(path).vocab == bert_tf.load(path).tokenizer.vocab
+    assert bert_tf.load_tokenizer(path).vocab == bert_tf.load_model(path).tokenizer.vocab
     pretrainer = bert_tf.Pretrainer("tiny", path / "vocab.txt", init_checkpoint=path)
     assert (pretrainer.vocab_file, pretrainer._init_checkpoint) == (f"{pretrained}/vocab.txt", pretrained)
     assert BertConfig.from_json_file(path / "bert_config.json") == estimator.config
@@ -197,7 +197,7 @@ def test_choices(pretrained, tmp_path):
     [
         ("--train_batch_size is 0; --dtype=float32, or --seed=3.5.", "batch_size is 0; dtype='float32', or seed=3.5."),
         ("--export_quantize is 'int4'", "quantize is 'int4'"),
-        ("pass --allow_changes.", "pass allow_changes=True."),
+        ("pass --allow_changed_settings.", "pass allow_changed_settings=True."),
         ("use --problem=regression, for --problem is x", "use a Regressor, for the problem is x"),
         ("began:\n  train_batch_size was 8, and is 4 now", "began:\n  batch_size was 8, and is 4 now"),
         ("the label '--labels' is unknown", "the label '--labels' is unknown"),
@@ -212,7 +212,7 @@ def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, t
         return bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16, output_dir=tmp_path / name)
 
     def fit(estimator, **changes):
-        return estimator.fit(TEXTS, np.linspace(0, 1, len(TEXTS)), **FIT | {"max_steps": 3} | changes)
+        return estimator.fit(TEXTS, np.linspace(0, 1, len(TEXTS)), **FIT | {"num_train_steps": 3} | changes)
 
     stopped, whole = make("stopped"), make("whole")
     with monkeypatch.context() as patch:
@@ -221,13 +221,15 @@ def test_a_run_that_is_stopped_by_ctrl_c_goes_on_with_the_next_fit(pretrained, t
         )
         with pytest.raises(KeyboardInterrupt, match=r"stopped after step 1, which is saved\. Call fit\(\) again"):
             fit(stopped)
-    with pytest.raises(InputError, match=r"^output_dir: .*\n  batch_size was 8, and is 4 now\n.*allow_changes=True"):
+    with pytest.raises(
+        InputError, match=r"^output_dir: .*\n  batch_size was 8, and is 4 now\n.*allow_changed_settings=True"
+    ):
         fit(stopped, batch_size=4)
     fit(stopped)
     fit(whole)
     ours, expected = weights_of(tmp_path / "stopped"), weights_of(tmp_path / "whole")
     assert all(np.array_equal(value, ours[name]) for name, value in expected.items())
-    assert fit(make("stopped"), max_steps=4, allow_changes=True) == {}
+    assert fit(make("stopped"), num_train_steps=4, allow_changed_settings=True) == {}
     assert saver.latest_checkpoint(str(tmp_path / "stopped")).endswith("-4")
 
 
@@ -235,8 +237,8 @@ def test_estimators_show_what_they_are(pretrained):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, labels=["a", "b"], max_seq_length=16)
     assert repr(classifier) == f"Classifier({pretrained!r}, labels=['a', 'b'], max_seq_length=16)"
     assert repr(bert_tf.Regressor.from_pretrained(pretrained)) == f"Regressor({pretrained!r}, max_seq_length=128)"
-    encoder = bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=16)
-    assert repr(encoder) == f"Encoder('{pretrained}/bert_model.ckpt', max_seq_length=16)"
+    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained, max_seq_length=16)
+    assert repr(encoder) == f"SentenceEncoder('{pretrained}/bert_model.ckpt', max_seq_length=16)"
     vocab = f"{pretrained}/vocab.txt"
     assert repr(bert_tf.Pretrainer("tiny", vocab)) == f"Pretrainer(hidden_size=128, vocab_file={vocab!r})"
     size = BertConfig.named("tiny", vocab_size=11)

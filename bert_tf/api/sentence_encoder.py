@@ -6,10 +6,10 @@ from typing import Any, Self
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.api import in_memory
 from bert_tf.checkpoints import pretrained
 from bert_tf.checkpoints.pretrained import LoadedBert
 from bert_tf.encoder import EncoderOutput
-from bert_tf.estimators import rows
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime.errors import InputError, require_choice
@@ -19,10 +19,10 @@ from bert_tf.sequences.tokenizer import pack_texts
 POOLINGS = ("mean", "max", "cls", "pooled")
 
 
-class Encoder:
+class SentenceEncoder:
     """Gives a vector for each text or pair of texts.
 
-        encoder = bert_tf.Encoder.from_pretrained("models/bert-base")
+        encoder = bert_tf.SentenceEncoder.from_pretrained("models/bert-base")
         vectors = encoder.encode(["a text", ("a text", "and a second one")], pooling="mean")
 
     Args:
@@ -37,7 +37,7 @@ class Encoder:
         packing.check_max_seq_length(self.max_seq_length)
 
     def __repr__(self) -> str:
-        return f"Encoder({self.bert.source.path!r}, max_seq_length={self.max_seq_length})"
+        return f"SentenceEncoder({self.bert.source.path!r}, max_seq_length={self.max_seq_length})"
 
     @classmethod
     def from_pretrained(
@@ -48,12 +48,12 @@ class Encoder:
         do_lower_case: bool | None = None,
         dtype: str = "float32",
     ) -> Self:
-        """An encoder with a model's weights; the arguments are those of `bert_tf.load`.
+        """An encoder with a model's weights; the arguments are those of `bert_tf.load_model`.
 
         Raises:
           InputError: if something is missing, or doesn't fit together.
         """
-        bert = pretrained.load(path, do_lower_case, dtype)
+        bert = pretrained.load_model(path, do_lower_case, dtype)
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
         return cls(bert, max_seq_length)
 
@@ -71,7 +71,9 @@ class Encoder:
           InputError: if there are no texts, or there is no such pooling.
         """
         require_choice("pooling", pooling, POOLINGS)
-        texts = [rows.text_columns(value, f"text {number}") for number, value in enumerate(rows.as_list(x, "x"))]
+        texts = [
+            in_memory.text_columns(value, f"text {number}") for number, value in enumerate(in_memory.as_list(x, "x"))
+        ]
         if not texts:
             raise InputError("x has no texts. Give some.")
         tokenizer, longest = self.bert.tokenizer, self.max_seq_length

@@ -15,8 +15,8 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.training.settings import TrainingConfig
+from tests.api.tiny import FIT, LABELS, LEARN, TEXTS, weights_of
 from tests.conftest import assert_close, with_large_head
-from tests.estimators.tiny import FIT, LABELS, LEARN, TEXTS, weights_of
 
 pytestmark = pytest.mark.plain
 
@@ -64,7 +64,7 @@ def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes
     assert read.evaluate(TEXTS[:4], read.predict(TEXTS[:4]))["accuracy"] == 1.0
     with pytest.raises(InputError, match=r"pos, neg.*good, bad"):
         bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16).predict(TEXTS)
-    fresh = bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16, fresh_head=True)
+    fresh = bert_tf.Classifier.from_pretrained(str(tmp_path), ["good", "bad"], max_seq_length=16, reset_head=True)
     for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
         with pytest.raises(InputError, match="no trained model yet"):
             use()
@@ -85,7 +85,7 @@ def test_weights_of_examples(pretrained, tmp_path):
             x,
             y,
             sample_weight=sample_weight,
-            max_steps=number(1),
+            num_train_steps=number(1),
             batch_size=number(8),
             seed=number(7),
             epochs=number(3),
@@ -112,8 +112,8 @@ def test_several_labels_of_pairs(pretrained):
     assert estimator.predict(pairs[:4]) == labels[:4]
     with pytest.raises(InputError, match="x: the model was trained on pairs of texts"):
         estimator.predict(TEXTS)
-    for other in (bert_tf.Classifier, bert_tf.Regressor, bert_tf.Tagger, bert_tf.MultipleChoice):
-        with pytest.raises(InputError, match=r"was trained for .*fresh_head=True"):
+    for other in (bert_tf.Classifier, bert_tf.Regressor, bert_tf.TokenClassifier, bert_tf.MultipleChoice):
+        with pytest.raises(InputError, match=r"was trained for .*reset_head=True"):
             other.from_pretrained(estimator.output_dir, max_seq_length=16)._check_usable()
     # A model that was fine-tuned elsewhere is given both texts too.
     copied = bert_tf.Classifier.from_pretrained(estimator.output_dir, multi_label=True, max_seq_length=16)
@@ -146,7 +146,7 @@ def test_columns_of_flags_need_the_names_of_their_classes(pretrained):
 def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_path, given, to_labels):
     named = {"labels": to_labels} if "pos" in to_labels else {}
     classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16, **named)
-    classifier.fit(TEXTS, [given[int(label == "neg")] for label in LABELS], **FIT, max_steps=1)
+    classifier.fit(TEXTS, [given[int(label == "neg")] for label in LABELS], **FIT, num_train_steps=1)
     saved = tmp_path / "saved"
     classifier.save(saved)
     read = bert_tf.Classifier.from_pretrained(saved, max_seq_length=16, **named)

@@ -6,7 +6,7 @@ import pytest
 
 from bert_tf.checkpoints.run_directory import fingerprint
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.custom import Columns, CustomTask
+from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import tiny_config
 from tests.programs import PIECES
@@ -22,7 +22,7 @@ def task_of(write, text, name="train.tsv", columns=None, others=None, **options)
     paths = {"train": write(name, text)} | {
         split: write(f"{split}.{name.rpartition('.')[2]}", text) for split, text in (others or {}).items()
     }
-    return CustomTask(paths, columns or Columns(), **options)
+    return TextTask(paths, columns or Columns(), **options)
 
 
 def test_columns_are_found_by_name_and_classes_in_the_training_file(write):
@@ -181,7 +181,7 @@ def test_labels_of_dev_must_be_known_from_training(write):
 )
 def test_contradicting_settings_are_refused(options, message):
     with pytest.raises(InputError, match=message):
-        CustomTask({}, **({"columns": Columns()} | options))
+        TextTask({}, **({"columns": Columns()} | options))
 
 
 def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
@@ -200,7 +200,7 @@ def test_predictions_have_ids_texts_and_probabilities(write, tmp_path):
         "k2,c,y,r,y,0.3,0.7",
     ]
     assert (tmp_path / "test_results.tsv").read_text() == "x\ty\n0.75\t0.25\n0.3\t0.7\n"
-    task.write_predictions(str(tmp_path), "test", examples, outputs, None, release_format=True)
+    task.write_predictions(str(tmp_path), "test", examples, outputs, None, original_format=True)
     assert (tmp_path / "test_results.tsv").read_text() == "0.75\t0.25\n0.3\t0.7\n"
     task.output_names = {"test": "march"}
     written = task.write_predictions(str(tmp_path), "test", examples, outputs, None)

@@ -3,11 +3,11 @@
 import os
 from typing import Any, Self
 
+from bert_tf.api.in_python import errors_in_python
+from bert_tf.api.run_folder import RunFolder
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.estimators.in_python import errors_in_python
-from bert_tf.estimators.run_folder import RunFolder
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.data import PretrainingData
 from bert_tf.pretraining.run import PretrainingRun
@@ -71,7 +71,7 @@ class Pretrainer(RunFolder):
         """Goes on with the pre-training of a model, for example on text of another kind.
 
         Args:
-          path: of the model, as `bert_tf.load` takes it.
+          path: of the model, as `bert_tf.load_model` takes it.
           options: arguments of the class.
 
         Raises:
@@ -86,36 +86,36 @@ class Pretrainer(RunFolder):
         self,
         records: str | os.PathLike[str],
         *,
-        max_steps: int,
+        num_train_steps: int,
         max_seq_length: int = 128,
         max_predictions_per_seq: int = 20,
         validation_data: str | os.PathLike[str] | None = None,
         evaluate_every: int = 1000,
-        keep_best: bool = False,
+        use_best_checkpoint: bool = False,
         batch_size: int = 32,
         learning_rate: float = 5e-5,
         warmup_proportion: float = 0.1,
         seed: int = 12345,
         bias_correction: bool = False,
-        allow_changes: bool = False,
+        allow_changed_settings: bool = False,
         **training: Any,
     ) -> dict[str, float]:
         """Trains; called again in the same folder with the same data and settings, it goes on where it was interrupted.
 
         Args:
           records: TFRecord files of `data_prep`: names and globs, separated by commas.
-          max_steps: the step at which training ends.
+          num_train_steps: the step at which training ends.
           max_seq_length: length of the sequences, as in the data.
           max_predictions_per_seq: masked positions of a sequence, as in the data.
           validation_data: further files, to evaluate on.
           evaluate_every: number of steps between two evaluations; there is always one at the end.
-          keep_best: use the weights with the smallest loss on the validation data.
+          use_best_checkpoint: use the weights with the smallest loss on the validation data.
           batch_size: examples in a step.
           learning_rate: the peak.
           warmup_proportion: the share of the steps in which the learning rate rises.
           seed: of initial values, the order of the data, and dropout.
           bias_correction: see `bert_tf.optimization.OptimizerConfig`.
-          allow_changes: go on with a run that was interrupted although its settings have changed.
+          allow_changed_settings: go on with a run that was interrupted although its settings have changed.
           training: further fields of `bert_tf.training.settings.TrainingConfig`.
 
         Returns:
@@ -126,16 +126,16 @@ class Pretrainer(RunFolder):
           KeyboardInterrupt: after Ctrl-C, when the state has been saved.
           TypeError: if there is no such argument.
         """
-        warmup = int(max_steps * warmup_proportion)
-        optimizer = OptimizerConfig(learning_rate, max_steps, warmup, bias_correction=bias_correction)
+        warmup = int(num_train_steps * warmup_proportion)
+        optimizer = OptimizerConfig(learning_rate, num_train_steps, warmup, bias_correction=bias_correction)
         lengths = (max_seq_length, max_predictions_per_seq)
-        if keep_best and validation_data is None:
-            raise InputError("fit(): keep_best needs validation_data, but there are none.")
+        if use_best_checkpoint and validation_data is None:
+            raise InputError("fit(): use_best_checkpoint needs validation_data, but there are none.")
         run = PretrainingRun(
             self.config,
             self._flags["objective"],
             [PretrainingData(os.fspath(records), *lengths, "records")],
-            [max_steps],
+            [num_train_steps],
             self._training_config(optimizer, batch_size, seed, training),
             self._distribution,
             vocab_file=self.vocab_file,
@@ -145,7 +145,11 @@ class Pretrainer(RunFolder):
         if validation_data is not None:
             held_out = PretrainingData(os.fspath(validation_data), *lengths, "validation_data")
             evaluation = run.held_out_evaluation(
-                held_out, batch_size=batch_size, max_steps=100, every=evaluate_every, keep_best=keep_best
+                held_out,
+                batch_size=batch_size,
+                max_steps=100,
+                every=evaluate_every,
+                use_best_checkpoint=use_best_checkpoint,
             )
-        run.record(self._flags, allow_changes)
+        run.record(self._flags, allow_changed_settings)
         return run.train(evaluation)

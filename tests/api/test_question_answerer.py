@@ -8,7 +8,7 @@ import pytest
 
 import bert_tf
 from bert_tf.runtime.files import InputError
-from tests.estimators.tiny import LEARN
+from tests.api.tiny import LEARN
 
 pytestmark = pytest.mark.plain
 
@@ -116,7 +116,12 @@ def test_questions_are_validated_as_rows_are(pretrained, tmp_path):
     options = {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4, "version_2_with_negative": True}
     answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, **options)
     scores = answerer.fit(
-        questions, answers, validation_data=(questions[:4], answers[:4]), max_steps=2, evaluate_every=1, keep_best=True
+        questions,
+        answers,
+        validation_data=(questions[:4], answers[:4]),
+        num_train_steps=2,
+        evaluate_every=1,
+        use_best_checkpoint=True,
     )
     looked_at = [line["best_f1"] for line in answerer.history() if line["kind"] == "eval"]
     assert len(looked_at) == 2

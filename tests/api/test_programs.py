@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import bert_tf
-from bert_tf.estimators import rows
+from bert_tf.api import in_memory
 from bert_tf.tasks import tables
 from tests import programs
-from tests.estimators.tiny import BAD, FIT, GOOD, LABELS, TEXTS, weights_of
+from tests.api.tiny import BAD, FIT, GOOD, LABELS, TEXTS, weights_of
 
 pytestmark = [pytest.mark.eager, pytest.mark.plain]
 
@@ -29,8 +29,8 @@ WEIGHT_FLAGS = {"labels": "pos,neg", "class_weights": "pos=2.0"}
 def write_data(folder, split, estimator, x, y):
     """Writes the data that an estimator is given into a file for its program."""
     folder.mkdir(exist_ok=True)
-    table = estimator._table(*rows.with_labels(x, y, "x", estimator._RANK))
-    if isinstance(estimator, bert_tf.Tagger):
+    table = estimator._table(*in_memory.with_labels(x, y, "x", estimator._RANK))
+    if isinstance(estimator, bert_tf.TokenClassifier):
         sentences = ("".join(map("{} {}\n".format, row["words"], row["tags"])) for row in table)
         (folder / f"{split}.conll").write_text("\n".join(sentences))
     elif isinstance(estimator, bert_tf.QuestionAnswerer):
@@ -43,30 +43,30 @@ def write_data(folder, split, estimator, x, y):
 @pytest.mark.parametrize(
     ("kind", "data", "settings", "flags"),
     [
-        pytest.param(bert_tf.Classifier, (TEXTS, LABELS), LAYERS, {"keep_best": True, **LAYERS}, id="best"),
+        pytest.param(bert_tf.Classifier, (TEXTS, LABELS), LAYERS, {"use_best_checkpoint": True, **LAYERS}, id="best"),
         pytest.param(bert_tf.Classifier, (TEXTS[:8], LABELS[:8]), WEIGHTS, WEIGHT_FLAGS, id="weights"),
         pytest.param(bert_tf.Classifier, SEVERAL, {"multi_label": True}, PAIRS, id="several labels of pairs"),
         pytest.param(bert_tf.Regressor, (TEXTS[:8], np.linspace(0, 1, 8)), {}, {"problem": "regression"}, id="numbers"),
         pytest.param(bert_tf.MultipleChoice, (CHOICES, [0, 1] * 4), {}, {"task_name": "multiple_choice"}, id="choices"),
-        pytest.param(bert_tf.Tagger, (SENTENCES, TAGS), {}, {"task_name": "ner"}, id="tags"),
+        pytest.param(bert_tf.TokenClassifier, (SENTENCES, TAGS), {}, {"task_name": "ner"}, id="tags"),
         pytest.param(bert_tf.QuestionAnswerer, QUESTIONS, SPANS, SPANS, id="answers"),
     ],
 )
 def test_estimators_of_all_kinds_give_the_weights_of_their_programs(pretrained, tmp_path, kind, data, settings, flags):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    keeps_best = "keep_best" in flags
-    selection = {"validation_data": (TEXTS[:5], LABELS[:5]), "keep_best": True} if keeps_best else {}
+    keeps_best = "use_best_checkpoint" in flags
+    selection = {"validation_data": (TEXTS[:5], LABELS[:5]), "use_best_checkpoint": True} if keeps_best else {}
     estimator = kind.from_pretrained(pretrained, max_seq_length=16, output_dir=ours, **settings)
     write_data(tmp_path / "data", "train", estimator, *data)
     if keeps_best:
         write_data(tmp_path / "data", "dev", estimator, *selection["validation_data"])
-    estimator.fit(*data, max_steps=2, **FIT, **selection)
-    common = {"output_dir": theirs, "init_checkpoint": pretrained, "max_seq_length": 16, "max_steps": 2}
+    estimator.fit(*data, num_train_steps=2, **FIT, **selection)
+    common = {"output_dir": theirs, "init_checkpoint": pretrained, "max_seq_length": 16, "num_train_steps": 2}
     common |= {"train_batch_size": 8, "learning_rate": 1e-3, "num_train_epochs": 2}
     if kind is bert_tf.QuestionAnswerer:
         command = ["run_squad.py", f"--train_file={tmp_path / 'data' / 'train.json'}"]
     else:
-        command = ["run_classifier.py", "--task_name=custom", f"--data_dir={tmp_path / 'data'}"]
+        command = ["run_classifier.py", "--task_name=text", f"--data_dir={tmp_path / 'data'}"]
     programs.run(*command, "--do_train", *(f"--{name}={value}" for name, value in (common | flags).items()))
     for part in ("", "best")[: 1 + keeps_best]:
         trained, expected = weights_of(ours / part), weights_of(theirs / part)

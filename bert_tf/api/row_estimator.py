@@ -5,10 +5,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bert_tf.api import in_memory
+from bert_tf.api.base import Estimator
+from bert_tf.api.in_python import errors_in_python
 from bert_tf.checkpoints import run_directory
-from bert_tf.estimators import rows
-from bert_tf.estimators.base import Estimator
-from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.finetuning import workflow
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
@@ -41,7 +41,7 @@ class RowEstimator(Estimator):
           y: their labels.
           batch_size: examples that are computed together, on each device.
         """
-        task, examples = self._read("dev", self._table(*rows.with_labels(x, y, "x", self._RANK)))
+        task, examples = self._read("dev", self._table(*in_memory.with_labels(x, y, "x", self._RANK)))
         outputs, features = self._outputs(task, examples, batch_size)
         return task.scores(outputs, features)
 

@@ -1,4 +1,4 @@
-"""The release's examples in the release's order (`--reference_order`): its random draws, from one generator.
+"""The release's examples in the release's order (`--original_order`): its random draws, from one generator.
 
 As in the release, the whole corpus is held in memory, and one core does the work. These properties of the release are
 kept here, but not in the streaming mode: carriage returns are deleted everywhere; a document continues in the next file
@@ -138,7 +138,7 @@ def make_examples(
     rng: random.Random,
 ) -> Iterator[Example]:
     """Makes the examples of all documents, in the release's order before its last shuffle."""
-    vocabulary = MaskingVocabulary.of(tokenizer.vocab, options.policy.ordinary_replacements)
+    vocabulary = MaskingVocabulary.of(tokenizer.vocab, options.policy.no_special_replacements)
     with progress_bar(rules.dupe_factor * len(documents), "examples", unit="document") as bar:
         for _ in range(rules.dupe_factor):
             for index in range(len(documents)):

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
 
+from bert_tf.api import in_memory
+from bert_tf.api.row_estimator import RowEstimator
 from bert_tf.checkpoints import output_layers
-from bert_tf.estimators import rows
-from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
 from bert_tf.tasks.names import TAGGING
@@ -34,7 +34,7 @@ class TaggedEntity(NamedTuple):
     score: float
 
 
-class Tagger(RowEstimator):
+class TokenClassifier(RowEstimator):
     """Entities in sentences (paper, section 5.3).
 
     Examples are lists of words; labels are lists of tags such as "B-PER", "I-PER" and "O", one for each word. Tags that
@@ -58,8 +58,8 @@ class Tagger(RowEstimator):
             if len(words) != len(tags):
                 raise InputError(f"{place} has {len(words)} words, but {len(tags)} tags. Give one tag for each word.")
             for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
-                rows.text(word, f"word {i} of {place}")
-                rows.text(tag, f"tag {i} of {place}")
+                in_memory.text(word, f"word {i} of {place}")
+                in_memory.text(tag, f"tag {i} of {place}")
             table.append({"words": words, "tags": tags})
         return table
 
@@ -101,7 +101,7 @@ class Tagger(RowEstimator):
 
     def _tagged(self, x: Any, batch_size: int) -> list[tuple[tuple[str, ...], list[str], np.ndarray]]:
         """The words of each sentence, their tags, and the probabilities of all tags, [words, tags]."""
-        task, sentences = self._read("test", self._table(rows.as_list(x, "x", self._RANK), None))
+        task, sentences = self._read("test", self._table(in_memory.as_list(x, "x", self._RANK), None))
         outputs, features = self._outputs(task, sentences, batch_size)
         tags = np.array(task.tags)[features.at_words(outputs["tags"])]
         probabilities = features.at_words(outputs["tag_probabilities"])

@@ -53,7 +53,7 @@ class Columns:
     label_separator: str = ","
 
 
-class CustomTask(SentenceTask):
+class TextTask(SentenceTask):
     """A task on your own data.
 
     Args:
@@ -92,7 +92,7 @@ class CustomTask(SentenceTask):
         if not columns.label_separator:
             raise InputError("--label_separator is empty. Give the text between two labels.")
         metric, selection_metric = _METRICS[problem]
-        super().__init__("custom", labels, metric, selection_metric, problem)
+        super().__init__("text", labels, metric, selection_metric, problem)
         self.paths = dict(paths)
         self.columns = columns
         self.on_bad_row = on_bad_row
@@ -241,7 +241,7 @@ class CustomTask(SentenceTask):
         outputs: ModelOutputs,
         features: FeatureSet,
         *,
-        release_format: bool = False,
+        original_format: bool = False,
     ) -> list[str]:
         """Writes test_results.tsv, and test_predictions in the test file's format.
 
@@ -249,7 +249,7 @@ class CustomTask(SentenceTask):
         probability, or the score. Columns of the file that have the name of one of these are there as given_NAME.
         """
         written = super().write_predictions(
-            output_dir, split, examples, outputs, features, release_format=release_format
+            output_dir, split, examples, outputs, features, original_format=original_format
         )
         name, suffix = self.output_names.get(split, split), os.path.splitext(self.paths[split])[1].lower()
         path = os.path.join(output_dir, f"{name}_predictions{suffix}")

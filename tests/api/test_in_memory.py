@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.estimators import rows
+from bert_tf.api import in_memory
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import tables
-from tests.estimators.tiny import LABELS, TEXTS
+from tests.api.tiny import LABELS, TEXTS
 
 
 def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
@@ -26,25 +26,25 @@ def test_inputs_of_all_kinds_are_the_same(pretrained, tmp_path):
     written = set()
     for kind, (x, y) in inputs.items():
         estimator = bert_tf.Classifier.from_pretrained(pretrained, output_dir=str(tmp_path / kind), max_seq_length=16)
-        table = estimator._table(*rows.with_labels(x, y, "x"))
+        table = estimator._table(*in_memory.with_labels(x, y, "x"))
         tables.write_table(str(tmp_path / f"{kind}.jsonl"), table)
         written.add((tmp_path / f"{kind}.jsonl").read_bytes())
     assert len(written) == 1
-    assert rows.with_labels(dataset.batch(5), None, "x") == rows.with_labels(TEXTS, numbers, "x")
+    assert in_memory.with_labels(dataset.batch(5), None, "x") == in_memory.with_labels(TEXTS, numbers, "x")
     words = tf.data.Dataset.from_generator(lambda: [["a", "day"]], output_signature=tf.TensorSpec([None], tf.string))
-    assert rows.as_list(words, "x", rank=1) == [["a", "day"]]
-    assert rows.as_list(tf.ragged.constant([["a", "day"], ["a"]]), "x", rank=1) == [["a", "day"], ["a"]]
-    column = rows.as_list(np.array(TEXTS)[:, np.newaxis], "x")
-    assert [rows.text_columns(text, "") for text in column] == [{"text": text} for text in TEXTS]
+    assert in_memory.as_list(words, "x", rank=1) == [["a", "day"]]
+    assert in_memory.as_list(tf.ragged.constant([["a", "day"], ["a"]]), "x", rank=1) == [["a", "day"], ["a"]]
+    column = in_memory.as_list(np.array(TEXTS)[:, np.newaxis], "x")
+    assert [in_memory.text_columns(text, "") for text in column] == [{"text": text} for text in TEXTS]
     pairs = pd.DataFrame({"question": TEXTS, "answer": TEXTS})
-    assert rows.as_list(pairs, "x") == [(text, text) for text in TEXTS]
-    assert rows.as_list(list(pairs.itertuples()), "x")[0] == (0, TEXTS[0], TEXTS[0])  # a named tuple
+    assert in_memory.as_list(pairs, "x") == [(text, text) for text in TEXTS]
+    assert in_memory.as_list(list(pairs.itertuples()), "x")[0] == (0, TEXTS[0], TEXTS[0])  # a named tuple
 
 
 def test_batches_of_two_are_no_pairs():
     def read(elements, rank=0, batch=True):
         dataset = tf.data.Dataset.from_tensor_slices(elements)
-        return rows.as_list(dataset.batch(2, drop_remainder=True) if batch else dataset, "x", rank)
+        return in_memory.as_list(dataset.batch(2, drop_remainder=True) if batch else dataset, "x", rank)
 
     texts, labels, pairs = ["a", "b", "c", "d"], [0, 1, 0, 1], [["a", "b"], ["c", "d"]]
     assert read((texts, labels)) == list(zip(texts, labels, strict=True))

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from bert_tf import checkpoints
+from bert_tf.api import in_memory
+from bert_tf.api.in_python import errors_in_python
+from bert_tf.api.run_folder import RunFolder
 from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.estimators import rows
-from bert_tf.estimators.in_python import errors_in_python
-from bert_tf.estimators.run_folder import RunFolder
 from bert_tf.finetuning.hyperparameters import Hyperparameters, fresh_variables
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.selection import SelectionConfig
@@ -68,7 +68,7 @@ class Estimator(RunFolder, abc.ABC):
         self.tokenizer = tokenizer
         if isinstance(labels, str) or not isinstance(labels, Iterable | None):
             raise InputError(f"labels is {labels!r}. Use a list of classes.")
-        self._labels = None if labels is None else rows.as_list(labels, "labels")
+        self._labels = None if labels is None else in_memory.as_list(labels, "labels")
 
     def __repr__(self) -> str:
         start = self.output_dir if self._trained_checkpoint else self._init_checkpoint
@@ -88,7 +88,7 @@ class Estimator(RunFolder, abc.ABC):
         dtype: str = "float32",
         distribution_strategy: str = "one_device",
         tpu_name: str = "",
-        fresh_head: bool = False,
+        reset_head: bool = False,
         reinit_layers: int = 0,
         bilstm_layers: int = 0,
         bilstm_units: int = BiLstmConfig().units,
@@ -100,7 +100,7 @@ class Estimator(RunFolder, abc.ABC):
         estimator can then predict without being trained.
 
         Args:
-          path: of the model, as `bert_tf.load` takes it.
+          path: of the model, as `bert_tf.load_model` takes it.
           labels: the classes; by default those of the training data, or of the model if nothing is trained.
           output_dir: the folder of the run. A run that was interrupted there goes on when `fit` is called again.
           max_seq_length: longer sequences are cut (long contexts of questions are read in windows of this length); by
@@ -109,7 +109,7 @@ class Estimator(RunFolder, abc.ABC):
           dtype: "float32", "bfloat16" or "float16": the type that products are computed in.
           distribution_strategy: "one_device", "mirrored" or "tpu".
           tpu_name: The name of the TPU for "tpu"; "local" on a TPU VM.
-          fresh_head: train a fresh output layer even if the model has one.
+          reset_head: train a fresh output layer even if the model has one.
           reinit_layers: the number of the encoder's top layers that start anew, with the pooler; helps on small data.
           bilstm_layers: of a BiLSTM between the encoder and the output layer (paper, Table 5); 0 for that of the model.
           bilstm_units: of the BiLSTM, in each direction.
@@ -125,7 +125,7 @@ class Estimator(RunFolder, abc.ABC):
         flags = {
             "max_seq_length": cls._MAX_SEQ_LENGTH if max_seq_length is None else max_seq_length,
             "dtype": dtype,
-            "fresh_head": fresh_head,
+            "reset_head": reset_head,
         }
         require_whole("bilstm_layers", bilstm_layers, 0)
         flags |= {"reinit_layers": reinit_layers, "bilstm_layers": bilstm_layers, "bilstm_units": bilstm_units}
@@ -203,7 +203,7 @@ class Estimator(RunFolder, abc.ABC):
             distribution_config=self._distribution,
             init_checkpoint=self._init_checkpoint,
             num_workers=flags.get("num_workers", 1),
-            fresh_variables=fresh_variables(self.config, flags.get("reinit_layers", 0), flags.get("fresh_head", False)),
+            fresh_variables=fresh_variables(self.config, flags.get("reinit_layers", 0), flags.get("reset_head", False)),
             pad_to_max_seq_length=flags.get("pad_to_max_seq_length", False),
             bilstm=BiLstmConfig(layers, units) if layers else None,
             group_by_length=flags.get("group_by_length"),
@@ -241,17 +241,17 @@ class Estimator(RunFolder, abc.ABC):
         validation_split: float = 0.0,
         validation_data: Any = None,
         epochs: float = 3.0,
-        max_steps: int = 0,
+        num_train_steps: int = 0,
         batch_size: int = 32,
         learning_rate: float = 5e-5,
         warmup_proportion: float = 0.1,
         seed: int = 12345,
-        keep_best: bool = False,
+        use_best_checkpoint: bool = False,
         early_stopping_patience: int = 0,
         evaluate_every: str | int = "epoch",
         group_by_length: bool | None = None,
         bias_correction: bool = False,
-        allow_changes: bool = False,
+        allow_changed_settings: bool = False,
         **training: Any,
     ) -> dict[str, float]:
         """Trains, with the loop and the defaults of `run_classifier.py` and `run_squad.py`.
@@ -270,17 +270,17 @@ class Estimator(RunFolder, abc.ABC):
           validation_data: a pair of examples and labels to evaluate on, or what `x` may be without `y`, in place of a
             share of `x`. With SQuAD 2.0, the threshold for no answer is tuned on the validation data too.
           epochs: how often each example is seen.
-          max_steps: if it isn't 0, the number of steps, whatever `epochs` says.
+          num_train_steps: if it isn't 0, the number of steps, whatever `epochs` says.
           batch_size: examples in a step; of questions, windows of their contexts.
           learning_rate: the peak.
           warmup_proportion: the share of the steps in which the learning rate rises.
           seed: of the output layer, the order of the data, and dropout.
-          keep_best: use the weights with the best score on the validation data instead of the last ones.
+          use_best_checkpoint: use the weights with the best score on the validation data instead of the last ones.
           early_stopping_patience: evaluations without a better score after which training stops; 0 for never.
           evaluate_every: when the validation data are looked at: "epoch", "end", or a number of steps.
           group_by_length: see `bert_tf.finetuning.run.FinetuningRun`.
           bias_correction: see `bert_tf.optimization.OptimizerConfig`.
-          allow_changes: go on with a run that was interrupted although its settings have changed.
+          allow_changed_settings: go on with a run that was interrupted although its settings have changed.
           training: further fields of `bert_tf.training.settings.TrainingConfig`.
 
         Returns:
@@ -296,23 +296,23 @@ class Estimator(RunFolder, abc.ABC):
             raise InputError(f"fit(): the training in {self.output_dir} is finished. To train on, use {new}.")
         optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
         training_config = self._training_config(optimizer, batch_size, seed, training)
-        examples, labels, weights = rows.with_weights(*self._by_name(x, y, "x"), sample_weight, "x", self._RANK)
+        examples, labels, weights = in_memory.with_weights(*self._by_name(x, y, "x"), sample_weight, "x", self._RANK)
         train, dev = self._table(examples, labels), None
         if validation_data is not None:
-            given = validation_data if rows.is_pair(validation_data) else (validation_data, None)
+            given = validation_data if in_memory.is_pair(validation_data) else (validation_data, None)
             given = self._by_name(*given, "validation_data")
-            dev, validation_split = self._table(*rows.with_labels(*given, "validation_data", self._RANK)), 0.0
-        if (keep_best or early_stopping_patience) and not (dev or validation_split):
-            raise InputError("keep_best and early_stopping_patience need validation data. Give some.")
+            dev, validation_split = self._table(*in_memory.with_labels(*given, "validation_data", self._RANK)), 0.0
+        if (use_best_checkpoint or early_stopping_patience) and not (dev or validation_split):
+            raise InputError("use_best_checkpoint and early_stopping_patience need validation data. Give some.")
         config = WorkflowConfig(
             do_train=True,
             do_eval=bool(dev or validation_split),
             do_predict=False,
             candidates=[Hyperparameters(batch_size, learning_rate, epochs, seed)],
             warmup_proportion=warmup_proportion,
-            max_steps=max_steps,
-            selection=SelectionConfig(str(evaluate_every), early_stopping_patience, keep_best),
-            allow_changes=allow_changes,
+            num_train_steps=num_train_steps,
+            selection=SelectionConfig(str(evaluate_every), early_stopping_patience, use_best_checkpoint),
+            allow_changed_settings=allow_changed_settings,
             flags=self._flags,
         )
         before = dict(self._flags)
@@ -352,7 +352,7 @@ class Estimator(RunFolder, abc.ABC):
     @functools.cached_property
     def _tuned_before(self) -> checkpoints.CheckpointSource | None:
         """The model of `from_pretrained`, if its output layer is to be used."""
-        if self._init_checkpoint is None or self._flags.get("fresh_head"):
+        if self._init_checkpoint is None or self._flags.get("reset_head"):
             return None
         source = checkpoints.open_checkpoint(self._init_checkpoint, "from_pretrained()")
         return source if self._OUTPUT_WEIGHTS in source.shapes else None

@@ -11,8 +11,8 @@ from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.tokenization import FullTokenizer
 from data_prep.corpus.files import find_input_files
 from data_prep.examples.instances import SegmentRules
+from data_prep.examples.original_order import read_documents, write_reference_examples
 from data_prep.examples.records import ExampleOptions, ShardSet
-from data_prep.examples.reference_order import read_documents, write_reference_examples
 from tests.conftest import golden_json, golden_path
 from tests.data_prep.corpora import records
 from tests.programs import run
@@ -69,7 +69,7 @@ def test_program_makes_cased_examples_of_an_uncased_vocabulary(tmp_path):
     message = "the model is uncased, but --do_lower_case is False"
     assert f"error: --vocab_file has no piece with an upper-case letter, so {message}" in run(*program, expect=1)
     assert f"Warning: --vocab_file has no piece with an upper-case letter, so {message}" in run(
-        *program, "--reference_order"
+        *program, "--original_order"
     )
     found = b"".join(map(canonical, records(str(flags["output_file"]))))
     assert hashlib.sha256(found).hexdigest() == case["outputs"][0]["canonical_sha256"]

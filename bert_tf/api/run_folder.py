@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn
 
 from bert_tf import checkpoints
+from bert_tf.api.in_python import errors_in_python
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.estimators.in_python import errors_in_python
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE, OptimizerConfig
 from bert_tf.runtime import files

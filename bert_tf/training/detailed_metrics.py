@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import keras
 import tensorflow as tf
 
-from bert_tf.training.contract import Batch, MetricSums
+from bert_tf.training.interface import Batch, MetricSums
 
 _PARTS = re.compile(r"bert/(embeddings|pooler|encoder/(layer_\d+))/")
 

@@ -9,15 +9,15 @@ import bert_tf
 from bert_tf.config import BertConfig
 from bert_tf.runtime.files import InputError
 from tests import programs
+from tests.api.tiny import LEARN, TEXTS, weights_of
 from tests.conftest import assert_close
-from tests.estimators.tiny import LEARN, TEXTS, weights_of
 from tests.programs import LENGTH, PREDICTIONS
 
 
 def test_tags(pretrained, tmp_path):
     sentences = [text.split() for text in TEXTS]
     tags = [["B-ADJ" if word in ("fine", "poor") else "O" for word in words] for words in sentences]
-    tagger = bert_tf.Tagger.from_pretrained(pretrained, max_seq_length=16)
+    tagger = bert_tf.TokenClassifier.from_pretrained(pretrained, max_seq_length=16)
     tagger.fit(sentences, tags, validation_data=(sentences[:4], tags[:4]), **LEARN)
     assert tagger.predict(sentences[:4]) == tags[:4]
     assert tagger.evaluate(sentences, tags)["f1"] == 1.0
@@ -33,8 +33,8 @@ def test_tags(pretrained, tmp_path):
     assert [[tagger.labels[i] for i in row.argmax(axis=-1)] for row in probabilities] == tags[:4]
     assert all(np.allclose(row.sum(axis=-1), 1) for row in probabilities)
     tagger.save(str(tmp_path / "saved"))
-    assert bert_tf.Tagger.load(str(tmp_path / "saved")).predict(sentences[:4]) == tags[:4]
-    assert bert_tf.Tagger.from_pretrained(str(tmp_path / "saved")).labels == tagger.labels
+    assert bert_tf.TokenClassifier.load(str(tmp_path / "saved")).predict(sentences[:4]) == tags[:4]
+    assert bert_tf.TokenClassifier.from_pretrained(str(tmp_path / "saved")).labels == tagger.labels
     with pytest.raises(InputError, match="has a run of 'ner'"):
         bert_tf.Classifier.load(str(tmp_path / "saved"))
 
@@ -45,14 +45,14 @@ def test_tags_name_their_types(pretrained):
         (["PER", "B-LOC"], ["PER", "B-LOC"]),
         (None, None),
     ):
-        tagger = bert_tf.Tagger.from_pretrained(pretrained, labels)
+        tagger = bert_tf.TokenClassifier.from_pretrained(pretrained, labels)
         assert tagger._data_config().labels == expected
     with pytest.raises(InputError, match="the label of sentence 0 is 'None'"):
         tagger.fit([["a", "day"]], [None])
 
 
 def test_a_tagger_reads_the_words_as_they_are_given(pretrained):
-    tagger = bert_tf.Tagger.from_pretrained(pretrained, ["PER"])
+    tagger = bert_tf.TokenClassifier.from_pretrained(pretrained, ["PER"])
     sentences = [["\ufeffa", "day"], ["\ufeff"]]
     for given in (sentences, sentences[::-1]):
         tagger._check_usable = lambda: None
@@ -62,7 +62,7 @@ def test_a_tagger_reads_the_words_as_they_are_given(pretrained):
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
 def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
-    encoder = bert_tf.Encoder.from_pretrained(pretrained, max_seq_length=16)
+    encoder = bert_tf.SentenceEncoder.from_pretrained(pretrained, max_seq_length=16)
     texts = ["day", ("a fine day", "words"), "a fine poor day here words"]
     vectors = encoder.encode(texts, pooling=pooling, batch_size=3)
     for text, vector in zip(texts, vectors, strict=True):
@@ -82,7 +82,7 @@ def test_vectors_are_those_of_each_text_alone(pretrained, pooling):
 pytestmark = pytest.mark.plain
 
 LENGTHS = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
-FIT = {**LENGTHS, "max_steps": 3, "batch_size": 8, "learning_rate": 1e-3, "warmup_proportion": 0.4}
+FIT = {**LENGTHS, "num_train_steps": 3, "batch_size": 8, "learning_rate": 1e-3, "warmup_proportion": 0.4}
 
 
 def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_path):
@@ -92,12 +92,14 @@ def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_pa
     pretrainer = bert_tf.Pretrainer(bert_config, vocab, output_dir=str(tmp_path / "ours"))
     with pytest.raises(InputError, match="Pretrainer: there is no trained model yet"):
         pretrainer.save(str(tmp_path / "saved"))
-    with pytest.raises(InputError, match="keep_best needs validation_data"):
-        pretrainer.fit(data[0], keep_best=True, **FIT)
+    with pytest.raises(InputError, match="use_best_checkpoint needs validation_data"):
+        pretrainer.fit(data[0], use_best_checkpoint=True, **FIT)
     with pytest.raises(TypeError, match="no argument 'epochs'"):
         pretrainer.fit(data[0], epochs=1, **FIT)
     objects = map(pathlib.Path, data)
-    scores = pretrainer.fit(next(objects), validation_data=next(objects), evaluate_every=2, keep_best=True, **FIT)
+    scores = pretrainer.fit(
+        next(objects), validation_data=next(objects), evaluate_every=2, use_best_checkpoint=True, **FIT
+    )
     assert scores["masked_lm_loss"] > 0
     assert [line["step"] for line in pretrainer.history() if line["kind"] == "eval"] == [2, 3]
     flags = {
@@ -119,7 +121,7 @@ def test_weights_are_those_of_the_program_and_classifiers_start_from_them(tmp_pa
     further = bert_tf.Pretrainer.from_pretrained(str(tmp_path / "saved"), objective="mlm")
     assert further.config == bert_config
     assert further._init_checkpoint == str(tmp_path / "saved")
-    loaded = bert_tf.load(str(tmp_path / "saved"))
+    loaded = bert_tf.load_model(str(tmp_path / "saved"))
     assert np.array_equal(
         loaded.encoder.weights[0].numpy(), weights_of(tmp_path / "ours" / "best")[loaded.encoder.weights[0].path]
     )

@@ -5,17 +5,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bert_tf.api import in_memory
+from bert_tf.api.row_estimator import RowEstimator
 from bert_tf.checkpoints import output_layers, run_directory
-from bert_tf.estimators import rows
-from bert_tf.estimators.row_estimator import RowEstimator
 from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
-from bert_tf.tasks.custom import Columns
 from bert_tf.tasks.glue import DEFINITIONS
-from bert_tf.tasks.names import CUSTOM
+from bert_tf.tasks.names import TEXT
 from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.sentence_features import InputExample, check_texts
+from bert_tf.tasks.text import Columns
 
 
 class _TextEstimator(RowEstimator):
@@ -39,7 +39,7 @@ class _TextEstimator(RowEstimator):
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         columns, table = self._columns, []
         for number, value in enumerate(examples):
-            texts = rows.text_columns(value, f"example {number}")
+            texts = in_memory.text_columns(value, f"example {number}")
             if labels is not None:
                 check_texts(InputExample("", texts["text"], texts.get("text_b")), f"example {number}")
             names = (columns.text, columns.text_b or "text_b")
@@ -52,7 +52,7 @@ class _TextEstimator(RowEstimator):
         return table
 
     def _label(self, value: Any, place: str) -> Any:
-        return rows.label(value, place)
+        return in_memory.label(value, place)
 
     def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
         if weights is None:
@@ -86,7 +86,7 @@ class _TextEstimator(RowEstimator):
     def _data_config(self, **data: Any) -> DataConfig:
         labels = self._labels and [str(label) for label in self._labels]
         data |= {"columns": self._columns, "problem": self._problem, "labels": labels}
-        return DataConfig(CUSTOM, None, **data, class_weights=self._flags.get("class_weights", ""))
+        return DataConfig(TEXT, None, **data, class_weights=self._flags.get("class_weights", ""))
 
     @property
     def _problem(self) -> str:
@@ -141,7 +141,7 @@ class Classifier(_TextEstimator):
 
     def _learned_settings(self, table: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> dict[str, Any]:
         classes = [part for parts in labels for part in parts] if self._problem == "multi_label" else labels
-        return super()._learned_settings(table, labels) | {"label_type": rows.label_type(self._labels or classes)}
+        return super()._learned_settings(table, labels) | {"label_type": in_memory.label_type(self._labels or classes)}
 
     def _label(self, value: Any, place: str) -> Any:
         if self._problem != "multi_label":
@@ -163,7 +163,7 @@ class Classifier(_TextEstimator):
         return names[value] if is_number and isinstance(names[value], str) and str(value) not in names else value
 
     def _typed(self, label: str) -> str | int | bool:
-        return rows.typed(label, self._label_type)
+        return in_memory.typed(label, self._label_type)
 
     @property
     def _label_type(self) -> str:
@@ -171,7 +171,7 @@ class Classifier(_TextEstimator):
         if "label_type" in self._flags:
             return self._flags["label_type"]
         if self._labels or self._tuned_before is None:
-            return rows.label_type(self._labels or ())
+            return in_memory.label_type(self._labels or ())
         folder = run_directory.folder_of_checkpoint(self._tuned_before.path)
         is_run = bool(run_directory.recorded(folder))
         return run_directory.read(folder)["flags"].get("label_type", "str") if is_run else "str"
@@ -190,7 +190,7 @@ class Classifier(_TextEstimator):
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The probability of each class, [examples, classes], in the order of `labels`."""
-        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        task, examples = self._read("test", self._table(in_memory.as_list(x, "x"), None))
         return self._outputs(task, examples, batch_size)[0]["probabilities"]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[Any]:
@@ -198,7 +198,7 @@ class Classifier(_TextEstimator):
 
         Classes have the type that they were given in: text, int or bool.
         """
-        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        task, examples = self._read("test", self._table(in_memory.as_list(x, "x"), None))
         found = task.predictions(self._outputs(task, examples, batch_size)[0])
         labels = list(map(self._typed, task.labels))
         if self._problem == "multi_label":
@@ -217,7 +217,7 @@ class Regressor(_TextEstimator):
 
     def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The number of each example, [examples]."""
-        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        task, examples = self._read("test", self._table(in_memory.as_list(x, "x"), None))
         return self._outputs(task, examples, batch_size)[0]["score"]
 
 
@@ -238,15 +238,15 @@ class MultipleChoice(RowEstimator):
             place = f"example {number}"
             if not isinstance(example, list | tuple) or len(example) != 2 or not isinstance(example[1], list | tuple):
                 raise InputError(f"{place} is {str(example)[:60]!r}. Use a pair (prompt, list of endings).")
-            endings = [rows.text(ending, f"ending {i} of {place}") for i, ending in enumerate(example[1])]
-            table.append({"prompt": rows.text(example[0], f"the prompt of {place}"), "endings": endings})
+            endings = [in_memory.text(ending, f"ending {i} of {place}") for i, ending in enumerate(example[1])]
+            table.append({"prompt": in_memory.text(example[0], f"the prompt of {place}"), "endings": endings})
         for number, label in enumerate(labels or ()):
-            table[number]["label"] = rows.label(label, f"example {number}")
+            table[number]["label"] = in_memory.label(label, f"example {number}")
         return table
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The probability of each ending, [examples, endings]."""
-        task, examples = self._read("test", self._table(rows.as_list(x, "x"), None))
+        task, examples = self._read("test", self._table(in_memory.as_list(x, "x"), None))
         return self._outputs(task, examples, batch_size)[0]["probabilities"]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[int]:

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from bert_tf.estimators import rows
-from bert_tf.estimators.base import Estimator
-from bert_tf.estimators.in_python import errors_in_python
+from bert_tf.api import in_memory
+from bert_tf.api.base import Estimator
+from bert_tf.api.in_python import errors_in_python
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import architectures, held_out
+from bert_tf.tasks import architectures, dev_split
 from bert_tf.tasks.squad import run as squad_run
 from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, AnswerConfig, Answerer
 from bert_tf.tasks.squad.evaluation import evaluate
@@ -51,7 +51,7 @@ class QuestionAnswerer(Estimator):
         self, train: Sequence[dict[str, Any]], dev: Sequence[dict[str, Any]] | None, dev_fraction: float
     ) -> SquadTask:
         if dev_fraction:
-            train, dev = held_out.divide(train, [None] * len(train), dev_fraction)
+            train, dev = dev_split.divide(train, [None] * len(train), dev_fraction)
         return SquadTask(self._config(), [_articles(map(_with_one_answer, train))], dev and _articles(dev))
 
     def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
@@ -59,7 +59,7 @@ class QuestionAnswerer(Estimator):
         if hasattr(x, "itertuples"):  # a pandas.DataFrame
             x = x.to_dict("records")
         if y is None and not isinstance(x, tf.data.Dataset):
-            x = rows.as_list(x, name)
+            x = in_memory.as_list(x, name)
             if all(isinstance(example, Mapping) and "answers" in example for example in x):
                 y = [example["answers"] for example in x]
         return x, y
@@ -82,7 +82,7 @@ class QuestionAnswerer(Estimator):
 
         Of several answers to a question, the one that fits best counts. They need not be in the context.
         """
-        task, predictions = self._answers(self._table(*rows.with_labels(*self._by_name(x, y, "x"), "x")))
+        task, predictions = self._answers(self._table(*in_memory.with_labels(*self._by_name(x, y, "x"), "x")))
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
@@ -90,7 +90,7 @@ class QuestionAnswerer(Estimator):
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:
-        predictions = self._answers(self._table(rows.as_list(self._by_name(x, None, "x")[0], "x"), None))[1]
+        predictions = self._answers(self._table(in_memory.as_list(self._by_name(x, None, "x")[0], "x"), None))[1]
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
             best = predictions.n_best[qas_id]  # where the release's files need an answer
@@ -143,10 +143,10 @@ def _pair(example: Any, place: str) -> tuple[str, str]:
     if isinstance(example, Mapping):
         if not {"question", "context"} <= example.keys():
             raise InputError(f"{place} has {', '.join(map(repr, example))}. Give 'question' and 'context'.")
-        example = rows.as_list([example["question"], example["context"]], place)
+        example = in_memory.as_list([example["question"], example["context"]], place)
     if not isinstance(example, list | tuple) or len(example) != 2:
         raise InputError(f"{place} is {str(example)[:60]!r}. Use a pair (question, context).")
-    return rows.text(example[0], place), rows.text(example[1], place)
+    return in_memory.text(example[0], place), in_memory.text(example[1], place)
 
 
 def _listed(label: Any, place: str) -> list[tuple[str, int | None]]:
@@ -170,7 +170,7 @@ def _of_dict(answer: Mapping[str, Any], what: str) -> list[tuple[Any, Any]]:
     if isinstance(text, str):
         text, start = [text], [start]
     texts, starts = (
-        rows.as_list(part, f"{name!r} of {what}") for name, part in (("text", text), ("answer_start", start))
+        in_memory.as_list(part, f"{name!r} of {what}") for name, part in (("text", text), ("answer_start", start))
     )
     return list(itertools.zip_longest(texts, starts))
 

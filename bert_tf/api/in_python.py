@@ -21,8 +21,8 @@ _ARGUMENTS = {
     "export_onnx": "onnx",
     "input_file": "records",
     "eval_input_file": "validation_data",
-    "allow_changes": "allow_changes=True",
-    "fresh_head": "fresh_head=True",
+    "allow_changed_settings": "allow_changed_settings=True",
+    "reset_head": "reset_head=True",
     "problem=regression": "a Regressor",
     "problem": "the problem",
 }
