@@ -4,7 +4,7 @@
 
 The server is there for this test only. It has the REST interface of TensorFlow Serving, with the code of
 `bert_tf.predict` behind it. Of the requests, about 7 in 10 are valid, with texts of 1 to 600 words in all the forms
-that docs/serving.md shows; 2 are hostile: broken JSON, wrong types, strange or very long texts; and 1 is given up by
+of docs/howto/serve.md; 2 are hostile: broken JSON, wrong types, strange or very long texts; and 1 is given up by
 its client, half sent or before it is answered. Every other request must get predictions, or an error that says what is
 wrong. The exit status is 1 if one does not, or if the server ends.
 
@@ -178,7 +178,7 @@ def run_client(port: int, inputs: list[str], dice: random.Random, end: float, re
 
 
 def valid_body(inputs: list[str], dice: random.Random) -> bytes:
-    """Returns a request of one to four examples, in one of the forms of docs/serving.md."""
+    """Returns a request of one to four examples, in one of the forms of docs/howto/serve.md."""
 
     def text() -> str:
         words = int(600 ** dice.random())  # few long texts, many short ones

@@ -11,7 +11,7 @@ from bert_tf.runtime import extras
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # By itself TensorFlow leaves oneDNN off on x86 CPUs without instructions for neural networks (those with AVX2 only, for
-# one). They too train and answer faster with it; docs/measurements.md says by how much.
+# one). They too train and answer faster with it; docs/results/index.md says by how much.
 if platform.machine() == "x86_64":
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # The TPU build of TensorFlow loads libtpu when it is imported. Without a TPU, libtpu waits minutes for the cloud's

@@ -27,19 +27,19 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("CONTRIBUTING.md", "python -m pytest", "runs other tests"),
     ("CONTRIBUTING.md", "benchmarks.train_step", "takes minutes"),
     ("docs/index.md", "make quickstart", "takes minutes, and installs"),
-    ("docs/data.md", "--runner=FlinkRunner", "needs a Flink cluster"),
-    ("docs/pretraining.md", "--use_tpu", "needs a TPU"),
-    ("docs/pretraining.md", "pip install", "installs"),
-    ("docs/serving.md", "prediction_service_pb2_grpc", "needs a running server, and tensorflow-serving-api"),
-    ("docs/measurements.md", "--init_checkpoint=$M", "is what was measured, in 50 minutes each"),
-    ("docs/experiments.md", "--only=Dev,Test", "is what was measured, in two hours"),
-    ("docs/experiments.md", "pip install spacy", "installs"),
-    ("docs/experiments.md", "Dev in documents", "is what was measured, in two hours"),
-    ("docs/experiments.md", "cat > context.toml", "is what was measured, in ten minutes"),
-    ("docs/measurements.md", "still.json", "is what was measured, in hours"),
+    ("docs/howto/pretraining-data.md", "--runner=FlinkRunner", "needs a Flink cluster"),
+    ("docs/howto/pretrain.md", "--use_tpu", "needs a TPU"),
+    ("docs/howto/pretrain.md", "pip install", "installs"),
+    ("docs/howto/serve.md", "prediction_service_pb2_grpc", "needs a running server, and tensorflow-serving-api"),
+    ("docs/results/index.md", "--init_checkpoint=$M", "is what was measured, in 50 minutes each"),
+    ("docs/results/paper-tables.md", "--only=Dev,Test", "is what was measured, in two hours"),
+    ("docs/results/paper-tables.md", "pip install spacy", "installs"),
+    ("docs/results/paper-tables.md", "Dev in documents", "is what was measured, in two hours"),
+    ("docs/results/paper-tables.md", "cat > context.toml", "is what was measured, in ten minutes"),
+    ("docs/results/index.md", "still.json", "is what was measured, in hours"),
 ]
 # Pages that only list what the code says of itself.
-WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswith("docs/reference/")]
+WITHOUT_COMMANDS = [name for name in map(pages.name_of, PAGES) if name.startswith("docs/reference/python/")]
 
 
 # What the documentation gives to Beam and other programs.

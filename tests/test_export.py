@@ -292,7 +292,7 @@ def test_every_request_of_many_clients_has_an_answer_in_the_forms_of_the_documen
     assert results.wrong == []
     assert results.seconds["valid"]
 
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "howto" / "serve.md").read_text(encoding="utf-8")
     (pairs,) = re.findall(r"\| GLUE, pairs of texts \| `(.*)` \|", page)
     url = f"http://127.0.0.1:{server.server_address[1]}/v1/models/qnli:predict"
     with urllib.request.urlopen(url, pairs.encode()) as response:

@@ -1,4 +1,4 @@
-"""Fine-tunes on SQuAD with PyTorch and transformers, and answers; docs/measurements.md compares run_squad.py with this.
+"""Fine-tunes and predicts SQuAD with PyTorch and transformers. docs/results/index.md has the comparison.
 
     python benchmarks/peers/transformers_squad.py MODEL TRAIN_JSON DEV_JSON OUTPUT_DIR SEED
     python run_squad.py --predict_file=DEV_JSON --evaluate_file=OUTPUT_DIR/predictions.json ...

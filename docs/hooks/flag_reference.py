@@ -18,7 +18,7 @@ import tomllib
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-PAGE = "flags.md"
+PAGE = "reference/flags.md"
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Module of each program -> the command that `pip install` makes of it.
 COMMANDS = {target.partition(":")[0]: name for name, target in _PROJECT["scripts"].items()}
