@@ -41,7 +41,8 @@ def load_tokenizer(  # noqa: ANN201 (imported when called)
     """
     from bert_tf.checkpoints import pretrained
 
-    return pretrained.find_tokenizer(path, "load_tokenizer()", do_lower_case)
+    checkpoint, _, tokenizer = pretrained.find_model(path, "load_tokenizer()", do_lower_case)
+    return pretrained.required_tokenizer(tokenizer, checkpoint, "load_tokenizer()")
 
 
 # TensorFlow takes seconds, and data preparation does without it.
@@ -60,7 +61,7 @@ __getattr__, _names_when_used, _ = extras.when_used(
             ),
         ),
         "bert_tf.fill_mask": ("FillMask",),
-        "bert_tf.sequences.tokenizer": ("Tokenizer",),
+        "bert_tf.tokenization": ("Tokenizer",),
     },
 )
 

@@ -23,7 +23,7 @@ from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences import packing
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer
 
 # Name of the embedding output, the input of the first encoder block, in lists of layers.
 EMBEDDINGS = "embeddings"
@@ -144,7 +144,7 @@ class FrozenEncoder:
 
 def extract(
     encoder: BertEncoder,
-    tokenizer: FullTokenizer,
+    tokenizer: Tokenizer,
     examples: Sequence[TextLine],
     *,
     layers: Sequence[int],
@@ -197,7 +197,7 @@ def extract(
             }
 
 
-def _tokenize(example: TextLine, tokenizer: FullTokenizer, max_seq_length: int) -> tuple[list[str], list[int]]:
+def _tokenize(example: TextLine, tokenizer: Tokenizer, max_seq_length: int) -> tuple[list[str], list[int]]:
     tokens_b = tokenizer.tokenize(example.text_b) if example.text_b else None
     a, b = packing.fit_segments(tokenizer.tokenize(example.text_a), tokens_b, max_seq_length)
     return packing.join_segments(a, b, cls="[CLS]", sep="[SEP]")

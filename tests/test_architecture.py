@@ -14,8 +14,7 @@ LAYERS = [
     for names in (
         "runtime",
         "distribution",
-        "config tokenization",
-        "sequences",
+        "config tokenization sequences",
         "model",
         "encoder optimization",
         "checkpoints",
@@ -40,14 +39,13 @@ USED_BY_DATA_PREPARATION = [
     ),
     *(
         f"tokenization.{name}"
-        for name in ("characters", "memo", "tokenizer_config", "tokenizers", "traced_text", "vocabulary")
+        for name in ("characters", "memo", "splitting", "tokenizer_config", "tokenizers", "traced_text", "vocabulary")
     ),
     *(f"sequences.{name}" for name in ("packing", "masking", "random_streams", "example_format")),
 ]
 WITHOUT_TENSORFLOW = [
     *USED_BY_DATA_PREPARATION,
     *(
-        "sequences.tokenizer",
         "finetuning.feature_sets",
         "tasks.tables",
         "tasks.metrics",

@@ -31,7 +31,7 @@ from bert_tf.tasks.served import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, describe_model
 from bert_tf.tasks.squad.served import ServedAnswerer
 from bert_tf.tasks.tagging.served import ServedTagger
-from bert_tf.tokenization import load_tokenizer
+from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from tests import programs
 from tests.conftest import ROOT, assert_close, with_large_head
@@ -392,8 +392,8 @@ def test_an_exported_vocabulary_keeps_the_rules_of_its_tokenizer(write, tmp_path
     pieces = {piece: number for number, piece in enumerate([*SPECIAL_TOKENS, "a", "é", "e"])}
     vocab_file = write("model/tokenizer.json", json.dumps({"model": {"type": "WordPiece", "vocab": pieces}}))
     write("model/tokenizer_config.json", json.dumps({"do_lower_case": True, "strip_accents": False}))
-    Exportable(None, None, load_tokenizer(vocab_file, True), 12).write_text_settings(str(tmp_path))
-    assert load_tokenizer(str(tmp_path / "vocab.txt"), True).tokenize("A É") == ["a", "é"]
+    Exportable(None, None, Tokenizer.checked(vocab_file, True), 12).write_text_settings(str(tmp_path))
+    assert Tokenizer.checked(str(tmp_path / "vocab.txt"), True).tokenize("A É") == ["a", "é"]
     assert json.loads((tmp_path / "tokenizer_config.json").read_text())["model_max_length"] == 12
 
 

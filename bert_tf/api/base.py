@@ -22,7 +22,7 @@ from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, require_path, require_whole
 from bert_tf.tasks import architectures
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer
 from bert_tf.training.settings import TrainingConfig
 
 
@@ -57,7 +57,7 @@ class Estimator(RunFolder, abc.ABC):
         self,
         init_checkpoint: str | None,
         config: BertConfig,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         output_dir: str | None,
         labels: Sequence[str | int] | None,
         flags: Mapping[str, Any],

@@ -14,7 +14,6 @@ from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime.errors import InputError, require_choice
 from bert_tf.sequences import packing
-from bert_tf.sequences.tokenizer import pack_texts
 
 POOLINGS = ("mean", "max", "cls", "pooled")
 
@@ -77,7 +76,7 @@ class SentenceEncoder:
         if not texts:
             raise InputError("x has no texts. Give some.")
         tokenizer, longest = self.bert.tokenizer, self.max_seq_length
-        packed = [pack_texts(tokenizer, text["text"], text.get("text_b"), longest) for text in texts]
+        packed = [tokenizer.pack(text["text"], text.get("text_b"), longest) for text in texts]
         features = FeatureSet.from_sequences(packed)
         buckets = feature_sets.bucket_lengths(self.max_seq_length, compiled=False)
         vectors = np.zeros((len(texts), self.bert.config.hidden_size), np.float32)

@@ -13,8 +13,7 @@ from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, require_path
-from bert_tf.sequences.tokenizer import Tokenizer
-from bert_tf.tokenization import load_tokenizer
+from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
 from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, guess_casing
 
@@ -119,16 +118,6 @@ def find_model(
     return checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case, checkpoint)
 
 
-def find_tokenizer(path: str | os.PathLike[str], flag_name: str, do_lower_case: bool | None = None) -> Tokenizer:
-    """Finds a model's tokenizer; see `find_model`.
-
-    Raises:
-      InputError: also if the model has no vocabulary.
-    """
-    checkpoint, _, tokenizer = find_model(path, flag_name, do_lower_case)
-    return required_tokenizer(tokenizer, checkpoint, flag_name)
-
-
 def required_tokenizer(tokenizer: Tokenizer | None, checkpoint: str, flag_name: str) -> Tokenizer:
     """Returns a model's tokenizer.
 
@@ -163,7 +152,7 @@ def tokenizer_of(
     """
     if do_lower_case is None:
         do_lower_case = recorded_casing(os.path.dirname(vocab_file) if folder is None else folder, vocab_file)
-    tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, Tokenizer)
+    tokenizer = Tokenizer.checked(vocab_file, do_lower_case, checkpoint)
     config.check_vocabulary(len(tokenizer.vocab), vocab_file)
     return tokenizer
 

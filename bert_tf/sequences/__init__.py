@@ -1,6 +1,5 @@
-"""Turns pieces into the sequences that the model reads: truncated, joined, masked, and stored as records.
+"""Turns tokens into the sequences that the model reads: truncated, joined, masked, and stored as records.
 
-    tokenizer                 texts to batches, and ids back to text
     packing, graph_packing    [CLS] A [SEP] B [SEP] and truncation: rules, lists and NumPy batches; tensors
     masking, graph_masking    masked-LM rules, NumPy batches and the release's order; tensors
     random_streams            random numbers that don't depend on how work is divided

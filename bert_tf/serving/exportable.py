@@ -17,7 +17,7 @@ from bert_tf.runtime import extras, files
 from bert_tf.serving.lite_model import TextTask
 from bert_tf.serving.reader import IDS, ServedModel
 from bert_tf.serving.settings import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer
 
 ONNX_FILE = "ids.onnx"
 # The newest operator set that tf2onnx supports completely.
@@ -44,7 +44,7 @@ class Exportable(NamedTuple):
 
     served: ServedModel
     plain: PlainFunction
-    tokenizer: FullTokenizer
+    tokenizer: Tokenizer
     max_seq_length: int
     classes: Sequence[str] | None = None
     task: TextTask | None = None

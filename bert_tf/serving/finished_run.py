@@ -14,7 +14,7 @@ from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.settings import ExportConfig, check_no_bilstm
-from bert_tf.tokenization import FullTokenizer, load_tokenizer
+from bert_tf.tokenization import Tokenizer
 from bert_tf.training.interface import TrainableModel
 
 
@@ -38,7 +38,7 @@ class FinishedRun:
     flags: Mapping[str, Any]
     labels: list[str] | None
     config: BertConfig
-    tokenizer: FullTokenizer
+    tokenizer: Tokenizer
     max_seq_length: int
     export_config: ExportConfig
 
@@ -65,7 +65,7 @@ class FinishedRun:
             flags=recorded.get("flags", {}),
             labels=settings.get("labels") or run_directory.recorded_labels(model_dir),
             config=bert_config,
-            tokenizer=load_tokenizer(vocab_file, settings["do_lower_case"]),
+            tokenizer=Tokenizer.checked(vocab_file, settings["do_lower_case"]),
             max_seq_length=max_seq_length,
             export_config=config,
         )

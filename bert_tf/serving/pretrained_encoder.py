@@ -13,7 +13,7 @@ from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.reader import IDS, TEXTS, Signature, TextReader, in_parts, read_ids, signature
 from bert_tf.serving.settings import ExportConfig
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer
 
 _MASK = "[MASK]"
 # The number of guesses for each mask.
@@ -35,7 +35,7 @@ class ServedEncoder(tf.Module):
       max_seq_length: longer sequences are cut.
     """
 
-    def __init__(self, encoder: InferenceEncoder, tokenizer: FullTokenizer, max_seq_length: int) -> None:
+    def __init__(self, encoder: InferenceEncoder, tokenizer: Tokenizer, max_seq_length: int) -> None:
         super().__init__(name="encoder")
         self._encoder = encoder
         self._texts = TextReader(tokenizer, max_seq_length)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.sequences.graph_packing import GraphPacker, KeptPieces, TokenBatch
 from bert_tf.serving.answering import TEXT_INPUTS
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer
 
 Signature = Callable[..., Mapping[str, tf.Tensor]]
@@ -49,7 +49,7 @@ class TextReader(tf.Module):
       kept_tokens: tokens in brackets that are not split; see `GraphTokenizer`.
     """
 
-    def __init__(self, tokenizer: FullTokenizer, max_seq_length: int, kept_tokens: Sequence[str] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, kept_tokens: Sequence[str] = ()) -> None:
         super().__init__(name="texts")
         self.tokenizer = GraphTokenizer.of(tokenizer, kept_tokens)
         self.packer = GraphPacker(tokenizer.vocab, max_seq_length)

@@ -16,7 +16,6 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.tasks import sentence_features, tables
 from bert_tf.tasks.sentence_task import SentenceTask
 from bert_tf.tasks.tables import Row, Source
@@ -146,7 +145,7 @@ class MultipleChoiceTask(SentenceTask):
         """Returns the features; each example has one sequence per ending."""
 
         def pack(example: ChoiceExample) -> list[tuple[list[int], list[int]]]:
-            return [pack_texts(tokenizer, example.prompt, ending, max_seq_length) for ending in example.endings]
+            return [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
 
         label_ids = np.array([int(example.label or 0) for example in examples], np.int32)
         return sentence_features.pack_data_set(examples, pack, label_ids, num_workers, choices=len(self.labels))

@@ -13,7 +13,6 @@ from absl import logging
 
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import packing
-from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.tasks.sentence_features import InputExample
 from bert_tf.tasks.squad.decoding import answer_questions, get_final_text, join_pieces
 from bert_tf.tasks.squad.examples import SquadExample
@@ -55,7 +54,7 @@ def convert_single_example(
     """
     if example.label not in label_list:
         raise InputError(f"example {ex_index}: the label {example.label!r} is unknown. Use one of {label_list}.")
-    ids, segment_ids = pack_texts(tokenizer, example.text_a, example.text_b, max_seq_length)
+    ids, segment_ids = tokenizer.pack(example.text_a, example.text_b, max_seq_length)
     return InputFeatures(*packing.pad(ids, segment_ids, max_seq_length), label_id=label_list.index(example.label))
 
 

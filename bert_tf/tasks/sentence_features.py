@@ -10,7 +10,6 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.tasks import tables
 from bert_tf.tokenization import FullTokenizer
 
@@ -73,7 +72,7 @@ def featurize(
         label_ids = np.array([numbers[example.label] for example in examples], np.int32)
 
     def pack(example: InputExample) -> list[tuple[list[int], list[int]]]:
-        return [pack_texts(tokenizer, example.text_a, example.text_b, max_seq_length)]
+        return [tokenizer.pack(example.text_a, example.text_b, max_seq_length)]
 
     return pack_data_set(examples, pack, label_ids, num_workers)
 

@@ -1,37 +1,38 @@
-"""Splits text into the pieces of a vocabulary, by the release's rules.
+"""Splits text into the tokens of a vocabulary, by the original's rules.
 
     vocabulary          vocabulary files and their checks, special tokens
     characters          the rules about single characters
-    tokenizers          Basic-, Wordpiece- and FullTokenizer, in Python; they need `memo` and `traced_text`
+    splitting           BasicTokenizer and WordpieceTokenizer; they need `traced_text`
+    tokenizers          Tokenizer: texts to tokens, ids and batches, and back; it needs `memo`
     graph_tokenization  the same tokenizer as TensorFlow operations, for exported models; its tables: `graph_characters`
 
-May import `runtime` only. Users import the release's names from here. Only the graph modules need TensorFlow.
+May import `runtime` and `sequences.packing`. Users import the original's names from here. Only the graph modules need
+TensorFlow.
 """
 
 from bert_tf.tokenization.characters import split_words
-from bert_tf.tokenization.tokenizers import (
+from bert_tf.tokenization.splitting import (
     BasicTokenizer,
-    FullTokenizer,
     WordpieceTokenizer,
     convert_by_vocab,
     convert_ids_to_tokens,
     convert_to_unicode,
     convert_tokens_to_ids,
-    load_tokenizer,
     printable_text,
     whitespace_tokenize,
 )
+from bert_tf.tokenization.tokenizers import FullTokenizer, Tokenizer
 from bert_tf.tokenization.vocabulary import load_vocab, validate_case_matches_checkpoint
 
 __all__ = [
     "BasicTokenizer",
     "FullTokenizer",
+    "Tokenizer",
     "WordpieceTokenizer",
     "convert_by_vocab",
     "convert_ids_to_tokens",
     "convert_to_unicode",
     "convert_tokens_to_ids",
-    "load_tokenizer",
     "load_vocab",
     "printable_text",
     "split_words",

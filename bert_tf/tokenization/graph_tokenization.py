@@ -1,6 +1,6 @@
 """The release's tokenizer as TensorFlow operations, for exported models that read raw strings.
 
-It gives the same pieces and spans as `FullTokenizer` for any bytes. All texts become one flat stream of characters, and
+It gives the same pieces and spans as `Tokenizer` for any bytes. All texts become one flat stream of characters, and
 each character is looked up in the tables of `graph_characters`, which are stored in the model. The normalized stream is
 cut into words, and the FastWordpieceTokenizer of TensorFlow Text splits these into pieces. Some characters become
 several, or depend on their neighbours; they are handled in a separate branch, which other texts never enter.
@@ -16,7 +16,8 @@ import tensorflow_text as tf_text
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization import graph_characters as tables
-from bert_tf.tokenization.tokenizers import BasicTokenizer, FullTokenizer
+from bert_tf.tokenization.splitting import BasicTokenizer
+from bert_tf.tokenization.tokenizers import Tokenizer
 from bert_tf.tokenization.vocabulary import MAX_CHARS_PER_WORD, UNK
 
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
@@ -66,10 +67,10 @@ class GraphTokenizer(tf.Module):
     """Tokenizes inside a graph. A SavedModel that contains it needs tensorflow_text to run.
 
     Args:
-      vocab: piece -> id, such as `FullTokenizer.vocab`.
+      vocab: piece -> id, such as `Tokenizer.vocab`.
       do_lower_case: whether to convert to lower case and remove accents.
       kept_tokens: tokens in brackets, such as "[MASK]", that are not split; `SPECIAL_TOKENS` corresponds to
-        `FullTokenizer(keep_special_tokens=True)`.
+        `Tokenizer(keep_special_tokens=True)`.
       rules: `strip_accents` and `tokenize_chinese_chars`; see `BasicTokenizer`.
 
     Raises:
@@ -104,12 +105,12 @@ class GraphTokenizer(tf.Module):
             self._special = tf.ragged.constant([[*map(ord, token)] for token in kept_tokens], tf.int32).to_tensor(-1)
 
     @classmethod
-    def of(cls, tokenizer: FullTokenizer, kept_tokens: Sequence[str] = ()) -> Self:
+    def of(cls, tokenizer: Tokenizer, kept_tokens: Sequence[str] = ()) -> Self:
         """Returns the tokenizer with the vocabulary and the rules of one in Python."""
         return cls(tokenizer.vocab, kept_tokens=kept_tokens, **vars(tokenizer.basic_tokenizer))
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Texts [B] in UTF-8 -> ids [B, (pieces)] int32, as `FullTokenizer.encode`; invalid bytes are dropped."""
+        """Texts [B] in UTF-8 -> ids [B, (pieces)] int32, as `Tokenizer.encode`; invalid bytes are dropped."""
         decoded, _ = _decode(texts)
         characters = self._spell_out(self._characters(decoded.flat_values))
         splits, words = _words(characters)
@@ -117,7 +118,7 @@ class GraphTokenizer(tf.Module):
         return _by_text(pieces.flat_values, _piece_splits(decoded, characters, splits, pieces))
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> TokenizedText:
-        """Texts [B] in UTF-8 -> ids and spans, as `FullTokenizer.tokenize_with_offsets`."""
+        """Texts [B] in UTF-8 -> ids and spans, as `Tokenizer.tokenize_with_offsets`."""
         decoded, byte_starts = _decode(texts)
         characters = self._spell_out(self._characters(decoded.flat_values))
         splits, words = _words(characters)

@@ -59,7 +59,7 @@ def unusual_rules(values: Mapping[str, Any]) -> dict[str, Any]:
       values: what `read_tokenizer_config` returned.
 
     Returns:
-      Arguments of `FullTokenizer`: `strip_accents` and `tokenize_chinese_chars`, or none of them.
+      Arguments of `Tokenizer`: `strip_accents` and `tokenize_chinese_chars`, or none of them.
     """
     rules = {name: values.get(name, default) for name, default in _DEFAULTS.items()}
     if rules["strip_accents"] == values.get("do_lower_case"):

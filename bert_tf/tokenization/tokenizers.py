@@ -1,176 +1,58 @@
-"""The release's tokenizer: basic tokenization, then greedy WordPiece.
+"""The tokenizer: from texts to tokens, ids and batches, and back.
 
-All rules work inside one whitespace-separated word, so the pieces of a word don't depend on its neighbours and can be
-remembered. Class names, arguments and results are the release's. `FullTokenizer.encode`, `encode_to_bytes`,
-`tokenize_with_offsets` and `load_tokenizer` are additions.
+All rules work inside one whitespace-separated word, so the tokens of a word don't depend on its neighbours and can be
+remembered. `FullTokenizer` is the original's name of `Tokenizer`, with the original's arguments and methods.
 """
 
 import itertools
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Self
 
-from bert_tf.tokenization.characters import (
-    ASCII_TOKEN,
-    CLEAN,
-    CLEAN_ONLY,
-    SEPARATE_PUNCTUATION,
-    split_words,
-    strip_accents,
-)
+import numpy as np
+
+from bert_tf.runtime.errors import InputError
+from bert_tf.sequences import packing
+from bert_tf.tokenization.characters import split_words
 from bert_tf.tokenization.memo import Memo
+from bert_tf.tokenization.splitting import BasicTokenizer, WordpieceTokenizer, convert_by_vocab, convert_to_unicode
 from bert_tf.tokenization.tokenizer_config import (
     read_tokenizer_config,
     unusual_rules,
     validate_case_matches_settings,
 )
-from bert_tf.tokenization.traced_text import TracedCharacter, TracedText
+from bert_tf.tokenization.traced_text import TracedText
 from bert_tf.tokenization.vocabulary import (
+    CLS,
     CONTINUATION,
-    MAX_CHARS_PER_WORD,
+    SEP,
     SPECIAL_TOKENS,
-    UNK,
     check_vocab_file,
     load_vocab,
     validate_case_matches_checkpoint,
     validate_case_matches_vocab,
 )
 
-Text = TypeVar("Text", str, TracedText)
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# The number of positions of the released models.
+_MAX_LENGTH = 512
 
 
-def convert_to_unicode(text: str | bytes) -> str:
-    """Returns a text as `str`. Bytes are decoded as UTF-8, and invalid bytes are dropped.
+class Tokenizer:
+    """The original's end-to-end tokenizer, which also makes the batches that a model reads and decodes ids.
 
-    Raises:
-      ValueError: if `text` is neither `str` nor `bytes`.
-    """
-    if isinstance(text, str):
-        return text
-    if isinstance(text, bytes):
-        return text.decode("utf-8", "ignore")
-    raise ValueError(f"Unsupported string type: {type(text)}")
-
-
-def printable_text(text: str | bytes) -> str:
-    """Returns a text that can be printed: since Python 3 the same as `convert_to_unicode`."""
-    return convert_to_unicode(text)
-
-
-def whitespace_tokenize(text: str) -> list[str]:
-    """Splits a text at white space."""
-    return text.split()
-
-
-def convert_by_vocab(vocab: Mapping, items: Iterable) -> list:
-    """Looks up every item.
-
-    Raises:
-      KeyError: if an item is not in the vocabulary.
-    """
-    return [vocab[item] for item in items]
-
-
-def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
-    """Returns the ids of tokens."""
-    return convert_by_vocab(vocab, tokens)
-
-
-def convert_ids_to_tokens(inv_vocab: Mapping[int, str], ids: Iterable[int]) -> list[str]:
-    """Returns the tokens of ids."""
-    return convert_by_vocab(inv_vocab, ids)
-
-
-class BasicTokenizer:
-    """Splits a text into words, punctuation marks and CJK characters.
+        tokenizer = bert_tf.load_tokenizer("models/bert-base")
+        batch = tokenizer(["a text", ("a text", "and a second one")], max_length=128)
+        tokenizer.decode(batch["input_ids"][0])
 
     Args:
-      do_lower_case: whether to convert to lower case and remove accents.
-      strip_accents: whether to remove accents, if not for the same texts as `do_lower_case` says; the release has no
-        such choice.
-      tokenize_chinese_chars: whether each CJK character is a word of its own, as in the release.
-    """
-
-    def __init__(
-        self, do_lower_case: bool = True, strip_accents: bool | None = None, tokenize_chinese_chars: bool = True
-    ) -> None:
-        self.do_lower_case = do_lower_case
-        self.strip_accents = do_lower_case if strip_accents is None else strip_accents
-        self.tokenize_chinese_chars = tokenize_chinese_chars
-
-    def tokenize(self, text: str | bytes) -> list[str]:
-        """Splits a text into words and punctuation marks."""
-        text = convert_to_unicode(text)
-        if text.isascii() and text.isprintable():
-            return ASCII_TOKEN.findall(text.lower() if self.do_lower_case else text)
-        return self._apply_rules(text, strip_accents)
-
-    def tokenize_with_origins(self, text: str) -> list[TracedText]:
-        """Does what `tokenize` does; each character of each token knows its place in `text`."""
-        traced = TracedText([TracedCharacter(char, i, i + 1) for i, char in enumerate(text)])
-        return self._apply_rules(traced, TracedText.strip_accents)
-
-    def _apply_rules(self, text: Text, strip: Callable[[Text], Text]) -> list[Text]:
-        tokens: list[Text] = []
-        for token in text.translate(CLEAN if self.tokenize_chinese_chars else CLEAN_ONLY).split():
-            if self.do_lower_case:
-                token = token.lower()
-            if self.strip_accents:
-                token = strip(token)
-            tokens.extend(token.translate(SEPARATE_PUNCTUATION).split())
-        return tokens
-
-
-class WordpieceTokenizer:
-    """Greedy longest-match-first WordPiece.
-
-    Args:
-      vocab: piece -> id.
-      unk_token: the token for words that the vocabulary can't spell.
-      max_input_chars_per_word: longer words become `unk_token` without a look at the vocabulary.
-    """
-
-    def __init__(
-        self, vocab: Mapping[str, int], unk_token: str = UNK, max_input_chars_per_word: int = MAX_CHARS_PER_WORD
-    ) -> None:
-        self.vocab = vocab
-        self.unk_token = unk_token
-        self.max_input_chars_per_word = max_input_chars_per_word
-        # Longer matches than the longest piece need not be tried.
-        self._longest = max(map(len, vocab), default=0)
-
-    def tokenize(self, text: str | bytes) -> list[str]:
-        """Splits whitespace-separated words into pieces, such as "unaffable" into "un", "##aff", "##able"."""
-        return [piece for word in whitespace_tokenize(convert_to_unicode(text)) for piece in self.split_word(word)]
-
-    def split_word(self, word: str) -> list[str]:
-        """Returns the pieces of a word, or `[unk_token]`."""
-        if len(word) > self.max_input_chars_per_word:
-            return [self.unk_token]
-        pieces: list[str] = []
-        start = 0
-        while start < len(word):
-            prefix = CONTINUATION if start else ""
-            for end in range(min(len(word), start + self._longest), start, -1):
-                piece = prefix + word[start:end]
-                if piece in self.vocab:
-                    break
-            else:
-                return [self.unk_token]
-            pieces.append(piece)
-            start = end
-        return pieces
-
-
-class FullTokenizer:
-    """The end-to-end tokenizer of the release.
-
-    Args:
-      vocab_file: a file with one piece per line.
+      vocab_file: a file with one token per line.
       do_lower_case: whether to convert to lower case and remove accents; False for cased models.
-      keep_special_tokens: whether a special token in a text, such as "[MASK]", stays one token. The release splits it
-        like any other text in brackets.
+      keep_special_tokens: whether a special token in a text, such as "[MASK]", stays one token. The original splits
+        it like any other text in brackets.
       rules: `strip_accents` and `tokenize_chinese_chars`; see `BasicTokenizer`.
 
     Raises:
@@ -198,17 +80,40 @@ class FullTokenizer:
         self._bytes = Memo(self._bytes_of_word)
         self._traced = Memo(self._traced_pieces_of_word)
 
+    @classmethod
+    def checked(cls, vocab_file: str, do_lower_case: bool, init_checkpoint: str | None = None) -> Self:
+        """Checks the vocabulary and the casing, and makes the tokenizer.
+
+        Settings in `tokenizer_config.json` next to the vocabulary are used; see `tokenizer_config`.
+
+        Args:
+          vocab_file: the vocabulary.
+          do_lower_case: the casing.
+          init_checkpoint: the checkpoint that the user named, whose name may show the casing.
+
+        Raises:
+          InputError: see `check_vocab_file`, `validate_case_matches_checkpoint`, `validate_case_matches_vocab`,
+            `read_tokenizer_config` and `validate_case_matches_settings`.
+        """
+        check_vocab_file(vocab_file)
+        validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
+        settings = read_tokenizer_config(vocab_file)
+        tokenizer = cls(vocab_file, do_lower_case=do_lower_case, **unusual_rules(settings))
+        validate_case_matches_vocab(do_lower_case, tokenizer.vocab)
+        validate_case_matches_settings(do_lower_case, settings, vocab_file)
+        return tokenizer
+
     @property
     def rules(self) -> dict[str, bool]:
-        """The settings of the rules, which determine the pieces of a text as the vocabulary does."""
+        """The settings of the rules, which determine the tokens of a text as the vocabulary does."""
         return dict(vars(self.basic_tokenizer))
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """Splits a text into pieces."""
+        """Splits a text into tokens."""
         return list(itertools.chain.from_iterable(map(self._pieces.__getitem__, self._split(text))))
 
     def encode(self, text: str | bytes) -> list[int]:
-        """Returns the ids of a text's pieces: `convert_tokens_to_ids(tokenize(text))`, but faster.
+        """Returns the ids of a text's tokens: `convert_tokens_to_ids(tokenize(text))`, but faster.
 
         Raises:
           KeyError: if the vocabulary lacks [UNK] and a word needs it.
@@ -224,12 +129,12 @@ class FullTokenizer:
         return b"".join(map(self._bytes.__getitem__, self._split(text)))
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[tuple[int, int]]]:
-        """Splits a text into pieces and finds the place of each piece in the text.
+        """Splits a text into tokens and finds the location of each token in the text.
 
         Returns:
-          The pieces; and for each piece the span [start, end) of characters in the original text. The span of a letter
+          The tokens, and for each token the span [start, end) of characters in the original text. The span of a letter
           includes its removed accents. A deleted control character belongs to a span only if it is inside the span.
-          Spans don't overlap, except where one character became several pieces.
+          Spans don't overlap, except where one character became several tokens.
         """
         pieces: list[str] = []
         spans: list[tuple[int, int]] = []
@@ -246,6 +151,85 @@ class FullTokenizer:
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         """Returns the tokens of ids; raises a KeyError if one is not in the vocabulary."""
         return convert_by_vocab(self.inv_vocab, ids)
+
+    def pack(self, text_a: str, text_b: str | None, max_seq_length: int) -> tuple[list[int], list[int]]:
+        """Returns the ids of [CLS] A [SEP] B [SEP] and the segment ids, cut to `max_seq_length` but not padded."""
+        segment_b = None if text_b is None else self.encode(text_b)
+        a, b = packing.fit_segments(self.encode(text_a), segment_b, max_seq_length)
+        return packing.join_segments(a, b, cls=self.vocab[CLS], sep=self.vocab[SEP])
+
+    def __call__(
+        self,
+        texts: str | tuple[str, str] | Sequence[str | tuple[str, str]],
+        text_pair: str | Sequence[str] | None = None,
+        *,
+        max_length: int | None = None,
+        padding: bool | str = True,
+        truncation: bool | str = True,
+        return_tensors: str = "np",
+    ) -> "dict[str, np.ndarray | tf.Tensor]":
+        """Makes a batch of B sequences: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] for a pair.
+
+        Args:
+          texts: a text, a pair (a tuple), or a list of texts and pairs.
+          text_pair: the second texts, if `texts` has only the first ones.
+          max_length: longer sequences are cut as in fine-tuning: the longer text of a pair loses tokens first;
+            512 if None.
+          padding: True or "longest": zeros up to the longest sequence of the batch; "max_length": up to `max_length`.
+          truncation: True or "longest_first"; False or "do_not_truncate" makes a longer sequence an error.
+          return_tensors: "np" or "tf".
+
+        Returns:
+          `input_ids`, `input_mask` and `segment_ids`, [B, T] int32: what `BertEncoder` takes.
+
+        Raises:
+          InputError: if anything but texts is given, there are none, or a sequence is too long and may not be cut.
+        """
+        max_length = _MAX_LENGTH if max_length is None else max_length
+        packing.check_max_seq_length(max_length)
+        for name, value, choices in (
+            ("padding", padding, (True, "longest", "max_length")),
+            ("truncation", truncation, (True, "longest_first", False, "do_not_truncate")),
+            ("return_tensors", return_tensors, ("np", "tf")),
+        ):
+            if value not in choices:
+                raise InputError(f"{name} is {value!r}. Use one of {', '.join(map(repr, choices))}.", name)
+        is_cut = truncation in (True, "longest_first")
+        pairs = _pairs(texts, text_pair)
+        # One token more than may stay shows that a sequence is too long.
+        packed = [self.pack(*pair, max_length + (not is_cut)) for pair in pairs]
+        length = max(len(ids) for ids, _ in packed)
+        if length > max_length:
+            number = next(number for number, (ids, _) in enumerate(packed) if len(ids) > max_length)
+            raise InputError(f"text {number} has more than {max_length} tokens, and truncation is {truncation!r}.")
+        batch = packing.pad_all(packed, max_length if padding == "max_length" else length)
+        if return_tensors == "np":
+            return batch
+        import tensorflow as tf  # text needs no TensorFlow
+
+        return {name: tf.constant(column) for name, column in batch.items()}
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """Joins the tokens of ids to words with spaces between them; capitals and accents that are lost stay lost.
+
+        Args:
+          ids: of one sequence; a list, an array or a tensor.
+          skip_special_tokens: leave out [CLS], [SEP], [PAD], [MASK] and [UNK].
+
+        Raises:
+          InputError: if `ids` are those of several sequences; see `batch_decode`.
+          KeyError: if an id is not in the vocabulary.
+        """
+        ids = np.asarray(ids if hasattr(ids, "__len__") else list(ids))
+        if ids.ndim != 1:
+            raise InputError(f"ids of the shape {list(ids.shape)} are not one sequence; batch_decode() takes several.")
+        tokens = self.convert_ids_to_tokens(map(int, ids))
+        kept = [token for token in tokens if not (skip_special_tokens and token in SPECIAL_TOKENS)]
+        return " ".join(kept).replace(f" {CONTINUATION}", "")
+
+    def batch_decode(self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = False) -> list[str]:
+        """Does what `decode` does with each of several sequences, such as a batch's `input_ids`."""
+        return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
     def _split(self, text: str | bytes) -> list[str]:
         """Returns words that can be tokenized alone; a special token that is kept is one word."""
@@ -304,30 +288,23 @@ class FullTokenizer:
         return tuple(traced)
 
 
-Kind = TypeVar("Kind", bound=FullTokenizer)
+FullTokenizer = Tokenizer
 
 
-def load_tokenizer(
-    vocab_file: str, do_lower_case: bool, init_checkpoint: str | None = None, kind: type[Kind] = FullTokenizer
-) -> Kind:
-    """Checks the vocabulary and the casing, and creates a program's tokenizer.
-
-    Settings in `tokenizer_config.json` beside the vocabulary are honoured; see `tokenizer_config`.
-
-    Args:
-      vocab_file: the vocabulary.
-      do_lower_case: the casing.
-      init_checkpoint: the checkpoint that the user named, the name of which may tell the casing.
-      kind: the class of the tokenizer.
-
-    Raises:
-      InputError: see `check_vocab_file`, `validate_case_matches_checkpoint`, `validate_case_matches_vocab`,
-        `read_tokenizer_config` and `validate_case_matches_settings`.
-    """
-    check_vocab_file(vocab_file)
-    validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
-    settings = read_tokenizer_config(vocab_file)
-    tokenizer = kind(vocab_file, do_lower_case=do_lower_case, **unusual_rules(settings))
-    validate_case_matches_vocab(do_lower_case, tokenizer.vocab)
-    validate_case_matches_settings(do_lower_case, settings, vocab_file)
-    return tokenizer
+def _pairs(texts: object, text_pair: object) -> list[tuple[str, str | None]]:
+    """Texts and second texts, None where there is none."""
+    given = list(texts) if isinstance(texts, list | np.ndarray) else [texts]
+    if text_pair is not None:
+        second = list(text_pair) if isinstance(text_pair, list | np.ndarray) else [text_pair]
+        if len(given) != len(second):
+            raise InputError(f"{len(given)} texts have {len(second)} second texts; as many of each are expected.")
+        given = list(zip(given, second, strict=True))
+    if not given:
+        raise InputError("no text is given, but at least one is needed.")
+    pairs = []
+    for text in given:
+        parts = (text,) if isinstance(text, str) else text
+        if not (isinstance(parts, tuple) and len(parts) in (1, 2) and all(isinstance(part, str) for part in parts)):
+            raise InputError(f"{str(text)[:60]!r} is given, but a text, a pair of texts or a list of them is expected.")
+        pairs.append((parts[0], parts[1] if len(parts) == 2 else None))
+    return pairs

@@ -93,10 +93,10 @@ def test_a_vocabulary_may_be_in_tokenizer_json(hub):
     vocabulary = {"model": {"type": "WordPiece", "vocab": {piece: number for number, piece in enumerate(PIECES)}}}
     del hub.repositories[NAME]["vocab.txt"]
     with pytest.raises(InputError, match=f"load.*: no vocab.txt or tokenizer.json next to .*{hub.commit(NAME)}"):
-        pretrained.find_tokenizer(NAME, "load()")
+        bert_tf.load_tokenizer(NAME)
     download._snapshot.cache_clear()
     hub.repositories[NAME]["tokenizer.json"] = json.dumps(vocabulary).encode()
-    assert list(pretrained.find_tokenizer(NAME, "load()").vocab) == PIECES
+    assert list(bert_tf.load_tokenizer(NAME).vocab) == PIECES
 
 
 def test_a_revision_is_loaded_and_a_wrong_one_is_an_error(hub):

@@ -12,7 +12,7 @@ from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints import output_layers, pretrained, saver
 from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.tokenization import load_tokenizer
+from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.conftest import assert_close, tiny_config
 
@@ -175,5 +175,5 @@ def test_tokenizers_are_the_same_in_both_directions(tmp_path, rules):
     assert [ours.encode(text) for text in TEXTS] == expected
     # Their newest versions write tokenizer.json, and no vocab.txt.
     theirs.save_pretrained(saved)
-    read = load_tokenizer(pretrained.find_vocabulary(saved), rules["do_lower_case"])
+    read = Tokenizer.checked(pretrained.find_vocabulary(saved), rules["do_lower_case"])
     assert [read.encode(text) for text in TEXTS] == expected

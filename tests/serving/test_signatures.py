@@ -18,7 +18,6 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.tokenizer import pack_texts
 from bert_tf.serving import reader
 from bert_tf.serving.encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import ServedEncoder
@@ -89,7 +88,7 @@ def test_classifiers(tokenizer, pairs, problem, causal):
     names = ("q", "body") if is_pair else ("q",)
     options = {"labels": labels, "multi_label": not is_pair, "inputs": names}
     served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, **options)
-    sequences = [pack_texts(tokenizer, a, b if is_pair else None, LENGTH) for a, b in pairs]
+    sequences = [tokenizer.pack(a, b if is_pair else None, LENGTH) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)
     expected = predict(model, sequences, label_ids=label_ids.astype(int) if labels and is_pair else label_ids)
     columns = list(map(tf.constant, zip(*pairs, strict=True)))[: len(names)]
@@ -144,7 +143,7 @@ def test_choices(tokenizer, pairs):
     model = tiny_model(ClassifierModel, tokenizer, 1)
     served = ServedChooser(InferenceEncoder(model.encoder), model.head, TextReader(tokenizer, LENGTH))
     examples = [(a, [b, b[:3] + "c", a + "z"]) for a, b in pairs if b]
-    sequences = [pack_texts(tokenizer, a, b, LENGTH) for a, endings in examples for b in endings]
+    sequences = [tokenizer.pack(a, b, LENGTH) for a, endings in examples for b in endings]
     logits = predict(model, sequences, label_ids=np.zeros(len(sequences), int))["logits"]
     expected = tf.nn.softmax(tf.reshape(logits, [-1, 3]))
     # A copy of the second example has one ending less, and the last example has none.
@@ -341,7 +340,7 @@ def test_a_pre_trained_model(tokenizer, tmp_path):
             assert_close(found["probabilities"][i, j], [guess.probability for guess in guesses], 1e-5)
 
     text_a, text_b = tf.constant(["a cab", "b"]), tf.constant(["c", ""])
-    sequences = [pack_texts(tokenizer, a, b, LENGTH) for a, b in (("a cab", "c"), ("b", ""))]
+    sequences = [tokenizer.pack(a, b, LENGTH) for a, b in (("a cab", "c"), ("b", ""))]
     batch = FeatureSet.from_sequences(sequences).batch(np.arange(2), 8)
     output = model.encoder(batch["input_ids"], batch["input_mask"], batch["segment_ids"])
     by_pairs = served["pairs"](text_a=text_a, text_b=text_b)

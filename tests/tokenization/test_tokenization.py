@@ -92,10 +92,10 @@ def test_casing_check_against_names():
 def test_casing_check_against_vocabulary(write, pieces, right, do_lower_case):
     path = write("vocab.txt", SPECIAL + pieces)
     if do_lower_case in right:
-        tokenization.load_tokenizer(path, do_lower_case)
+        tokenization.Tokenizer.checked(path, do_lower_case)
     else:
         with pytest.raises(InputError, match=f"Set --do_lower_case={not do_lower_case}"):
-            tokenization.load_tokenizer(path, do_lower_case)
+            tokenization.Tokenizer.checked(path, do_lower_case)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_vocabularies_that_the_programs_refuse(write, text, message):
 
 def test_vocabulary_with_dos_line_ends_is_fine(write):
     path = write("vocab.txt", (SPECIAL + "a\n").replace("\n", "\r\n"))
-    assert tokenization.load_tokenizer(path, True).tokenize("a") == ["a"]
+    assert tokenization.Tokenizer.checked(path, True).tokenize("a") == ["a"]
 
 
 def test_special_tokens_are_kept_only_when_asked_for(write):

@@ -37,11 +37,11 @@ def vocab(write):
 )
 def test_rules_are_honoured_and_stay_with_the_vocabulary(vocab, tmp_path, settings, pieces):
     path = vocab(**settings)
-    assert tokenization.load_tokenizer(path, True).tokenize("É 中文") == pieces
+    assert tokenization.Tokenizer.checked(path, True).tokenize("É 中文") == pieces
     run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
     copied = str(tmp_path / "run" / "vocab.txt")
-    assert tokenization.load_tokenizer(copied, True).tokenize("É 中文") == pieces
-    rules = tokenization.load_tokenizer(copied, True).rules
+    assert tokenization.Tokenizer.checked(copied, True).tokenize("É 中文") == pieces
+    rules = tokenization.Tokenizer.checked(copied, True).rules
     assert rules == {
         "do_lower_case": True,
         "strip_accents": pieces[0] == "e",
@@ -72,7 +72,7 @@ def test_accents_can_be_removed_from_cased_text(vocab):
 def test_other_tokenizers_are_refused_by_name(write, settings, message):
     write("tokenizer_config.json", json.dumps(settings))
     with pytest.raises(InputError, match=message):
-        tokenization.load_tokenizer(write("vocab.txt", "\n".join(PIECES)), True)
+        tokenization.Tokenizer.checked(write("vocab.txt", "\n".join(PIECES)), True)
 
 
 def test_known_settings_stay_when_they_are_written(vocab):
@@ -87,12 +87,12 @@ def test_known_settings_stay_when_they_are_written(vocab):
 def test_a_vocabulary_is_read_from_tokenizer_json(write, tmp_path):
     model = {"type": "WordPiece", "vocab": {piece: i for i, piece in reversed(list(enumerate(PIECES)))}}
     path = write("tokenizer.json", json.dumps({"model": model}))
-    assert list(tokenization.load_tokenizer(path, True).vocab) == PIECES
+    assert list(tokenization.Tokenizer.checked(path, True).vocab) == PIECES
     run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
     assert (tmp_path / "run" / "vocab.txt").read_text() == "\n".join(PIECES) + "\n"
     write("tokenizer.json", '{"model": {"type": "BPE"}}')
     with pytest.raises(InputError, match="is a tokenizer of 'BPE', but WordPiece is expected"):
-        tokenization.load_tokenizer(path, True)
+        tokenization.Tokenizer.checked(path, True)
     write("tokenizer.json", '{"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}')
     with pytest.raises(InputError, match="have gaps, but 0 to 1 are expected"):
-        tokenization.load_tokenizer(path, True)
+        tokenization.Tokenizer.checked(path, True)

@@ -29,7 +29,7 @@ from bert_tf.tasks.squad.rules import (
     shows_most_context,
     text_room,
 )
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 
 # The odds are summed in another order than in Python, so odds that equal the threshold may seem to be above it.
@@ -91,7 +91,7 @@ class ServedAnswerer(tf.Module):
         self,
         encoder: InferenceEncoder,
         head: SpanHead,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         config: SquadConfig,
         null_score_diff_threshold: float = 0.0,
     ) -> None:

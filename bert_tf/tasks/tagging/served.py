@@ -21,7 +21,7 @@ from bert_tf.serving.encoder import InferenceEncoder, OutputLayer
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
 from bert_tf.serving.reader import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
 
 # Punctuation, quotes and brackets, which do not belong to a word at its start or end.
@@ -58,7 +58,7 @@ class ServedTagger(tf.Module):
         self,
         encoder: InferenceEncoder,
         head: ClassificationHead,
-        tokenizer: FullTokenizer,
+        tokenizer: Tokenizer,
         types: Sequence[str],
         max_seq_length: int,
     ) -> None:
