@@ -9,7 +9,7 @@ from bert_tf import program_flags
 from bert_tf.config import BertConfig
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.settings import ExportConfig, check_no_bilstm
+from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.tasks.names import COMBINATIONS, PROBLEMS, TAGGING, TASK_NAMES, parse
 from bert_tf.tasks.tables import AUTO, ON_BAD_ROW
 

@@ -27,7 +27,7 @@ from absl import flags, logging
 from bert_tf import program_flags
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.settings import ExportConfig, check_no_bilstm
+from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.tasks.squad.rules import ANSWER_TEXTS, ENSEMBLE_METHODS, SquadConfig
 
 if TYPE_CHECKING:

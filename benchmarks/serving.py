@@ -25,7 +25,7 @@ import time
 from absl import app, flags
 
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
-from bert_tf.serving.settings import LITE_FILE, LITE_INT8_FILE
+from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", VOCAB_FILE, "The vocabulary of an uncased model.")
 _QNLI_FILE = flags.DEFINE_string("qnli_file", f"{QNLI_FOLDER}/dev.tsv", "A file with pairs of mixed lengths.")
@@ -50,12 +50,12 @@ def export(folder):
 
     from bert_tf.config import BertConfig
     from bert_tf.finetuning.models import ClassifierModel
-    from bert_tf.serving.encoder import InferenceEncoder
+    from bert_tf.serving.export_config import ExportConfig
     from bert_tf.serving.exportable import Exportable, plain_logits
+    from bert_tf.serving.inference_encoder import InferenceEncoder
     from bert_tf.serving.lite_model import TextTask
-    from bert_tf.serving.reader import TextReader
-    from bert_tf.serving.settings import ExportConfig
-    from bert_tf.tasks.served import ServedClassifier
+    from bert_tf.serving.signature_inputs import TextReader
+    from bert_tf.tasks.graph_classifier import ServedClassifier
     from bert_tf.tokenization import FullTokenizer
 
     keras.utils.set_random_seed(0)
@@ -95,8 +95,8 @@ def serve(folder):
     tf.config.threading.set_intra_op_parallelism_threads(_THREADS.value)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     imported = time.perf_counter()
+    from bert_tf.serving.export_config import keep_packed_weights
     from bert_tf.serving.saved_model import ExportedModel
-    from bert_tf.serving.settings import keep_packed_weights
 
     keep_packed_weights()
     model = ExportedModel(folder)

@@ -4,8 +4,8 @@
 
 The SavedModel contains the tokenizer, the vocabulary and the labels, and needs only tensorflow and tensorflow-text. Its
 folder also holds the vocabulary, its casing and the labels, for callers that bring ids. The inputs and outputs are
-described by the method `signatures` of the served model in `tasks.served`, `tasks.tagging.served`,
-`tasks.squad.served`, or, for a pre-trained model, `serving.pretrained_encoder`.
+described by the method `signatures` of the served model in `tasks.graph_classifier`, `tasks.tagging.graph_tagger`,
+`tasks.squad.graph_answerer`, or, for a pre-trained model, `serving.pretrained_encoder`.
 """
 
 import os
@@ -20,7 +20,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.outputs import is_unfinished
 from bert_tf.runtime.program import say
 from bert_tf.serving.answering import AnsweringModel
-from bert_tf.serving.settings import ENGINES, SERVING_DEFAULT, ExportConfig
+from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, ExportConfig
 
 if TYPE_CHECKING:
     from bert_tf.serving.exportable import Exportable

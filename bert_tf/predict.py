@@ -16,7 +16,7 @@ from bert_tf import export
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import line_predictions
-from bert_tf.serving.settings import ENGINES, SERVING_DEFAULT, keep_packed_weights
+from bert_tf.serving.export_config import ENGINES, SERVING_DEFAULT, keep_packed_weights
 
 _MODEL = flags.DEFINE_string("model", None, "The folder of an exported model.")
 _INPUT_FILE = flags.DEFINE_string("input_file", None, "JSON lines; standard input by default.")

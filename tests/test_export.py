@@ -23,14 +23,14 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.runtime import json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import exportable, line_predictions
+from bert_tf.serving.export_config import ExportConfig
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.pretrained_encoder import ServedEncoder
-from bert_tf.serving.reader import IDS, TEXT_LISTS, TEXTS, signature
-from bert_tf.serving.settings import ExportConfig
-from bert_tf.tasks.served import ServedChooser, ServedClassifier
+from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, signature
+from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, describe_model
-from bert_tf.tasks.squad.served import ServedAnswerer
-from bert_tf.tasks.tagging.served import ServedTagger
+from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
+from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from tests import programs

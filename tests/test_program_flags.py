@@ -16,7 +16,7 @@ from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.program_flags import values
 from bert_tf.runtime import settings
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from bert_tf.training.settings import TrainingConfig
 from tests import programs

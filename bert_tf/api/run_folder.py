@@ -15,7 +15,7 @@ from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE, OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, require_path
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
 from bert_tf.training.settings import TrainingConfig

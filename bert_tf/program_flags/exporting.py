@@ -6,7 +6,7 @@ from absl import flags
 
 from bert_tf.program_flags import values
 from bert_tf.runtime import files
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving.export_config import ExportConfig
 
 flags.disclaim_key_flags()
 

@@ -1,11 +1,11 @@
 """Exported models that take raw text: the encoder in its fastest form, tokenization inside the graph, and files.
 
-    encoder              the encoder for serving, without padding and with fused operations, and an output layer
-    reader               texts and ids as inputs of a signature, and the computation of many sequences in parts
+    inference_encoder    the encoder for serving, without padding and with fused operations, and an output layer
+    signature_inputs     texts and ids as inputs of a signature, and the computation of many sequences in parts
     pretrained_encoder   a pre-trained model for serving: hidden states, and guesses for [MASK]
     finished_run         a finished run, as the export of its task needs it
     exportable           a model that can be exported, and the files of its export
-    settings             the settings of an export
+    export_config        the settings of an export
     answering            what all models that answer Python values share: fields, checks, batches
     saved_model          loads SavedModels and calls them with Python values
     lite_model           answers texts with a LiteRT model, without TensorFlow

@@ -14,9 +14,9 @@ import tensorflow as tf
 from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.runtime import extras, files
+from bert_tf.serving.export_config import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig
 from bert_tf.serving.lite_model import TextTask
-from bert_tf.serving.reader import IDS, ServedModel
-from bert_tf.serving.settings import LITE_FILE, LITE_INT8_FILE, LITE_TASK_FILE, ExportConfig
+from bert_tf.serving.signature_inputs import IDS, ServedModel
 from bert_tf.tokenization import Tokenizer
 
 ONNX_FILE = "ids.onnx"

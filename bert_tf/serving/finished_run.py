@@ -12,8 +12,8 @@ from bert_tf.finetuning.models import EncoderModel
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.packing import check_max_seq_length
-from bert_tf.serving.encoder import InferenceEncoder
-from bert_tf.serving.settings import ExportConfig, check_no_bilstm
+from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
+from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.tokenization import Tokenizer
 from bert_tf.training.interface import TrainableModel
 

@@ -10,7 +10,7 @@ import numpy as np
 from bert_tf.runtime import extras, files, json_files, parallel
 from bert_tf.runtime.errors import InputError
 from bert_tf.sequences import packing
-from bert_tf.serving import settings
+from bert_tf.serving import export_config
 from bert_tf.serving.answering import CHOICE_INPUTS, AnsweringModel, Field
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
@@ -35,8 +35,8 @@ class TextTask(TypedDict):
 class LiteModel(AnsweringModel):
     """A LiteRT model with the tokenizer and the labels in its folder.
 
-    Its inputs and answers are those of `ServedClassifier` and `ServedChooser` (module `bert_tf.tasks.served`) from
-    texts; weights of 8 bits change the numbers a little. Several threads may call it; one computes at a time.
+    Its inputs and answers are those of `ServedClassifier` and `ServedChooser` (`bert_tf.tasks.graph_classifier`) from
+    texts. Weights of 8 bits change the numbers a little. Several threads may call it, and one computes at a time.
 
     Args:
       folder: of an export with --export_quantize=int8 or --export_litert; with both, the first is taken.
@@ -49,7 +49,7 @@ class LiteModel(AnsweringModel):
     def __init__(self, folder: str | os.PathLike[str], threads: int | None = None) -> None:
         interpreter = extras.require("ai_edge_litert.interpreter", "the engine LiteRT")
         folder = os.fspath(folder)
-        names = (settings.LITE_INT8_FILE, settings.LITE_FILE, settings.LITE_TASK_FILE)
+        names = (export_config.LITE_INT8_FILE, export_config.LITE_FILE, export_config.LITE_TASK_FILE)
         *paths, task_path = (os.path.join(folder, name) for name in names)
         path = next(filter(files.exists, paths), None)
         if path is None or not files.exists(task_path):
@@ -86,7 +86,7 @@ class LiteModel(AnsweringModel):
         outputs = {"logits": logits.tolist(), "label_names": labels}
         if problem == "multi_label":
             probabilities = 1 / (1 + np.exp(-logits))
-            chosen = probabilities >= settings.LABEL_THRESHOLD
+            chosen = probabilities >= export_config.LABEL_THRESHOLD
             return outputs | {"probabilities": probabilities.tolist(), "chosen": chosen.tolist()}
         return outputs | {"probabilities": _softmax(logits).tolist(), "label": labels[int(np.argmax(logits))]}
 

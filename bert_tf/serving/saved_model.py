@@ -11,7 +11,7 @@ import tensorflow_text  # noqa: F401  (the tokenizer's operations)
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import AnsweringModel, Field
-from bert_tf.serving.settings import SERVING_DEFAULT
+from bert_tf.serving.export_config import SERVING_DEFAULT
 
 # The hidden states of all layers, the only output of which another axis than the first is padded.
 _LAYERS = "all_encoder_layers"

@@ -15,7 +15,7 @@
     architectures        what a fine-tuned model computes, in the words of Hugging Face's files
     metrics              the scores of all tasks
     tables               rows of TSV, CSV and JSON-lines files
-    served               served models of sentence tasks and multiple choice
+    graph_classifier     served models of sentence tasks and multiple choice
 
 `export`, `estimators` and the programs import this package. It imports `serving` and the layers below. The folders
 `squad` and `tagging` do not import other tasks.

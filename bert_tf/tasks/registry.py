@@ -10,15 +10,14 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.exportable import Exportable
 from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.tasks import dev_split, multiple_choice, names, served, tables, text
+from bert_tf.tasks import dev_split, graph_classifier, multiple_choice, names, tables, text
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.names import TAGGING, TEXT
-from bert_tf.tasks.squad import served as squad_served
+from bert_tf.tasks.squad import graph_answerer
 from bert_tf.tasks.squad.task import SquadTask
 from bert_tf.tasks.tables import Source
-from bert_tf.tasks.tagging import served as tagging_served
-from bert_tf.tasks.tagging import task
+from bert_tf.tasks.tagging import graph_tagger, task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
@@ -164,11 +163,11 @@ class DataConfig:
 
 
 _EXPORTABLES: Mapping[str, Callable[[FinishedRun], Exportable]] = {
-    **dict.fromkeys(DEFINITIONS, served.exportable_glue),
-    **dict.fromkeys(multiple_choice.FILE_NAMES, served.exportable_chooser),
-    TEXT: served.exportable_text,
-    TAGGING: tagging_served.exportable,
-    SquadTask.name: squad_served.exportable,
+    **dict.fromkeys(DEFINITIONS, graph_classifier.exportable_glue),
+    **dict.fromkeys(multiple_choice.FILE_NAMES, graph_classifier.exportable_chooser),
+    TEXT: graph_classifier.exportable_text,
+    TAGGING: graph_tagger.exportable,
+    SquadTask.name: graph_answerer.exportable,
 }
 
 

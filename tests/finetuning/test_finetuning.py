@@ -22,7 +22,7 @@ from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.tokenization import FullTokenizer

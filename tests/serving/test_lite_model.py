@@ -13,8 +13,8 @@ import pytest
 from bert_tf import export
 from bert_tf.finetuning.models import ClassifierModel, TokenModel
 from bert_tf.runtime.errors import InputError
-from bert_tf.serving import lite_model, settings
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving import export_config, lite_model
+from bert_tf.serving.export_config import ExportConfig
 from tests.conftest import ROOT, assert_close, with_large_head
 from tests.finished_runs import config, write_run
 
@@ -108,10 +108,10 @@ def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"tagger: no LiteRT model of texts, pairs or choices"):
         export.load(tmp_path / "tagger", engine="litert")
     damaged = shutil.copytree(exported["pairs"], tmp_path / "damaged")
-    os.truncate(damaged / settings.LITE_INT8_FILE, 100)
+    os.truncate(damaged / export_config.LITE_INT8_FILE, 100)
     with pytest.raises(InputError, match=r"model_int8\.tflite can't be loaded"):
         export.load(damaged, engine="litert")
-    os.remove(damaged / settings.LITE_INT8_FILE)
+    os.remove(damaged / export_config.LITE_INT8_FILE)
     with pytest.raises(InputError, match=r"damaged: no LiteRT model"):
         export.load(damaged, engine="litert")
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)

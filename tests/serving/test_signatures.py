@@ -18,16 +18,16 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel, TokenModel
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
-from bert_tf.serving import reader
-from bert_tf.serving.encoder import InferenceEncoder
+from bert_tf.serving import signature_inputs
+from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.serving.pretrained_encoder import ServedEncoder
-from bert_tf.serving.reader import TextReader
+from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import squad
-from bert_tf.tasks.served import ServedChooser, ServedClassifier
-from bert_tf.tasks.squad.served import ServedAnswerer
-from bert_tf.tasks.tagging import served as tagging_served
+from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
+from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
+from bert_tf.tasks.tagging import graph_tagger
 from bert_tf.tasks.tagging.conll import Sentence
-from bert_tf.tasks.tagging.served import ServedTagger
+from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tokenization import FullTokenizer
 from tests.conftest import assert_close, tiny_config, with_large_head
@@ -285,10 +285,10 @@ def test_tags(tokenizer):
 
 
 def test_texts_are_split_into_words_in_linear_time():
-    split = tf.function(tagging_served._split_words, input_signature=[tf.TensorSpec([None], tf.string)])
+    split = tf.function(graph_tagger._split_words, input_signature=[tf.TensorSpec([None], tf.string)])
     # Substr copies its text: for each word the whole of it.
     assert "Substr" not in {op.type for op in split.get_concrete_function().graph.get_operations()}
-    words, starts, ends = tagging_served._split_words(tf.constant(["ä (b)", "", "c d"]))
+    words, starts, ends = graph_tagger._split_words(tf.constant(["ä (b)", "", "c d"]))
     assert words.to_list() == [["ä".encode(), b"(", b"b", b")"], [], [b"c", b"d"]]
     assert (starts.to_list(), ends.to_list()) == ([[0, 3, 4, 5], [], [0, 2]], [[2, 4, 5, 6], [], [1, 3]])
 
@@ -311,9 +311,9 @@ def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
         InferenceEncoder, "_embed", lambda self, batch: sizes.append(len(batch.lengths)) or embed(self, batch)
     )
     for function in functions:
-        monkeypatch.setattr(reader, "_SEQUENCES_PER_PART", 32)
+        monkeypatch.setattr(signature_inputs, "_SEQUENCES_PER_PART", 32)
         whole = function(text_a=inputs)
-        monkeypatch.setattr(reader, "_SEQUENCES_PER_PART", 3)
+        monkeypatch.setattr(signature_inputs, "_SEQUENCES_PER_PART", 3)
         sizes.clear()
         for output, values in function(text_a=inputs).items():
             if values.dtype == tf.float32:

@@ -8,7 +8,7 @@ answers -> `evaluate`.
     windows        questions and paragraphs -> windows, as arrays
     decoding       logits -> ranked answers, as written in the paragraph
     predictions    the answers to a file's questions, and the files of answers
-    served         windows and answers inside a TensorFlow graph, for the SavedModel
+    graph_answerer windows and answers inside a TensorFlow graph, for the SavedModel
     evaluation     scores, and the threshold for no answer
     answerer       the loaded model or models that answer
     task           the task of the fine-tuning loop

@@ -9,7 +9,7 @@ paragraph's own text. As in the original, the words around the answer are tokeni
 characters without spaces are counted to get from the tokenized words to the original ones. Where the counts differ,
 those words are kept whole.
 
-`served.py` does the same inside a TensorFlow graph.
+`graph_answerer.py` does the same inside a TensorFlow graph.
 
 Axis letters: W windows, T tokens, K positions that are paired, C candidates.
 """

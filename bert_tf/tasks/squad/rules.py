@@ -1,7 +1,8 @@
 """The rules of windows and answers, each stated once for its two modes: Python's arrays and TensorFlow's graph.
 
 A function that takes `ops` works on NumPy arrays with the module `numpy`, and on tensors with the module `tensorflow`.
-`windows.py` and `decoding.py` apply the rules to arrays, and `served.py` applies them inside the graph of a SavedModel.
+`windows.py` and `decoding.py` apply the rules to arrays, and `graph_answerer.py` applies them in the graph of a
+SavedModel.
 
 Axis letters: Q questions, W windows, E pieces of all windows' texts, K positions that are paired.
 """

@@ -4,7 +4,7 @@ A long paragraph is cut into overlapping windows, and each window is put after t
 [CLS] question [SEP] window [SEP]. Each paragraph is tokenized once, not once for each of its questions. Windows are
 stored end to end, without padding. Several processes may share the work, and the result is the same.
 
-`served.py` does the same inside a TensorFlow graph; `rules.py` has the rules that both follow.
+`graph_answerer.py` does the same inside a TensorFlow graph; `rules.py` has the rules that both follow.
 
 Axis letters: W windows, T tokens, P pieces of a paragraph, Q questions, E pieces of all windows' texts.
 """

@@ -4,7 +4,7 @@
     conll                reading and writing of CoNLL files, and the schemes IOB1, IOB2 and BIOES
     by_features          the task for feature-based tagging, which computes features with a frozen encoder
     feature_tagger       its model: a BiLSTM and an output layer on the features
-    served               the served model of a fine-tuned tagger, and the exportable model of a finished run
+    graph_tagger         the served model of a fine-tuned tagger, and the exportable model of a finished run
 
 `tasks.registry` and the programs import this package. It imports `serving` and the layers below, and of the tasks only
 the common modules (`metrics`, `tables`).

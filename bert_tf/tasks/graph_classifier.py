@@ -12,11 +12,12 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
-from bert_tf.serving.encoder import InferenceEncoder, OutputLayer
+from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
+from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
 from bert_tf.serving.lite_model import TextTask
-from bert_tf.serving.reader import (
+from bert_tf.serving.signature_inputs import (
     IDS,
     TEXT_LISTS,
     TEXTS,
@@ -27,7 +28,6 @@ from bert_tf.serving.reader import (
     read_ids,
     signature,
 )
-from bert_tf.serving.settings import LABEL_THRESHOLD
 from bert_tf.tasks.glue import DEFINITIONS
 
 

@@ -17,10 +17,10 @@ from bert_tf.checkpoints.output_layers import tags_of_types
 from bert_tf.finetuning.models import TokenModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
-from bert_tf.serving.encoder import InferenceEncoder, OutputLayer
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.serving.reader import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
+from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
+from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
 

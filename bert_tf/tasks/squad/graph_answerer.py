@@ -15,10 +15,10 @@ from bert_tf.encoder import MASKED_SCORE
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.model.heads import SpanHead
 from bert_tf.sequences.graph_packing import TokenBatch
-from bert_tf.serving.encoder import InferenceEncoder, OutputLayer
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
-from bert_tf.serving.reader import IDS, TEXTS, Signature, check_equally_many, in_parts, read_ids, signature
+from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
+from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, check_equally_many, in_parts, read_ids, signature
 from bert_tf.tasks.squad.answerer import describe_model, find_null_threshold
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
