@@ -18,7 +18,7 @@ from bert_tf.model.gathering import last_tokens
 from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput
 from bert_tf.model.token_rows import TokenRows
-from bert_tf.runtime.errors import require_whole
+from bert_tf.runtime.errors import InputError, require_whole
 
 # Added to the score of a position that may not be seen: as released, not minus infinity.
 MASKED_SCORE = -10000.0
@@ -65,10 +65,12 @@ class BlockStack(BertLayer):
         attention_bias: tf.Tensor,
         seed: tf.Tensor | None = None,
         token_rows: TokenRows | None = None,
+        is_frozen: bool = False,
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """x [B*T or n, H] -> for each block its output, of x's shape, and its attention probabilities [B, N, T, T].
 
-        There are no probabilities if gradients are recomputed.
+        There are no probabilities if gradients are recomputed. If `is_frozen`, x depends on no trained variable, and
+        no gradient is computed below the lowest trained block.
         """
         outputs, probabilities = [], []
         for i, block in enumerate(self.blocks):
@@ -80,6 +82,8 @@ class BlockStack(BertLayer):
             else:
                 x, probs = run(x)
                 probabilities.append(probs)
+            is_frozen = is_frozen and not block.trainable
+            x = tf.stop_gradient(x) if is_frozen else x
             outputs.append(x)
         # Keras's functional models expect the same number of outputs in training and in inference.
         return outputs, [] if self.gradient_checkpointing else probabilities
@@ -172,7 +176,8 @@ class BertEncoder(BertLayer):
     @property
     def embedding_table(self) -> tf.Tensor:
         """The word embeddings [V, H], float32."""
-        return self.embeddings.word_embeddings.value
+        table = self.embeddings.word_embeddings.value
+        return table if self.embeddings.trainable else tf.stop_gradient(table)
 
     def __call__(
         self,
@@ -229,7 +234,9 @@ class BertEncoder(BertLayer):
             rows = TokenRows.at(token_positions, input_ids.shape.num_elements() or tf.size(input_ids))
             x = rows.unpad(x)
         bias = self._attention_bias(input_mask)
-        outputs, probabilities = self.encoder(x, bias, seed=fold_in(seed, 1), token_rows=rows)
+        is_frozen = not self.embeddings.trainable
+        x = tf.stop_gradient(x) if is_frozen else x
+        outputs, probabilities = self.encoder(x, bias, seed=fold_in(seed, 1), token_rows=rows, is_frozen=is_frozen)
 
         def sequences(states: tf.Tensor) -> tf.Tensor:  # [B*T or n, H] -> [B, T, H]
             padded = states if rows is None else rows.pad(states)
@@ -252,6 +259,25 @@ class BertEncoder(BertLayer):
             return None
         mask = keras.ops.cast(mask, "bool")
         return EncoderOutput(mask, (mask,) * self.config.num_hidden_layers, mask, None, (), None)
+
+    def freeze(self, layers: int) -> None:
+        """Freezes the embeddings and the lowest blocks. No gradient is computed for them or below them.
+
+        To freeze the whole encoder, set `trainable` to False.
+
+        Args:
+          layers: the number of blocks to freeze; 0 freezes only the embeddings.
+
+        Raises:
+          InputError: if the encoder has fewer blocks.
+        """
+        if layers > len(self.encoder.blocks):
+            raise InputError(
+                f"--freeze_layers={layers}: the model has {len(self.encoder.blocks)} layers. Use at most that number.",
+                "--freeze_layers",
+            )
+        for part in (self.embeddings, *self.encoder.blocks[:layers]):
+            part.trainable = False
 
     def enable_lora(self, rank: int) -> None:
         """Freezes the encoder, and trains updates of low rank for the queries' and values' projections (see `Dense`).
@@ -280,6 +306,11 @@ class BertEncoder(BertLayer):
             block.attention.self_attention.query.merge_lora()
             block.attention.self_attention.value.merge_lora()
         self.trainable = False  # as its variables are; Keras ignores what is set to the value that it has
+
+    @property
+    def trained_share(self) -> float:
+        """The share of the blocks that are not frozen."""
+        return sum(block.trainable for block in self.encoder.blocks) / len(self.encoder.blocks)
 
     def flops(self, input_ids: tf.Tensor, token_positions: tf.Tensor | None = None) -> tf.Tensor:
         """Floating-point operations of the matrix multiplications in a forward pass; see `call` for the arguments."""

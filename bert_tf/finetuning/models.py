@@ -6,6 +6,7 @@ Axis letters: B batch, T tokens, W width of the output layer's input, C classes 
 import abc
 from collections.abc import Mapping, Sequence
 
+import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig, BiLstmConfig
@@ -44,13 +45,19 @@ class EncoderModel:
         self.width = config.hidden_size if self.bilstm is None else self.bilstm.output_width
 
     def collect_variables(self, head: LinearHead, reads_tokens: bool) -> None:
-        """Sets `variables` and `trained_variables`; subclasses call it when the output layer is built."""
+        """Sets `variables`; subclasses call it when the output layer is built."""
         top_variables = head.weights if self.bilstm is None else self.bilstm.variables + head.weights
         self.variables = self.encoder.weights + top_variables
-        self.trained_variables = self.variables
-        if reads_tokens or self.bilstm is not None:
-            # The pooler is not used, so it gets no gradient. As in the release, it has no weight decay and no slots.
-            self.trained_variables = [v for v in self.variables if not v.path.startswith("bert/pooler/")]
+        self._uses_pooler = not reads_tokens and self.bilstm is None
+
+    @property
+    def trained_variables(self) -> list[keras.Variable]:
+        """The variables that are not frozen and on which the loss depends.
+
+        A pooler that is not used gets no gradient. As in the original code, it has no weight decay and no moments.
+        """
+        unused = () if self._uses_pooler else ("bert/pooler/",)
+        return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
     def encode(self, batch: Batch, seed: tf.Tensor | None) -> EncoderOutput:
         """input_ids, input_mask, segment_ids [B, T] -> the encoder's output; see `BertEncoder` for token_positions."""
@@ -71,9 +78,13 @@ class EncoderModel:
         return self.bilstm.summary(output.sequence_output, batch["input_mask"])
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """Floating-point operations of a training step's matrix products; the output layer's few are not counted."""
-        forward = self.encoder.flops(batch["input_ids"], batch.get("token_positions"))
-        return 3.0 * (forward if self.bilstm is None else forward + self.bilstm.flops(batch["input_mask"]))
+        """Returns the floating-point operations of a step's matrix multiplications, except those of the output layer.
+
+        A backward pass takes twice as many as a forward pass. Frozen blocks have no backward pass.
+        """
+        passes = 1.0 + 2.0 * self.encoder.trained_share
+        encoder = passes * self.encoder.flops(batch["input_ids"], batch.get("token_positions"))
+        return encoder if self.bilstm is None else encoder + 3.0 * self.bilstm.flops(batch["input_mask"])
 
 
 class ClassifierModel(EncoderModel):

@@ -141,7 +141,7 @@ class FinetuningRun:
     def model(self) -> FinetuningModel:
         """The model, built when it is first needed, with initial values that depend on the seed."""
         with self.strategy.scope(), initial_values_from(self.training_config.seed):
-            return self.task.build_model(
+            model = self.task.build_model(
                 self.config,
                 use_one_hot_embeddings=strategies.is_tpu(self.strategy),
                 gradient_checkpointing=self.training_config.gradient_checkpointing,
@@ -149,6 +149,8 @@ class FinetuningRun:
                 bilstm=self.bilstm,
                 dtype=DTYPES[self.training_config.dtype],
             )
+        self.training_config.freeze(model.encoder)
+        return model
 
     @property
     def causal(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
@@ -38,18 +39,19 @@ class PretrainingModel:
         if self.next_sentence:
             self.variables += self.next_sentence.weights
             self.metric_names += ("next_sentence_accuracy", "next_sentence_loss")
-        # Only next sentence prediction uses the pooler.
+
+    @property
+    def trained_variables(self) -> list[keras.Variable]:
+        """The variables that are not frozen and on which the loss depends. Only next sentence prediction pools."""
         unused = () if self.next_sentence else ("bert/pooler/",)
-        self.trained_variables = (
-            [v for v in self.variables if not v.path.startswith(unused)] if unused else self.variables
-        )
+        return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """The number of floating-point operations of the matrix products in a training step."""
+        """Returns the floating-point operations of a training step's matrix multiplications."""
         positions = self._predictions(batch)[0]
         sizes = tf.cast([*tf.unstack(tf.shape(batch["input_ids"])), tf.shape(positions)[1]], tf.float32)
         size, length, predictions = tf.unstack(sizes)
-        return 3.0 * size * self.encoder.config.flops(length, predictions)
+        return (1.0 + 2.0 * self.encoder.trained_share) * size * self.encoder.config.flops(length, predictions)
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
         """The number of predictions and the number of examples."""

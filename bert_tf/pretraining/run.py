@@ -93,13 +93,15 @@ class PretrainingRun:
     def model(self) -> PretrainingModel:
         """The model with initial values from the seed; built in the strategy's scope when it is first used."""
         with self.strategy.scope(), initial_values_from(self.training_config.seed):
-            return PretrainingModel(
+            model = PretrainingModel(
                 self.config,
                 self.objective,
                 use_one_hot_embeddings=strategies.is_tpu(self.strategy),
                 gradient_checkpointing=self.training_config.gradient_checkpointing,
                 dtype=DTYPES[self.training_config.dtype],
             )
+            self.training_config.freeze(model.encoder)
+            return model
 
     @functools.cached_property
     def evaluator(self) -> BatchEvaluator:

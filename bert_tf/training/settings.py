@@ -10,6 +10,8 @@ from bert_tf.runtime.settings import FiniteFromZero, Settings, about
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from bert_tf.encoder import BertEncoder
+
 # Type of matrix multiplications -> policy of Keras.
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
@@ -56,6 +58,10 @@ class TrainingConfig(Settings, frozen=True):
     jit_compile: Annotated[bool, about("Compile the training step with XLA.")] = False
     gradient_accumulation_steps: Annotated[int, about("Number of parts into which a batch is split.", ge=1)] = 1
     gradient_checkpointing: Annotated[bool, about("Compute blocks twice, which saves memory.")] = False
+    freeze_layers: Annotated[
+        int, about("Freeze the embeddings and this number of the lowest layers; -1 for none.", ge=-1)
+    ] = -1
+    freeze_encoder: Annotated[bool, about("Freeze the whole encoder, with its pooler.")] = False
     max_nonfinite_steps: Annotated[int, about("Number of steps with a non-finite loss or gradient to skip.", ge=0)] = 0
     peak_tflops: Annotated[FiniteFromZero, about("Peak TFLOP/s of all devices; 0 if unknown.")] = 0.0
     detailed_metrics: Annotated[
@@ -69,6 +75,8 @@ class TrainingConfig(Settings, frozen=True):
         if self.profile_steps and not 0 <= self.profile_steps[0] < self.profile_steps[1]:
             first, last = self.profile_steps
             raise InputError(f"--profile_steps is {first}:{last}. Use a larger second number.", "--profile_steps")
+        if self.freeze_encoder and self.freeze_layers >= 0:
+            raise InputError("--freeze_layers: --freeze_encoder is also given. Omit one of them.", "--freeze_layers")
 
     @property
     def num_train_steps(self) -> int:
@@ -93,6 +101,17 @@ class TrainingConfig(Settings, frozen=True):
                     f"{size} examples, which is not a multiple of --{prefix}gradient_accumulation_steps={parts}."
                 )
 
+    def freeze(self, encoder: "BertEncoder") -> None:
+        """Freezes the parts of an encoder that `freeze_layers` and `freeze_encoder` name.
+
+        Raises:
+          InputError: if the encoder has fewer layers.
+        """
+        if self.freeze_encoder:
+            encoder.trainable = False
+        elif self.freeze_layers >= 0:
+            encoder.freeze(self.freeze_layers)
+
     def batch_at(self, step: int) -> "TrainingConfig | SecondBatch":
         """The `train_batch_size` and the `gradient_accumulation_steps` after `step` finished steps."""
         second = self.second_batch
@@ -110,6 +129,8 @@ class TrainingConfig(Settings, frozen=True):
         return {
             **({"replicas": strategy.num_replicas_in_sync} if clips_own or rounds_sums else {}),
             **({"gradient_sum_dtype": self.gradient_sum_dtype} if rounds_sums else {}),
+            **({"freeze_layers": self.freeze_layers} if self.freeze_layers >= 0 else {}),
+            **({"freeze_encoder": True} if self.freeze_encoder else {}),
             **self.optimizer.to_dict(),
             "train_batch_size": self.train_batch_size,
             "seed": self.seed,

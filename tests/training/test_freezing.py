@@ -1,0 +1,109 @@
+"""Frozen parts keep their weights, and cost neither a backward pass nor moments of the optimizer."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning.models import ClassifierModel
+from bert_tf.optimization import OptimizerConfig
+from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.runtime.errors import InputError
+from bert_tf.training.loop import Trainer
+from bert_tf.training.settings import DTYPES, TrainingConfig
+from tests.conftest import tiny_config, train_steps
+
+LAYERS = 3
+BATCH = {
+    "input_ids": np.arange(5, 29, dtype=np.int32).reshape(4, 6),
+    "input_mask": np.ones([4, 6], np.int32),
+    "segment_ids": np.zeros([4, 6], np.int32),
+    "label_ids": np.array([0, 1, 1, 0], np.int32),
+    "masked_lm_positions": np.ones([4, 1], np.int32),
+    "masked_lm_ids": np.full([4, 1], 7, np.int32),
+    "masked_lm_weights": np.ones([4, 1], np.float32),
+    "next_sentence_labels": np.array([[0], [1], [1], [0]], np.int32),
+}
+
+
+def trained(model_class=ClassifierModel, *, accumulation=1, dtype="float32", gradient_checkpointing=False, **freezing):
+    """Returns a trainer after two steps, and the weights before them."""
+    config = TrainingConfig(
+        "unused",
+        OptimizerConfig(1e-2, 10),
+        4,
+        dtype=dtype,
+        gradient_accumulation_steps=accumulation,
+        gradient_checkpointing=gradient_checkpointing,
+        **freezing,
+    )
+    keras.utils.set_random_seed(1)
+    options = {"dtype": DTYPES[dtype], "gradient_checkpointing": gradient_checkpointing}
+    outputs = () if model_class is PretrainingModel else (2,)
+    model = model_class(tiny_config(num_hidden_layers=LAYERS), *outputs, **options)
+    config.freeze(model.encoder)
+    before = {variable.path: variable.numpy() for variable in model.variables}
+    trainer = Trainer(model, config, tf.distribute.get_strategy())
+    train_steps(trainer, iter([tf.nest.map_structure(tf.constant, BATCH)] * 2), 2)
+    return trainer, before
+
+
+def is_frozen(path, freezing):
+    lowest = freezing.get("freeze_layers", LAYERS)
+    names = ("bert/",) if "freeze_encoder" in freezing else ("bert/embeddings/",)
+    return path.startswith((*names, *(f"bert/encoder/layer_{i}/" for i in range(lowest))))
+
+
+@pytest.mark.parametrize("model_class", [ClassifierModel, PretrainingModel])
+@pytest.mark.parametrize(
+    ("freezing", "options"),
+    [
+        ({"freeze_layers": 0}, {}),
+        ({"freeze_layers": 2}, {"accumulation": 2, "dtype": "bfloat16", "gradient_checkpointing": True}),
+        ({"freeze_layers": LAYERS}, {"gradient_checkpointing": True}),
+        ({"freeze_encoder": True}, {"accumulation": 2}),
+    ],
+    ids=str,
+)
+def test_only_the_other_parts_are_trained(model_class, freezing, options):
+    trainer, before = trained(model_class, **options, **freezing)
+    for variable in trainer.model.variables:
+        is_equal = np.array_equal(variable.numpy(), before[variable.path])
+        assert is_equal == is_frozen(variable.path, freezing), variable.path
+    moments = [path for path in trainer.optimizer.state() if path.endswith(("/adam_m", "/adam_v"))]
+    assert moments
+    assert not [path for path in moments if is_frozen(path, freezing)]
+
+
+def matrix_multiplications(**freezing):
+    trainer, _ = trained(**freezing)
+    model, batch = trainer.model, tf.nest.map_structure(tf.constant, BATCH)
+
+    @tf.function
+    def gradients():
+        with tf.GradientTape() as tape:
+            loss, _ = model.loss(batch, model.totals(batch), tf.constant([1, 2]))
+        return tape.gradient(loss, [variable.value for variable in model.trained_variables])
+
+    operations = gradients.get_concrete_function().graph.get_operations()
+    return sum(operation.type in ("MatMul", "BatchMatMulV2") for operation in operations)
+
+
+def test_no_backward_pass_below_the_lowest_trained_layer():
+    counts = [matrix_multiplications(freeze_layers=layers) for layers in range(-1, LAYERS + 1)]
+    saved = -np.diff(counts)  # by the embeddings, and then by each layer
+    assert saved[0] > 0
+    assert (saved[1:] > 20).all()
+
+
+@pytest.mark.parametrize(
+    ("freezing", "place"),
+    [
+        ({"freeze_layers": LAYERS + 1}, "--freeze_layers"),
+        ({"freeze_layers": 1, "freeze_encoder": True}, "--freeze_layers"),
+    ],
+)
+def test_settings_that_cannot_be_followed_are_refused(freezing, place):
+    with pytest.raises(InputError) as raised:
+        trained(**freezing)
+    assert raised.value.place == place
