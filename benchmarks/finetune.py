@@ -23,7 +23,7 @@ from benchmarks import transformers_peer
 from benchmarks.shared_data import QNLI_FOLDER, VOCAB_FILE
 from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies
-from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import reporting
@@ -50,7 +50,7 @@ MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
 
 def make_run(config, dtype):
     """Returns the same run as run_classifier.py."""
-    settings = TrainingConfig(
+    training = TrainingConfig(
         tempfile.gettempdir(),
         OptimizerConfig(5e-5, 10000, 100),
         _BATCH_SIZE.value,
@@ -59,7 +59,8 @@ def make_run(config, dtype):
     )
     tokenizer = FullTokenizer(_VOCAB_FILE.value, do_lower_case=True)
     task = GlueTask("qnli", _DATA_DIR.value)
-    return FinetuningRun(task, config, tokenizer, _LENGTH.value, settings, distribution_config=DistributionConfig())
+    settings = FinetuningConfig(max_seq_length=_LENGTH.value, training=training)
+    return FinetuningRun(task, settings, (config, tokenizer))
 
 
 def our_steps(run):

@@ -23,10 +23,9 @@ from benchmarks.shared_data import SQUAD_FILE, VOCAB_FILE
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
-from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
-from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import reporting
 from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.rules import SquadConfig
@@ -73,13 +72,13 @@ def make_run(config: BertConfig, pad_to_max_seq_length: bool) -> FinetuningRun:
     squad_config = SquadConfig(pad_to_max_seq_length=pad_to_max_seq_length)
     return FinetuningRun(
         SquadTask(squad_config, predict_file=_SQUAD_FILE.value),
-        config,
-        FullTokenizer(_VOCAB_FILE.value),
-        squad_config.max_seq_length,
-        TrainingConfig(tempfile.gettempdir(), OptimizerConfig(1e-4, 1, 0), _BATCH_SIZE.value),
-        distribution_config=DistributionConfig(),
-        num_workers=0,
-        pad_to_max_seq_length=pad_to_max_seq_length,
+        FinetuningConfig(
+            max_seq_length=squad_config.max_seq_length,
+            training=TrainingConfig(tempfile.gettempdir()),
+            num_workers=0,
+            pad_to_max_seq_length=pad_to_max_seq_length,
+        ),
+        (config, FullTokenizer(_VOCAB_FILE.value)),
     )
 
 

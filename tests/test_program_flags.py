@@ -1,28 +1,35 @@
 """Flags that several programs share, and the settings that they become."""
 
 import ast
+import contextlib
 import json
 import math
 import subprocess
 import sys
+from typing import Annotated
 
 import pytest
 from absl import flags
 from absl.testing import flagsaver
 
 from bert_tf import program_flags
+from bert_tf.checkpoints import pretrained
+from bert_tf.config import ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.optimization.settings import OptimizerConfig
-from bert_tf.program_flags import values
 from bert_tf.runtime import settings
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
+from bert_tf.tasks.data_config import Columns, FeatureConfig
+from bert_tf.tasks.squad.rules import AnswerConfig, SquadConfig
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
 from tests.conftest import tiny_config
 
 
+@contextlib.contextmanager
 def defined(group, *arguments, **options):
     """A group of flags, in place of flags that a program has that another test imported."""
     modules = flags.FLAGS.flags_by_module_dict()
@@ -45,70 +52,94 @@ def defined(group, *arguments, **options):
 
 @pytest.fixture
 def sizes():
-    yield from defined(program_flags.ModelSizeFlags)
+    with defined(program_flags.ModelSizeFlags) as made:
+        yield made
 
 
-@pytest.fixture
-def model():
-    yield from defined(program_flags.ModelFlags)
+def parsed(kind, *given, **options):
+    """The settings that flags become."""
+    with defined(program_flags.SettingsFlags, kind, **options) as made:
+        flags.FLAGS(["program", *given])
+        return made.config()
 
 
-@pytest.fixture
-def devices():
-    yield from defined(program_flags.DistributionFlags)
-
-
-@pytest.fixture
-def training():
-    yield from defined(program_flags.TrainingFlags)
-
-
-def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(model, write):
+def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(write):
     with pytest.raises(InputError, match="--bert_config_file is needed, because --init_checkpoint is not given"):
-        model.read()
+        pretrained.read_model(ModelFiles())
     config = tiny_config(vocab_size=7)
     path = write("run/bert_config.json", config.to_json_string())
     folder = path.removesuffix("/bert_config.json")
     with pytest.raises(InputError, match=f"--vocab_file is needed, because there is no such file in {folder}"):
-        model.read(folder)
+        pretrained.read_model(ModelFiles(), folder)
     for piece, lower in (("a", True), ("A", False)):
         write("run/vocab.txt", "\n".join((*SPECIAL_TOKENS, piece, "b")) + "\n")
-        read, tokenizer = model.read(folder)
+        read, tokenizer = pretrained.read_model(ModelFiles(), folder)
         assert read == config and tokenizer.do_lower_case == lower
-        with flagsaver.as_parsed(do_lower_case=str(not lower)), pytest.raises(InputError, match="Set --do_lower_case"):
-            model.read(folder)
+        with pytest.raises(InputError, match="Set --do_lower_case"):
+            pretrained.read_model(ModelFiles(do_lower_case=not lower), folder)
     other = write("other.json", tiny_config(vocab_size=6).to_json_string())
-    with flagsaver.as_parsed(bert_config_file=other), pytest.raises(InputError, match="vocab_size is 6"):
-        model.read(folder)
+    with pytest.raises(InputError, match="vocab_size is 6"):
+        pretrained.read_model(ModelFiles(bert_config_file=other), folder)
 
 
-@pytest.mark.parametrize("kind", [DistributionConfig, OptimizerConfig, TrainingConfig, ExportConfig])
+SETTINGS = [ModelFiles, DistributionConfig, OptimizerConfig, TrainingConfig, FinetuningConfig, ExportConfig]
+SETTINGS += [Columns, FeatureConfig, SquadConfig, AnswerConfig]
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
 def test_flags_of_settings_have_the_defaults_of_the_settings(kind):
-    for made in defined(values.SettingsFlags, kind, learning_rate=5e-5):
-        defaults = {field.name: field.default for field in settings.fields(kind) if field.help}
-        assert made.given() == (defaults | {"learning_rate": 5e-5} if kind is OptimizerConfig else defaults)
+    assert parsed(kind) == kind()
 
 
-def test_flags_of_devices_become_settings(devices):
-    assert devices.config() == DistributionConfig()
-    with flagsaver.as_parsed(use_tpu="true", master="grpc://a", worker_timeout="7"):
-        assert devices.config() == DistributionConfig("tpu", "grpc://a", worker_timeout=7)
+def test_a_new_setting_is_a_flag_and_is_recorded():
+    class Inner(settings.Settings, frozen=True):
+        names: Annotated[tuple[int, ...], settings.about("Numbers.", flag="numbers_of_a_test", group="Own")] = (1,)
+
+    class Outer(settings.Settings, frozen=True):
+        inner: Inner = Inner()
+        share_of_a_test: Annotated[float, settings.about("A share.", ge=0, le=1)] | None = None
+        hidden: int = 3
+
+    assert Outer().flag_values() == {"numbers_of_a_test": (1,), "share_of_a_test": None}
+    made = parsed(Outer, "--numbers_of_a_test=2,3", "--share_of_a_test=0.5")
+    assert made == Outer(Inner((2, 3)), 0.5)
+    assert parsed(Outer, names=(4,), omit=["share_of_a_test"]).inner.names == (4,)
+    for given in ("--numbers_of_a_test=2,x", "--share_of_a_test=2"):
+        with pytest.raises(InputError) as raised:
+            parsed(Outer, given)
+        assert raised.value.place.partition(",")[0] == given.partition("=")[0]
 
 
-def test_flags_of_training_become_settings(training):
-    assert training.config("x", 10, 2) == TrainingConfig("x", OptimizerConfig(5e-5, 10, 2))
-    with flagsaver.as_parsed(adam_beta_1="0.8", random_seed="3", clip_norm="inf", profile_steps="1:2"):
-        expected = OptimizerConfig(5e-5, 10, 2, beta_1=0.8, clip_norm=math.inf)
-        assert training.config("x", 10, 2) == TrainingConfig("x", expected, seed=3, profile_steps=(1, 2))
-    for name, value in (
+def test_flags_of_devices_become_settings():
+    given = ("--use_tpu", "--master=grpc://a", "--worker_timeout=7")
+    assert parsed(DistributionConfig, *given) == DistributionConfig("tpu", "grpc://a", worker_timeout=7)
+
+
+def test_flags_of_training_become_settings():
+    given = ("--adam_beta_1=0.8", "--random_seed=3", "--clip_norm=inf", "--profile_steps=1:2", "--dtype=mixed_bfloat16")
+    expected = OptimizerConfig(beta_1=0.8, clip_norm=math.inf)
+    config = parsed(TrainingConfig, *given)
+    assert config == TrainingConfig("", expected, seed=3, dtype="bfloat16", profile_steps="1:2")
+    assert (config.traced_steps, TrainingConfig().traced_steps) == ((1, 2), ())
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
         ("adam_beta_1", "1"),
         ("train_batch_size", "0"),
         ("random_seed", "-1"),
-        ("profile_steps", "2:1"),
-    ):
-        with flagsaver.as_parsed(**{name: value}), pytest.raises(InputError) as raised:
-            training.config("x", 10, 2)
-        assert raised.value.place == f"--{name}"
+        *(("profile_steps", value) for value in ("2:1", "100", "100:", "-1:5", "a:b")),
+        ("evaluate_every", "day"),
+        ("sweep_batch_sizes", ""),
+        ("sweep_batch_sizes", "16,x"),
+        ("sweep_batch_sizes", "1.5"),
+    ],
+)
+def test_values_out_of_bounds_are_refused(flag, value):
+    with pytest.raises(InputError) as raised:
+        parsed(FinetuningConfig, f"--{flag}={value}")
+    assert raised.value.place.partition(",")[0] == f"--{flag}"
 
 
 DEFAULTS = """
@@ -116,7 +147,7 @@ import sys
 import run_classifier
 from absl import flags
 
-run_classifier.fine_tune = lambda names: print([getattr(flags.FLAGS, name) for name in sys.argv[1].split(",")])
+run_classifier.fine_tune = lambda *_: print([getattr(flags.FLAGS, name) for name in sys.argv[1].split(",")])
 flags.FLAGS(["run_classifier.py", "--task_name=ner", "--output_dir=x", *sys.argv[2:]])
 run_classifier.main()
 """
@@ -130,20 +161,9 @@ def defaults(names, *given):
 
 def test_a_sweep_tries_what_the_paper_does_and_a_fresh_bilstm_trains_faster_and_longer():
     names = "sweep_batch_sizes,sweep_learning_rates,sweep_epochs,learning_rate,num_train_epochs"
-    sweep = [["16", "32"], ["5e-5", "3e-5", "2e-5"], ["2", "3", "4"]]
+    sweep = [["16", "32"], ["5e-05", "3e-05", "2e-05"], ["2.0", "3.0", "4.0"]]
     assert defaults(names) == [*sweep, 5e-5, 3.0]
     assert defaults(names, "--feature_layers=-1") == [*sweep, 1e-3, 10.0]
-
-
-def test_a_new_output_layer_must_be_trained():
-    flag = program_flags.FreshHeadFlag()
-    flags.FLAGS.mark_as_parsed()
-    flag.check(do_train=False)
-    with flagsaver.flagsaver(reset_head=True):
-        flag.check(do_train=True)
-        with pytest.raises(InputError, match="--do_train is not given"):
-            flag.check(do_train=False)
-    delattr(flags.FLAGS, "reset_head")
 
 
 def test_a_released_size_and_its_changes_become_a_config(sizes, write):
@@ -192,39 +212,6 @@ def test_defaults_are_set_except_for_given_flags():
         delattr(flags.FLAGS, "rate_of_a_test")
 
 
-def test_numbers_of_a_list_flag():
-    holder = flags.DEFINE_list("numbers_of_a_test", [], "Numbers.")
-    flags.FLAGS.mark_as_parsed()
-    try:
-        with flagsaver.as_parsed(numbers_of_a_test="16,32"):
-            assert program_flags.numbers(holder, int) == [16, 32]
-        for wrong in ("", "16,x", "1.5"):
-            with (
-                flagsaver.as_parsed(numbers_of_a_test=wrong),
-                pytest.raises(InputError, match="--numbers_of_a_test is"),
-            ):
-                program_flags.numbers(holder, int)
-    finally:
-        delattr(flags.FLAGS, "numbers_of_a_test")
-
-
-def test_steps_to_profile():
-    holder = flags.DEFINE_string("steps_of_a_test", None, "Steps.")
-    flags.FLAGS.mark_as_parsed()
-    try:
-        assert program_flags.step_range(holder) is None
-        with flagsaver.as_parsed(steps_of_a_test="100:105"):
-            assert program_flags.step_range(holder) == (100, 105)
-        for wrong in ("100", "100:", "-1:5", "a:b"):
-            with (
-                flagsaver.as_parsed(steps_of_a_test=wrong),
-                pytest.raises(InputError, match="--steps_of_a_test is"),
-            ):
-                program_flags.step_range(holder)
-    finally:
-        delattr(flags.FLAGS, "steps_of_a_test")
-
-
 PREPARATION = "-m data_prep.create_pretraining_data --input_file={text} --output_file=x --vocab_file={vocab}"
 
 
@@ -250,6 +237,8 @@ def test_flags_that_need_another_are_refused_without_it(given, needed):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ("run_squad.py --output_dir=x --do_predict --reset_head", "--reset_head: a new output layer must be trained"),
+        ("run_classifier.py --task_name=rte --output_dir=x --reset_head", "--reset_head: a new output layer must"),
         (f"{PREPARATION} --objective=ltr --masking_policy=1,0,0", "--masking_policy: not used with --objective=ltr"),
         (
             f"{PREPARATION} --masking=dynamic --max_predictions_per_seq=9",

@@ -11,13 +11,12 @@ from bert_tf.api import in_memory
 from bert_tf.api.in_python import errors_in_python
 from bert_tf.api.run_folder import RunFolder
 from bert_tf.checkpoints import pretrained, run_directory
-from bert_tf.config import BertConfig, BiLstmConfig
+from bert_tf.config import BertConfig, BiLstmConfig, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.finetuning.hyperparameters import Hyperparameters, fresh_variables
+from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.selection import SelectionConfig
 from bert_tf.finetuning.task import Task
-from bert_tf.finetuning.workflow import WorkflowConfig
+from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, require_path, require_whole
@@ -184,52 +183,22 @@ class Estimator(RunFolder, abc.ABC):
                 raise TypeError(f"{cls.__name__} has no setting {name!r}; it has {own}.")
         return dict(settings)
 
-    def make_run(self, task: Task, config: TrainingConfig | None = None) -> FinetuningRun:
-        """A run of a task with this model, in this folder, on these devices.
-
-        Args:
-          task: the task and its data.
-          config: the settings of training; None if the run only predicts.
-        """
-        config = config or TrainingConfig(self.output_dir, OptimizerConfig(1.0, 1), 1, dtype=self._flags["dtype"])
-        flags = self._flags
-        layers, units = (flags.get(name) for name in ("bilstm_layers", "bilstm_units"))
-        return FinetuningRun(
-            task,
-            self.config,
-            self.tokenizer,
-            flags["max_seq_length"],
-            training_config=config,
-            distribution_config=self._distribution,
-            init_checkpoint=self._init_checkpoint,
-            num_workers=flags.get("num_workers", 1),
-            fresh_variables=fresh_variables(self.config, flags.get("reinit_layers", 0), flags.get("reset_head", False)),
-            pad_to_max_seq_length=flags.get("pad_to_max_seq_length", False),
-            bilstm=BiLstmConfig(layers, units) if layers else None,
-            group_by_length=flags.get("group_by_length"),
+    def _settings(self, **changes: Any) -> FinetuningConfig:
+        """The settings of a run of this model, in this directory, on these devices."""
+        names = [*FinetuningConfig.__struct_fields__, *changes]
+        flags = {name: value for name, value in self._flags.items() if name in names}
+        training = TrainingConfig(self.output_dir, dtype=self._flags["dtype"])
+        return FinetuningConfig(
+            **{"training": training, "distribution": self._distribution, "flags": self._flags, **flags, **changes},
+            model=ModelFiles(self._init_checkpoint),
         )
 
     def _predicting_run(self, task: Task) -> FinetuningRun:
         """A run that evaluates and predicts, after the check that what was trained in this folder read the same."""
-        run = self.make_run(task)
+        run = FinetuningRun(task, self._settings(), (self.config, self.tokenizer))
         if self._trained_checkpoint:
             run.check_reading()
         return run
-
-    @abc.abstractmethod
-    def carry_out(self, run: FinetuningRun, config: WorkflowConfig) -> dict[str, float]:
-        """Trains, evaluates and predicts as the config says.
-
-        Args:
-          run: the run; see `make_run`.
-          config: the steps and their settings.
-
-        Returns:
-          The scores on the dev set; nothing if it isn't evaluated.
-
-        Raises:
-          InputError: if the data can't be used, or the folder holds a run with other data or settings.
-        """
 
     @errors_in_python()
     def fit(
@@ -294,7 +263,7 @@ class Estimator(RunFolder, abc.ABC):
         if self._init_checkpoint is None:
             new = f"{type(self).__name__}.from_pretrained({self.output_dir!r})"
             raise InputError(f"fit(): the training in {self.output_dir} is finished. To train on, use {new}.")
-        optimizer = OptimizerConfig(learning_rate, num_train_steps=1, bias_correction=bias_correction)
+        optimizer = OptimizerConfig(learning_rate, bias_correction=bias_correction)
         training_config = self._training_config(optimizer, batch_size, seed, training)
         examples, labels, weights = in_memory.with_weights(*self._by_name(x, y, "x"), sample_weight, "x", self._RANK)
         train, dev = self._table(examples, labels), None
@@ -304,27 +273,36 @@ class Estimator(RunFolder, abc.ABC):
             dev, validation_split = self._table(*in_memory.with_labels(*given, "validation_data", self._RANK)), 0.0
         if (use_best_checkpoint or early_stopping_patience) and not (dev or validation_split):
             raise InputError("use_best_checkpoint and early_stopping_patience need validation data. Give some.")
-        config = WorkflowConfig(
-            do_train=True,
-            do_eval=bool(dev or validation_split),
-            do_predict=False,
-            candidates=[Hyperparameters(batch_size, learning_rate, epochs, seed)],
-            warmup_proportion=warmup_proportion,
-            num_train_steps=num_train_steps,
-            selection=SelectionConfig(str(evaluate_every), early_stopping_patience, use_best_checkpoint),
-            allow_changed_settings=allow_changed_settings,
-            flags=self._flags,
-        )
         before = dict(self._flags)
         try:
             self._flags |= self._learned_settings(train, labels) | {"group_by_length": group_by_length}
             self._weigh(train, weights)
+            config = self._settings(
+                training=training_config,
+                do_train=True,
+                do_eval=bool(dev or validation_split),
+                num_train_epochs=epochs,
+                warmup_proportion=warmup_proportion,
+                num_train_steps=num_train_steps,
+                selection=SelectionConfig(str(evaluate_every), early_stopping_patience, use_best_checkpoint),
+                allow_changed_settings=allow_changed_settings,
+            )
             task = self._training_task(train, dev, validation_split)
-            return self.carry_out(self.make_run(task, training_config), config)
+            return self.carry_out(task, config)
         except InputError:
             self._flags.clear()  # a model that was trained before is used as it was trained
             self._flags |= before
             raise
+
+    def carry_out(self, task: Task, config: FinetuningConfig) -> dict[str, float]:
+        """Returns the scores on the dev set of `finetune`; empty if it isn't evaluated."""
+        self._forget_model()
+        results = finetune(task, config, (self.config, self.tokenizer))
+        return results.get("eval", {}).get(task.dev_splits[0], {})
+
+    @abc.abstractmethod
+    def _forget_model(self) -> None:
+        """Forgets a loaded model, which training replaces."""
 
     def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
         """Returns examples and labels; a subclass may find them in tables and dicts by name."""

@@ -9,7 +9,7 @@ from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.pretraining.data import PretrainingData
+from bert_tf.pretraining.pretraining_config import PretrainingData
 from bert_tf.pretraining.run import PretrainingRun
 from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab

@@ -1,6 +1,5 @@
 """Answers to questions, as parts of a text."""
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,16 +10,13 @@ import tensorflow as tf
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
 from bert_tf.api.in_python import errors_in_python
-from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures, dev_split
-from bert_tf.tasks.squad import run as squad_run
-from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, AnswerConfig, Answerer
+from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, Answerer
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
-from bert_tf.tasks.squad.rules import SquadConfig
-from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
+from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
+from bert_tf.tasks.squad.task import SquadTask
 
 
 class QuestionAnswerer(Estimator):
@@ -43,7 +39,7 @@ class QuestionAnswerer(Estimator):
     _MAX_SEQ_LENGTH = 384
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
     _SETTINGS: ClassVar[Mapping[str, Any]] = {
-        field.name: field.default for field in dataclasses.fields(SquadConfig) if field.name != "max_seq_length"
+        name: value for name, value in SquadConfig().to_dict().items() if name != "max_seq_length"
     }
     _SAVED_FILES = (*Estimator._SAVED_FILES, NULL_THRESHOLD_FILE)
 
@@ -64,10 +60,8 @@ class QuestionAnswerer(Estimator):
                 y = [example["answers"] for example in x]
         return x, y
 
-    def carry_out(self, run: FinetuningRun, config: WorkflowConfig) -> dict[str, float]:
-        """See `Estimator.carry_out`, and `bert_tf.tasks.squad.run.carry_out`."""
+    def _forget_model(self) -> None:
         self.__dict__.pop("_answerer", None)
-        return squad_run.carry_out(run, config, AnswerConfig())
 
     def predict(self, x: Any) -> list[str]:
         """The best answer to each question; "" if there is none."""
@@ -112,8 +106,7 @@ class QuestionAnswerer(Estimator):
         return Answerer(self._predicting_run(SquadTask(self._config())), AnswerConfig())
 
     def _config(self) -> SquadConfig:
-        names = [field.name for field in dataclasses.fields(SquadConfig)]
-        return SquadConfig(**{name: self._flags[name] for name in names if name in self._flags})
+        return SquadConfig(**{name: self._flags[name] for name in SquadConfig.__struct_fields__ if name in self._flags})
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         """Contexts with their questions as SQuAD's files hold them."""

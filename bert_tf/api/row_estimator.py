@@ -1,7 +1,6 @@
 """Training, evaluation and prediction of the estimators of the tasks of `run_classifier.py`."""
 
 import abc
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,13 +8,12 @@ from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
 from bert_tf.api.in_python import errors_in_python
 from bert_tf.checkpoints import run_directory
-from bert_tf.finetuning import workflow
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask
-from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.registry import DataConfig
+from bert_tf.tasks import registry
+from bert_tf.tasks.data_config import DataConfig
 
 
 class RowEstimator(Estimator):
@@ -28,10 +26,8 @@ class RowEstimator(Estimator):
     ) -> ReportingTask:
         return self._task(do_train=True, train_file=train, dev_file=dev, dev_fraction=dev_fraction)
 
-    def carry_out(self, run: FinetuningRun, config: WorkflowConfig) -> dict[str, float]:
-        """See `Estimator.carry_out`."""
+    def _forget_model(self) -> None:
         self._trained = None
-        return workflow.carry_out(run, config)["eval"].get(run.task.dev_splits[0], {})
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int = 8) -> dict[str, float]:
         """The task's scores on examples with labels, and the mean loss.
@@ -60,8 +56,8 @@ class RowEstimator(Estimator):
     def _task(self, do_train: bool, **data: Any) -> ReportingTask:
         config = self._data_config(**data)
         if not (do_train or config.labels or self._trained_checkpoint):
-            config = dataclasses.replace(config, labels=self._labels_before())
-        return config.build_task(self.output_dir, do_train)
+            config = config.replace(labels=self._labels_before())
+        return registry.build_task(config, self.output_dir, do_train)
 
     def _labels_before(self) -> Sequence[str] | None:
         """The classes of the model of `from_pretrained`; None if the task has none."""

@@ -11,11 +11,9 @@ from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.finetuning.task import ReportingTask
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
+from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
 from bert_tf.tasks.glue import DEFINITIONS
-from bert_tf.tasks.names import TEXT
-from bert_tf.tasks.registry import DataConfig
 from bert_tf.tasks.sentence_features import InputExample, check_texts
-from bert_tf.tasks.text import Columns
 
 
 class _TextEstimator(RowEstimator):

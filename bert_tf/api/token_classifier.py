@@ -11,8 +11,7 @@ from bert_tf.api.row_estimator import RowEstimator
 from bert_tf.checkpoints import output_layers
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
-from bert_tf.tasks.names import TAGGING
-from bert_tf.tasks.registry import DataConfig
+from bert_tf.tasks.data_config import TAGGING, DataConfig
 from bert_tf.tasks.tagging import conll
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.checkpoints.download import CONFIG_FILES
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.encoder import BertEncoder, EncoderOutput
 from bert_tf.model.heads import MaskedLMHead
 from bert_tf.runtime import files
@@ -171,27 +171,43 @@ class FoundFiles(NamedTuple):
     vocab_file: str | None
 
 
-def find_files(
-    init_checkpoint: str | None, output_dir: str, config_file: str | None = None, vocab_file: str | None = None
-) -> FoundFiles:
+def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
     """Finds the config and the vocabulary of the model that a run begins or goes on with.
 
     Args:
-      init_checkpoint: the pre-trained model, or None.
+      model: the files that are given.
       output_dir: the run's folder, or "". The model is there if the run has begun, or if there is no `init_checkpoint`.
-      config_file: the config, if it was given.
-      vocab_file: the vocabulary, if it was given.
 
     Raises:
       InputError: if `init_checkpoint` is needed, but doesn't exist.
     """
-    if init_checkpoint and not (output_dir and saver.latest_checkpoint(output_dir)):
-        folder = run_directory.folder_of_checkpoint(checkpoints.find_checkpoint(init_checkpoint))
+    start, config_file, vocab_file = model.init_checkpoint, model.bert_config_file, model.vocab_file
+    if start and not (output_dir and saver.latest_checkpoint(output_dir)):
+        folder = run_directory.folder_of_checkpoint(checkpoints.find_checkpoint(start))
     elif output_dir and not (config_file and vocab_file):
         folder = run_directory.folder_of_model(output_dir)
     else:
         return FoundFiles(None, config_file, vocab_file)
     return FoundFiles(folder, config_file or _first_of(CONFIG_FILES, folder), vocab_file or find_vocabulary(folder))
+
+
+def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tokenizer]:
+    """Reads the config of the model that a run begins or goes on with, and makes its tokenizer.
+
+    Args:
+      model: the files that are given.
+      output_dir: the run's folder; see `find_files`.
+
+    Raises:
+      InputError: if a file is neither given nor in the model's folder, or if they don't fit together.
+    """
+    found = find_files(model, output_dir)
+    why = f"there is no such file in {found.folder}" if found.folder else "--init_checkpoint is not given"
+    for flag, path in (("bert_config_file", found.config_file), ("vocab_file", found.vocab_file)):
+        if not path:
+            raise InputError(f"--{flag} is needed, because {why}.")
+    config = BertConfig.from_json_file(found.config_file)
+    return config, tokenizer_of(found.folder, config, found.vocab_file, model.do_lower_case, model.init_checkpoint)
 
 
 def restored_encoder(

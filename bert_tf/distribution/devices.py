@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
+
 from bert_tf.distribution import cluster
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
@@ -21,9 +23,9 @@ class DistributionConfig(Settings, frozen=True):
     """
 
     distribution_strategy: Annotated[
-        Literal["one_device", "mirrored", "multi_worker", "tpu"], about("The devices to run on.")
+        Literal["one_device", "mirrored", "multi_worker", "tpu"], about("The devices to run on.", group="Devices")
     ] = "one_device"
-    tpu_name: str = ""
+    tpu_name: Annotated[str, about("The TPU's name or address, or 'local' on a TPU VM.")] = ""
     tpu_zone: Annotated[str, about("The TPU's zone, if it can't be detected.")] = ""
     gcp_project: Annotated[str, about("The TPU's project, if it can't be detected.")] = ""
     num_tpu_cores: Annotated[int, about("Number of cores the TPU must have; 0 for any.", ge=0)] = 0
@@ -34,6 +36,16 @@ class DistributionConfig(Settings, frozen=True):
     deterministic: Annotated[
         bool, about("Compute the same numbers in each run on GPUs too, which is slower there.")
     ] = False
+    use_tpu: Annotated[bool, about("Run on a TPU, like --distribution_strategy=tpu.")] = False
+    master: Annotated[str, about("The TPU's grpc:// address, if --tpu_name is not given.")] = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The original's flags are other names of these settings.
+        strategy = "tpu" if self.use_tpu else self.distribution_strategy
+        values = {"distribution_strategy": strategy, "tpu_name": self.tpu_name or self.master}
+        for name, value in (values | {"use_tpu": False, "master": ""}).items():
+            msgspec.structs.force_setattr(self, name, value)
 
     def check_tf_config(self) -> None:
         """Checks that TF_CONFIG fits the strategy, without TensorFlow, whose import takes seconds.

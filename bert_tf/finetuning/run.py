@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.checkpoints import run_directory, saver
+from bert_tf.checkpoints import output_layers, pretrained, run_directory, saver
 from bert_tf.config import BertConfig, BiLstmConfig
-from bert_tf.distribution import strategies
-from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.distribution import devices, strategies
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.finetuning.row_counts import RowCounts
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files, reporting
+from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences import packing
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import agreement, loop, resume
@@ -40,96 +40,75 @@ class FinetuningRun:
 
     Args:
       task: the task.
-      config: the encoder's config.
-      tokenizer: the model's tokenizer.
-      max_seq_length: longer sequences are cut.
-      training_config: the settings of training, and the folder.
-      distribution_config: the devices.
-      init_checkpoint: the pre-trained model; not used if the folder holds a checkpoint of this run.
-      num_workers: the number of processes that tokenize; see `parallel.map_chunks`.
-      fresh_variables: a pattern of the variables that are not read from `init_checkpoint`; see
-        `hyperparameters.fresh_variables`.
-      pad_to_max_seq_length: pad every batch to `max_seq_length`, as the release does, instead of its longest sequence.
-      bilstm: the sizes of a BiLSTM between the encoder and the output layer; None to use the BiLSTM of the run that the
-        weights come from, if that run has one.
-      group_by_length: put training examples of similar length into the same batch; None to do this if it saves padding
-        and the training set is large enough (see `feature_sets.MIN_BATCHES_TO_GROUP`).
+      settings: the settings.
+      model: the encoder's config and the tokenizer; None to read them from the files that the settings name.
 
     Raises:
-      InputError: if the config, the vocabulary and the flags don't fit together.
+      InputError: if the config, the vocabulary and the settings don't fit together.
     """
 
     def __init__(
-        self,
-        task: Task,
-        config: BertConfig,
-        tokenizer: FullTokenizer,
-        max_seq_length: int,
-        training_config: TrainingConfig,
-        distribution_config: DistributionConfig,
-        *,
-        init_checkpoint: str | None = None,
-        num_workers: int = 1,
-        fresh_variables: str = "",
-        pad_to_max_seq_length: bool = False,
-        bilstm: BiLstmConfig | None = None,
-        group_by_length: bool | None = None,
+        self, task: Task, settings: FinetuningConfig, model: tuple[BertConfig, FullTokenizer] | None = None
     ) -> None:
-        packing.check_max_seq_length(max_seq_length)
         self.task = task
-        self.config = config
-        self.tokenizer = tokenizer
-        self.max_seq_length = max_seq_length
-        self.training_config = training_config
-        self.distribution_config = distribution_config
-        self._build_strategy = functools.cache(lambda: strategies.build_strategy(distribution_config))
-        self.init_checkpoint = init_checkpoint
-        self.num_workers = num_workers
-        self.fresh_variables = fresh_variables
-        self.pad_to_max_seq_length = pad_to_max_seq_length
-        self.asked_bilstm = bilstm
-        self.group_by_length = group_by_length
+        self.settings = settings
+        self.config, self.tokenizer = model or pretrained.read_model(settings.model, self.training_config.output_dir)
+        self._build_strategy = functools.cache(lambda: strategies.build_strategy(settings.distribution))
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
-        self._check(config)
-        resume.require_starting_point(training_config.output_dir, init_checkpoint)
-        if distribution_config.tpu_name not in ("", "local"):
+        self._check(self.config)
+        resume.require_starting_point(self.training_config.output_dir, self.init_checkpoint)
+        if settings.distribution.tpu_name not in ("", "local"):
             self.strategy  # noqa: B018 (a TPU of other machines is refused before the data is tokenized)
 
     def _check(self, config: BertConfig) -> None:
-        config.check_sequence_length(self.max_seq_length)
+        config.check_sequence_length(self.settings.max_seq_length)
         config.check_vocabulary(len(self.tokenizer.vocab), self.tokenizer.vocab_file)
+        if self.settings.reinit_layers > config.num_hidden_layers:
+            layers = self.settings.reinit_layers
+            raise InputError(
+                f"--reinit_layers is {layers}. Use at most {config.num_hidden_layers}, the model's layers."
+            )
 
-    def with_training(self, training_config: TrainingConfig) -> "FinetuningRun":
-        """Returns a run of the same task with a new model, which shares the features and the devices."""
-        return self._copy(training_config=training_config)
+    @property
+    def training_config(self) -> TrainingConfig:
+        """The settings of training."""
+        return self.settings.training
 
-    def with_model(
-        self,
-        config: BertConfig,
-        training_config: TrainingConfig,
-        init_checkpoint: str | None,
-        bilstm: BiLstmConfig | None,
-    ) -> "FinetuningRun":
-        """Returns a run of the same task with another model, which shares the features and the devices.
+    @property
+    def init_checkpoint(self) -> str | None:
+        """The pre-trained model; not used if the directory has a checkpoint of this run."""
+        return self.settings.model.init_checkpoint
+
+    @property
+    def fresh_variables(self) -> str:
+        """A pattern of the variables that are not read from `init_checkpoint`; "" if there are none."""
+        count, layers = self.settings.reinit_layers, self.config.num_hidden_layers
+        patterns = ["bert/pooler/.*"] if count else []
+        patterns += [f"bert/encoder/layer_{number}/.*" for number in range(layers - count, layers)]
+        patterns += [output_layers.HEAD_VARIABLES] if self.settings.reset_head else []
+        return "|".join(patterns)
+
+    def with_settings(self, settings: FinetuningConfig, config: BertConfig | None = None) -> "FinetuningRun":
+        """Returns a run of the same task with a new model, which shares the features and the devices.
+
+        Args:
+          settings: the settings.
+          config: the encoder's config, if it is another one.
 
         Raises:
           InputError: if the config doesn't fit the vocabulary and the length of the sequences.
         """
-        self._check(config)
-        changes = {"training_config": training_config, "init_checkpoint": init_checkpoint, "asked_bilstm": bilstm}
-        # What starts anew is a part of the run's own `init_checkpoint`, not of a model that the run has trained.
-        changes["fresh_variables"] = self.fresh_variables if init_checkpoint == self.init_checkpoint else ""
-        return self._copy(config=config, **changes)
-
-    def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":
-        """Returns a run of another task in another folder, on the same devices."""
-        return self._copy(task=task, training_config=self.training_config.replace(output_dir=output_dir), _data={})
-
-    def _copy(self, **changes: Any) -> "FinetuningRun":
         other = copy.copy(self)
         for cached in ("model", "_predict"):
             vars(other).pop(cached, None)
-        vars(other).update(changes)
+        other.settings, other.config = settings, config or self.config
+        other._check(other.config)
+        return other
+
+    def with_task(self, task: Task, output_dir: str) -> "FinetuningRun":
+        """Returns a run of another task in another directory, on the same devices."""
+        other = self.with_settings(self.settings.in_folder(output_dir))
+        other.task, other._data = task, {}
         return other
 
     @property
@@ -160,7 +139,7 @@ class FinetuningRun:
     @property
     def bilstm(self) -> BiLstmConfig | None:
         """The BiLSTM that was requested, or else that of the run that the weights come from."""
-        return self.asked_bilstm or run_directory.recorded_bilstm(self._starting_point)
+        return self.settings.bilstm or run_directory.recorded_bilstm(self._starting_point)
 
     @property
     def _starting_point(self) -> str | None:
@@ -179,7 +158,7 @@ class FinetuningRun:
 
     def _lazy_features(self, examples: Sequence[Any]) -> LazyFeatures:
         self.featurize(examples[:100])  # checks some at once
-        task, tokenizer, max_seq_length = self.task, self.tokenizer, self.max_seq_length
+        task, tokenizer, max_seq_length = self.task, self.tokenizer, self.settings.max_seq_length
         return LazyFeatures(examples, lambda rows: task.featurize(rows, tokenizer, max_seq_length), max_seq_length)
 
     def examples(self, split: str) -> list[Any]:
@@ -194,21 +173,23 @@ class FinetuningRun:
 
     def featurize(self, examples: Sequence[Any]) -> FeatureSet:
         """Returns the features of some rows."""
-        features = self.task.featurize(examples, self.tokenizer, self.max_seq_length, self.num_workers)
+        features = self.task.featurize(
+            examples, self.tokenizer, self.settings.max_seq_length, self.settings.num_workers
+        )
         self.config.check_segments(bool((features.first_lengths < features.lengths).any()))
         return features
 
     def buckets(self, features: FeatureSet | LazyFeatures, traced: bool = False) -> list[int]:
         """Returns the lengths that batches are padded to; see `feature_sets.bucket_lengths`. A TPU has only one."""
-        longest = max(self.max_seq_length, features.max_length)
-        if self.pad_to_max_seq_length or strategies.is_tpu(self.strategy):
+        longest = max(self.settings.max_seq_length, features.max_length)
+        if self.settings.pad_to_max_seq_length or strategies.is_tpu(self.strategy):
             return [longest]
         return feature_sets.bucket_lengths(longest, self.training_config.jit_compile, traced)
 
     @property
     def has_graph_per_shape(self) -> bool:
         """Whether training has a graph for each length; see `TrainingData`."""
-        longest, width = self.max_seq_length, self.config.hidden_size
+        longest, width = self.settings.max_seq_length, self.config.hidden_size
         return input_pipeline.has_graph_per_shape(self.training_config, longest, width, self.strategy)
 
     @property
@@ -216,13 +197,13 @@ class FinetuningRun:
         """The settings that determine how texts become ids."""
         return {"vocab_sha256": vocabulary_hash(self.tokenizer.vocab_file), **self.tokenizer.rules}
 
-    def check_model(self, allow_changed_settings: bool = False) -> None:
+    def check_model(self) -> None:
         """Checks that the model to evaluate was trained to read the same as it is now given.
 
         Raises:
           InputError: if tokenizer, lengths, columns or classes are not those of training; names the differences.
         """
-        if not allow_changed_settings:
+        if not self.settings.allow_changed_settings:
             self.check_reading({"task": self.task.name, **self.task.input_settings()})
 
     def check_reading(self, settings: Mapping[str, Any] | None = None) -> None:
@@ -231,7 +212,7 @@ class FinetuningRun:
         Raises:
           InputError: if it wasn't; names the differences.
         """
-        compared = {**self.tokenizer_settings, "max_seq_length": self.max_seq_length, **(settings or {})}
+        compared = {**self.tokenizer_settings, "max_seq_length": self.settings.max_seq_length, **(settings or {})}
         run_directory.check_trained_with(self.model_folder, compared)
 
     def resume_settings(self, split: str = "train") -> dict[str, Any]:
@@ -242,16 +223,16 @@ class FinetuningRun:
             "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
             "num_examples": len(self.examples(split)),
             "training_rows_sha256": run_directory.fingerprint(self.examples(split)),
-            "max_seq_length": self.max_seq_length,
+            "max_seq_length": self.settings.max_seq_length,
             **self.tokenizer_settings,
             "fresh_variables": self.fresh_variables,
             "causal": self.causal,
-            "group_by_length": "auto" if self.group_by_length is None else self.group_by_length,
+            "group_by_length": "auto" if self.settings.group_by_length is None else self.settings.group_by_length,
             **(self.bilstm.resume_settings() if self.bilstm else {}),
         }
 
-    def record(self, flags: Mapping[str, Any], split: str = "train", allow_changed_settings: bool = False) -> None:
-        """Writes the run's config, vocabulary, flags and settings into its folder, before it trains on a split.
+    def record(self, split: str = "train") -> None:
+        """Writes the run's config, vocabulary and settings into its folder, before it trains on a split.
 
         Raises:
           InputError: if workers don't agree, or if the directory contains a run with other settings and
@@ -264,10 +245,10 @@ class FinetuningRun:
                 self.training_config.output_dir,
                 self.config,
                 self.tokenizer.vocab_file,
-                flags,
+                self.settings.flag_values() | self.settings.flags,
                 resume_settings,
                 devices=strategies.devices(self.strategy),
-                allow_changed_settings=allow_changed_settings,
+                allow_changed_settings=self.settings.allow_changed_settings,
             )
 
     def train(
@@ -286,7 +267,7 @@ class FinetuningRun:
 
     def batch_sampler(self, features: FeatureSet | LazyFeatures) -> BatchSampler:
         """Returns the object that chooses the examples of each step."""
-        buckets, group_by_length = self.buckets(features, self.has_graph_per_shape), self.group_by_length
+        buckets, group_by_length = self.buckets(features, self.has_graph_per_shape), self.settings.group_by_length
         batch_size = self.training_config.train_batch_size
         if group_by_length is None:
             is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * batch_size
@@ -318,7 +299,7 @@ class FinetuningRun:
     @property
     def _can_leave_out_padding(self) -> bool:
         """Returns whether padding may be left out. Batches of examples of similar length have little of it."""
-        is_padded = self.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
+        is_padded = self.settings.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
         return isinstance(self.model, EncoderModel) and not is_padded
 
     @property
@@ -354,7 +335,7 @@ class FinetuningRun:
 
         Args:
           features: the examples.
-          batch_size: the number of examples that each replica computes at a time.
+          batch_size: the number of examples that all replicas together compute at a time.
           description: the label of the progress bar.
           shown: whether there is a progress bar.
 
@@ -362,14 +343,14 @@ class FinetuningRun:
           name -> array with one row per example. Outputs with one value per token are padded with zeros to the longest.
 
         Raises:
-          InputError: if the run is distributed over several workers.
+          InputError: if the run is distributed over several workers, or the batch can't be divided among the replicas.
         """
-        self.distribution_config.check_one_worker(description)
+        self.settings.distribution.check_one_worker(description)
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
-        size = batch_size * self.strategy.num_replicas_in_sync
+        devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
         with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:
-            for numbers, batch in feature_sets.batches_by_length(features, size, self.buckets(features)):
+            for numbers, batch in feature_sets.batches_by_length(features, batch_size, self.buckets(features)):
                 for name, rows in self._predict(batch).items():
                     collected.setdefault(name, []).append(rows[: len(numbers)])
                 order.append(numbers)

@@ -1,15 +1,21 @@
-"""The interface that every fine-tuning task implements: its rows, features, model and scores."""
+"""The interface that every fine-tuning task implements: its examples, features, model and scores."""
 
+import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.finetuning import reports
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.runtime.program import say
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.interface import TrainableModel
+
+if TYPE_CHECKING:
+    from bert_tf.finetuning.run import FinetuningRun
 
 ModelOutputs = Mapping[str, np.ndarray]
 
@@ -21,69 +27,95 @@ class FinetuningModel(TrainableModel, Protocol):
         """Returns the outputs for a batch; each has one row per example."""
 
 
-class Task(Protocol):
-    """A task, as `FinetuningRun` uses it.
+class Task(abc.ABC):
+    """A task, as `finetune` uses it.
 
     Attributes:
       name: the task's name, as in --task_name.
       selection_metric: the score that models are chosen by; higher is better.
       independent: whether every example has exactly one row of features, which doesn't depend on other examples.
+      counts_examples: whether an epoch is counted in examples, instead of in their features.
+      labels: the names of the classes; None without classes.
+      train_splits: the splits to train on, one after the other.
+      dev_splits: the splits for evaluation; models are chosen by the first one.
+      test_splits: the splits for prediction.
     """
 
     name: str
     selection_metric: str
-    independent: bool
+    independent = True
+    counts_examples = False
+    labels: Sequence[str] | None = None
+    train_splits: Sequence[str] = ("train",)
+    dev_splits: Sequence[str] = ("dev",)
+    test_splits: Sequence[str] = ("test",)
 
+    @abc.abstractmethod
     def examples(self, split: str) -> list[Any]:
-        """Returns the rows of "train", "dev", "test" or another split of the task."""
+        """Returns the examples of a split."""
 
+    @abc.abstractmethod
     def featurize(
         self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
         """Returns the examples' features, in their order, computed in several processes (see `parallel.map_chunks`)."""
 
+    @abc.abstractmethod
     def build_model(self, config: BertConfig, **options) -> FinetuningModel:
         """Returns the encoder with the task's output layer; for the options see `models.EncoderModel`."""
 
+    @abc.abstractmethod
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores, and "loss"."""
 
+    @abc.abstractmethod
     def input_settings(self) -> dict[str, Any]:
         """Returns the task's own settings of what the model reads and predicts; a trained model is used with these."""
 
     def resume_settings(self) -> dict[str, Any]:
         """Returns the task's own settings that change the weights; a resumed run must have the same ones."""
+        return self.input_settings()
+
+    def check_training_set(self, examples: Sequence[Any]) -> None:  # noqa: B027 (a task may have nothing to check)
+        """Raises an InputError if nothing can be learned from the training set."""
+
+    @abc.abstractmethod
+    def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
+        """Evaluates and predicts with a trained model, as the settings of the run ask for.
+
+        Args:
+          run: the run with the model.
+          output_dir: the directory for the results.
+
+        Returns:
+          "eval": split -> results; "predict": split -> the model's outputs.
+        """
 
 
-class ReportingTask(Task, Protocol):
-    """A task that can also be evaluated and write predictions.
+class ReportingTask(Task):
+    """A task whose dev splits are evaluated and whose test splits are predicted.
 
     Attributes:
-      labels: the names of the classes; None for regression.
-      dev_splits: the splits for evaluation; models are chosen by the first one.
-      test_splits: the splits for prediction.
       output_names: split -> the name in the names of its files, where it is another one than the split's.
       metric_names: the scores that models can be chosen by; the task always computes them, and higher is better.
     """
 
-    labels: Sequence[str] | None
-    dev_splits: Sequence[str]
-    test_splits: Sequence[str]
-    output_names: Mapping[str, str]
+    output_names: Mapping[str, str] = {}
     metric_names: Sequence[str]
 
+    @abc.abstractmethod
     def has_labels(self, examples: Sequence[Any]) -> bool:
-        """Returns whether the rows of a test split have labels, so that their predictions can be scored."""
+        """Returns whether the examples of a test split have labels, so that their predictions can be scored."""
 
-    def check_training_set(self, examples: Sequence[Any]) -> None:
-        """Raises an InputError if nothing can be learned from the training set."""
-
+    @abc.abstractmethod
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
         """Returns the scores under the names of eval_results.txt."""
 
+    @abc.abstractmethod
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
         """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
 
+    @abc.abstractmethod
     def write_predictions(
         self,
         output_dir: str,
@@ -95,3 +127,29 @@ class ReportingTask(Task, Protocol):
         original_format: bool = False,
     ) -> list[str]:
         """Writes the predictions of a split, and returns the names of the files."""
+
+    def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
+        """Writes the results of the first dev split into eval_results.txt, as the original does; see `Task.finish`."""
+        settings, global_step = run.settings, run.restore()
+        results: dict[str, dict] = {}
+        outputs: dict[str, ModelOutputs] = {}
+
+        def report(split: str, suffix: str, found: ModelOutputs, batch_size: int) -> None:
+            features = run.features(split)
+            results[split] = {"global_step": global_step, **self.results(found, features, batch_size)}
+            reports.report_evaluation(output_dir, suffix, results[split], self.confusion(found, features))
+
+        for split in self.dev_splits if settings.do_eval else ():
+            found = run.predict(run.features(split), settings.eval_batch_size, split)
+            report(split, "" if split == self.dev_splits[0] else f"_{split}", found, settings.eval_batch_size)
+        for split in self.test_splits if settings.do_predict else ():
+            examples, features = run.examples(split), run.features(split)
+            outputs[split] = run.predict(features, settings.predict_batch_size, split)
+            for path in self.write_predictions(
+                output_dir, split, examples, outputs[split], features, original_format=settings.original_format
+            ):
+                say(f"Wrote {path}.")
+            if self.has_labels(examples):
+                name = self.output_names.get(split, split)
+                report(split, f"_{name}", outputs[split], settings.predict_batch_size)
+        return {"eval": results, "predict": outputs}

@@ -13,14 +13,14 @@ from typing import TypedDict
 import numpy as np
 
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.finetuning.hyperparameters import Hyperparameters
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 TRIALS_FILE = "trials.jsonl"
 
-_SETTINGS = [name for name in Hyperparameters.__struct_fields__ if name != "seed"]
+_SETTINGS = [name for name in FinetuningConfig().hyperparameters if name != "seed"]
 
 
 class _Trial(TypedDict):
@@ -82,39 +82,39 @@ class TrialTable:
 
 
 def run_trials(
-    candidates: Sequence[Hyperparameters],
+    candidates: Sequence[FinetuningConfig],
     table: TrialTable,
     resume_settings: Mapping[str, object],
-    train: Callable[[Hyperparameters, str], Mapping[str, float]],
-    allow_changed_settings: bool = False,
-) -> dict:
+    train: Callable[[FinetuningConfig], Mapping[str, float]],
+) -> str:
     """Trains every candidate that has no row yet.
 
     Args:
-      candidates: the hyperparameters to try.
+      candidates: the settings of each trial.
       table: the finished trials.
       resume_settings: the settings common to all trials; rows with other settings are refused.
-      train: trains with hyperparameters in a folder, or continues the training there, and returns the scores.
-      allow_changed_settings: accept rows with other settings.
+      train: trains with settings in their directory, or continues the training there, and returns the scores.
 
     Returns:
-      The row of the best trial.
+      The name of the best trial.
 
     Raises:
       InputError: if the folder holds trials that were made with other settings.
     """
     settings = hashlib.sha256(json.dumps(resume_settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
     finished = {row["trial"]: row for row in table.rows()}
-    if any(row["settings"] != settings for row in finished.values()) and not allow_changed_settings:
+    is_changed = any(row["settings"] != settings for row in finished.values())
+    if is_changed and not candidates[0].allow_changed_settings:
         raise InputError(
             f"--output_dir: {table.path} has trials with other settings or data. Pass --allow_changed_settings."
         )
-    for number, hyperparameters in enumerate(candidates, start=1):
-        if hyperparameters.name in finished:
+    for number, candidate in enumerate(candidates, start=1):
+        name = candidate.trial_name
+        if name in finished:
             continue
-        say(f"***** Trial {number} of {len(candidates)}: {hyperparameters.name} *****")
-        scores = train(hyperparameters, table.folder(hyperparameters.name))
-        table.add({"trial": hyperparameters.name, "settings": settings, **hyperparameters.to_dict(), **scores})
+        say(f"***** Trial {number} of {len(candidates)}: {name} *****")
+        scores = train(candidate.in_folder(table.folder(name)))
+        table.add({"trial": name, "settings": settings, **candidate.hyperparameters, **scores})
         _keep_best_checkpoints(table)
     _keep_best_checkpoints(table)  # again, because a killed run may have written the last row without this step
     columns = ["trial", table.selection_metric, "loss"]
@@ -123,7 +123,7 @@ def run_trials(
     best = table.best()
     score = reporting.format_number(best[table.selection_metric])
     say(f"Best trial: {best['trial']} ({table.selection_metric} {score}).")
-    return best
+    return best["trial"]
 
 
 def _keep_best_checkpoints(table: TrialTable) -> None:

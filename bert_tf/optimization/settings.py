@@ -40,8 +40,8 @@ class OptimizerConfig(Settings, frozen=True):
       second_schedule: replaces the schedule from some step on. The first one then falls to 0 at this step.
     """
 
-    learning_rate: Annotated[FiniteAboveZero, about("Peak learning rate.")]
-    num_train_steps: Annotated[int, about(ge=1)]
+    learning_rate: Annotated[FiniteAboveZero, about("Peak learning rate.", group="Training")] = 5e-5
+    num_train_steps: Annotated[int, about(ge=1)] = 1
     num_warmup_steps: Annotated[int, about(ge=0)] = 0
     weight_decay_rate: Annotated[FiniteFromZero, about("Rate of the decoupled weight decay.")] = 0.01
     beta_1: Annotated[float, about("Decay rate of the first moments.", ge=0, lt=1, flag="adam_beta_1")] = 0.9

@@ -7,6 +7,7 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.pretraining import record_shards
+from bert_tf.pretraining.pretraining_config import PretrainingData
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
@@ -14,23 +15,6 @@ from bert_tf.sequences.example_format import Feature, Sidecar, pretraining_featu
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainingData:
-    """A set of examples with the same length, as the flags describe it.
-
-    Attributes:
-      input_file: TFRecord files: names and globs, separated by commas.
-      max_seq_length: length T of the sequences.
-      max_predictions_per_seq: length P of the lists of masked positions.
-      flag_name: the flag that names the files, for messages.
-    """
-
-    input_file: str
-    max_seq_length: int
-    max_predictions_per_seq: int
-    flag_name: str = "--input_file"
 
 
 @dataclasses.dataclass(frozen=True)

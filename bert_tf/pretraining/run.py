@@ -16,8 +16,9 @@ from bert_tf.distribution import devices, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model.layers import initial_values_from
 from bert_tf.pretraining import input_pipeline
-from bert_tf.pretraining.data import ExampleFinder, ExampleSet, PretrainingData
+from bert_tf.pretraining.data import ExampleFinder, ExampleSet
 from bert_tf.pretraining.model import PretrainingModel
+from bert_tf.pretraining.pretraining_config import PretrainingData
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say

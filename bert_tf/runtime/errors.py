@@ -28,13 +28,14 @@ class InputError(ValueError):
         self.place = place
 
 
-def check(value: Any, kind: Any, place: str) -> Any:
+def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
     """Returns a value as a type. NumPy's numbers and paths become Python's.
 
     Args:
       value: the value.
       kind: a type hint, with bounds as `Annotated[int, msgspec.Meta(ge=1)]`.
       place: the flag, argument or file, for messages.
+      strict: if False, texts become numbers.
 
     Raises:
       InputError: if the value has another type or is out of its bounds; names the location in it.
@@ -42,7 +43,7 @@ def check(value: Any, kind: Any, place: str) -> Any:
     is_numpy = hasattr(value, "item") and getattr(value, "ndim", None) == 0
     plain = value.item() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
     try:
-        return msgspec.convert(plain, kind)
+        return msgspec.convert(plain, kind, strict=strict)
     except (msgspec.ValidationError, RecursionError) as error:
         problem, _, inside = str(error).partition(" - at `")
         inside = re.sub(r"^(key` in `)?\$\.?", "", inside.removesuffix("`"))

@@ -6,7 +6,8 @@ from typing import Any
 from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.checkpoints.formats import CheckpointSource
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import multiple_choice, names
+from bert_tf.tasks import multiple_choice
+from bert_tf.tasks.data_config import TAGGING
 from bert_tf.tasks.glue import DEFINITIONS
 
 SEQUENCE, TOKENS, CHOICE, SPAN = (
@@ -35,7 +36,7 @@ def of_task(task: str, problem: str | None) -> tuple[str, str | None]:
         return SPAN, None
     if task in multiple_choice.FILE_NAMES:
         return CHOICE, None
-    if task == names.TAGGING:
+    if task == TAGGING:
         return TOKENS, None
     if task in DEFINITIONS:
         problem = "classification" if DEFINITIONS[task].labels else "regression"

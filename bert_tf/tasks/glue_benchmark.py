@@ -7,14 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert_tf.config import BertConfig
 from bert_tf.finetuning import workflow
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
-from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
+from bert_tf.tasks import registry
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
+from bert_tf.tokenization import FullTokenizer
 
 # The columns of the paper's Table 1: task, dev split, name of the column, score.
 TABLE_1 = (
@@ -57,29 +61,37 @@ def task_folder(root: str | None, name: str) -> str:
     return os.path.join(root, DEFINITIONS[name.lower()].folder)
 
 
-def carry_out(run: FinetuningRun, tasks: Sequence[GlueTask], config: WorkflowConfig, data_dir: str) -> None:
+def finetune_tasks(
+    names: Sequence[str], data: DataConfig, config: FinetuningConfig, model: tuple[BertConfig, FullTokenizer]
+) -> None:
     """Fine-tunes several tasks, each in its own folder, and writes their common results.
 
     glue_results.json has the row of Table 1, and glue_submission.zip the predictions.
 
     Args:
-      run: the settings that all tasks share, and the folder.
-      tasks: the tasks.
-      config: the steps to carry out for each task.
-      data_dir: GLUE's root folder.
+      names: the tasks.
+      data: the settings of the data, with GLUE's root folder.
+      config: the settings that all tasks share, and the folder.
+      model: the encoder's config and the tokenizer.
     """
-    output_dir = run.training_config.output_dir
-    submission = majority_predictions(GlueTask("wnli", task_folder(data_dir, "wnli"))) if config.do_predict else {}
-    runs = [run.with_task(task, task_folder(output_dir, task.name)) for task in tasks]
-    for task_run in runs:
-        workflow.prepare(task_run, config)
+    output_dir, root = config.training.output_dir, data.data_dir
+    folders = [task_folder(root, name) for name in names]
+    tasks = [
+        registry.build_task(data.replace(task_name=name, data_dir=folder), output_dir, config.do_train)
+        for name, folder in zip(names, folders, strict=True)
+    ]
+    submission = majority_predictions(GlueTask("wnli", task_folder(root, "wnli"))) if config.do_predict else {}
+    first = FinetuningRun(tasks[0], config, model)
+    runs = [first.with_task(task, task_folder(output_dir, task.name)) for task in tasks]
+    for run in runs:  # the processes that tokenize can only be started before the first training
+        workflow.prepare(run)
     results: dict[str, Mapping[str, Mapping[str, float]]] = {}
-    for task_run in runs:
-        say(f"***** {task_run.task.name} *****")
-        task_results = workflow.carry_out(task_run, config)
-        results[task_run.task.name] = task_results["eval"]
-        if task_run.task.name != "wnli":
-            submission |= server_predictions(task_run.task, task_results["predict"])
+    for task, run in zip(tasks, runs, strict=True):
+        say(f"***** {task.name} *****")
+        task_results = workflow.finetune(task, run.settings, run=run)
+        results[task.name] = task_results["eval"]
+        if task.name != "wnli":
+            submission |= server_predictions(task, task_results["predict"])
     if config.do_eval:
         row = table_1_row(results)
         say(reporting.table([row]))

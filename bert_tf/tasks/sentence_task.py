@@ -10,7 +10,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
-from bert_tf.finetuning.task import ModelOutputs
+from bert_tf.finetuning.task import ModelOutputs, ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import metrics, sentence_features, tables
@@ -21,7 +21,7 @@ from bert_tf.tokenization import FullTokenizer
 Metric = Callable[[np.ndarray, np.ndarray], dict[str, float]]
 
 
-class SentenceTask(abc.ABC):
+class SentenceTask(ReportingTask):
     """A classification or regression of sentences or pairs; subclasses read the rows.
 
     Args:
@@ -32,13 +32,9 @@ class SentenceTask(abc.ABC):
       problem: "classification", "regression" or "multi_label".
     """
 
-    independent = True
     on_bad_row = "error"
     for_server = False  # whether each row of a test set needs a prediction, and has no label of its own
     paths: Mapping[str, Source] = {}
-    dev_splits: Sequence[str] = ("dev",)
-    test_splits: Sequence[str] = ("test",)
-    output_names: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -103,10 +99,6 @@ class SentenceTask(abc.ABC):
     def input_settings(self) -> dict[str, Any]:
         """Returns the classes."""
         return {"labels": self.labels and list(self.labels)}
-
-    def resume_settings(self) -> dict[str, Any]:
-        """Returns the task's settings that change the weights."""
-        return self.input_settings()
 
     def featurize(
         self, examples: Sequence[InputExample], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1

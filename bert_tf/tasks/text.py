@@ -14,6 +14,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import metrics, sentence_features, tables
+from bert_tf.tasks.data_config import Columns
 from bert_tf.tasks.sentence_features import InputExample, WeightedExample
 from bert_tf.tasks.sentence_task import ModelOutputs, SentenceTask
 from bert_tf.tasks.tables import Cell, Row, Source
@@ -30,27 +31,6 @@ _METRICS = {
     "regression": (metrics.pearson_and_spearman, "pearson"),
     "multi_label": (metrics.multi_label_f1, "micro_f1"),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Columns:
-    """The names of the columns.
-
-    Attributes:
-      text: the column of the first, or only, text.
-      text_b: the column of the second text of a pair; "" for single texts.
-      label: the column of the label, the score, or the labels.
-      id: the column of a unique id; "" to use the line numbers as ids.
-      weight: the column of the weights of training rows; "" if all count the same. Other files don't need it.
-      label_separator: the separator of several labels in one cell.
-    """
-
-    text: str = "text"
-    text_b: str = ""
-    label: str = "label"
-    id: str = ""
-    weight: str = ""
-    label_separator: str = ","
 
 
 class TextTask(SentenceTask):
@@ -84,7 +64,7 @@ class TextTask(SentenceTask):
         unused = {
             "labels": problem == "regression" and labels,
             "class_weights": problem != "classification" and class_weights,
-            "label_separator": problem != "multi_label" and columns.label_separator != Columns.label_separator,
+            "label_separator": problem != "multi_label" and columns.label_separator != Columns().label_separator,
         }
         for flag, is_given in unused.items():
             if is_given:

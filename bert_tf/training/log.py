@@ -58,7 +58,7 @@ class TrainingLog:
 
     def profile(self, step: int) -> None:
         """Begins or ends the trace that TensorBoard's profiler shows, if this is due after a step."""
-        first, last = self._config.profile_steps or (0, 0)
+        first, last = self._config.traced_steps or (0, 0)
         is_due = self._is_shown and first <= step < last
         if is_due and not self._is_profiling:
             tf.profiler.experimental.start(self._config.output_dir)

@@ -142,7 +142,7 @@ def _steps_until_due(
 ) -> int:
     """The number of steps until something else must be done: log, save, evaluate, change the data, or end."""
     periods = [config.save_checkpoints_steps, config.log_steps, *([evaluation.every] if evaluation else [])]
-    ends = [boundary for boundary in (*data.boundaries, *(config.profile_steps or ())) if boundary > step] + [end]
+    ends = [boundary for boundary in (*data.boundaries, *config.traced_steps) if boundary > step] + [end]
     return min(*(period - step % period for period in periods), min(ends) - step, config.iterations_per_loop)
 
 

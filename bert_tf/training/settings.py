@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import msgspec
+
 from bert_tf.distribution import devices
 from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.runtime.errors import InputError
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 # Type of matrix multiplications -> policy of Keras.
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+_MIXED = "mixed_"
 
 
 class SecondBatch(Settings, frozen=True):
@@ -37,26 +40,32 @@ class TrainingConfig(Settings, frozen=True):
       output_dir: the folder for checkpoints, logs and summaries.
       optimizer: the optimizer's settings, with the learning rate's schedule and the number of steps.
       second_batch: the batches of the second phase; None if they stay the same.
-      profile_steps: the steps to trace, from the first number up to before the second one; None for no trace.
       gradient_sum_dtype: with bfloat16, each gradient is rounded before the sum, and the sum is rounded.
       max_nonfinite_steps: one more such step ends the run.
       peak_tflops: serves to report the utilisation.
     """
 
-    output_dir: str
-    optimizer: OptimizerConfig
-    train_batch_size: Annotated[int, about("Examples in a training step, on all devices.", ge=1)] = 32
+    output_dir: Annotated[str, about("Directory for checkpoints, logs and results.", group="Model and directories")] = (
+        ""
+    )
+    optimizer: OptimizerConfig = OptimizerConfig()
+    train_batch_size: Annotated[int, about("Examples in a training step, on all devices.", ge=1, group="Training")] = 32
     save_checkpoints_steps: Annotated[int, about("Number of steps between checkpoints.", ge=1)] = 1000
     keep_checkpoint_max: Annotated[int, about("Number of checkpoints to keep; 0 for all.", ge=0)] = 5
     iterations_per_loop: Annotated[int, about("Largest number of steps that a TPU runs in one call.", ge=1)] = 1000
     log_steps: Annotated[int, about("Steps between records in metrics.jsonl and TensorBoard.", ge=1)] = 100
     seed: Annotated[int, about("Seed of initial values, data order and dropout.", ge=0, flag="random_seed")] = 12345
-    dtype: Annotated[Literal[tuple(DTYPES)], about("Type of matrix multiplications.")] = "float32"
+    dtype: Annotated[
+        Literal[(*DTYPES, *(name for name in DTYPES.values() if name.startswith(_MIXED)))],
+        about("Type of matrix multiplications; mixed_bfloat16 is bfloat16, and mixed_float16 is float16."),
+    ] = "float32"
     gradient_sum_dtype: Annotated[
         Literal["float32", "bfloat16"], about("Type in which replicas add up their gradients.")
     ] = "float32"
     jit_compile: Annotated[bool, about("Compile the training step with XLA.")] = False
-    gradient_accumulation_steps: Annotated[int, about("Number of parts into which a batch is split.", ge=1)] = 1
+    gradient_accumulation_steps: Annotated[
+        int, about("Splits the batch into this number of parts, computed in turn.", ge=1)
+    ] = 1
     gradient_checkpointing: Annotated[bool, about("Compute blocks twice, which saves memory.")] = False
     freeze_layers: Annotated[
         int, about("Freeze the embeddings and this number of the lowest layers; -1 for none.", ge=-1)
@@ -67,16 +76,24 @@ class TrainingConfig(Settings, frozen=True):
     detailed_metrics: Annotated[
         bool, about("Log also gradient norms, the largest loss, waiting time for input, and memory.")
     ] = False
-    profile_steps: tuple[int, int] | None = None
+    profile_steps: Annotated[
+        str,
+        about("Steps to trace for TensorBoard; 100:105 for five steps after step 100.", pattern="^([0-9]+:[0-9]+)?$"),
+    ] = ""
     second_batch: SecondBatch | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.profile_steps and not 0 <= self.profile_steps[0] < self.profile_steps[1]:
-            first, last = self.profile_steps
-            raise InputError(f"--profile_steps is {first}:{last}. Use a larger second number.", "--profile_steps")
+        msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix(_MIXED))
+        if self.traced_steps and self.traced_steps[0] >= self.traced_steps[1]:
+            raise InputError(f"--profile_steps is {self.profile_steps}. Use a larger second number.", "--profile_steps")
         if self.freeze_encoder and self.freeze_layers >= 0:
             raise InputError("--freeze_layers: --freeze_encoder is also given. Omit one of them.", "--freeze_layers")
+
+    @property
+    def traced_steps(self) -> tuple[int, ...]:
+        """The first step to trace, and the step after the last one; empty for no trace."""
+        return tuple(map(int, self.profile_steps.split(":"))) if self.profile_steps else ()
 
     @property
     def num_train_steps(self) -> int:

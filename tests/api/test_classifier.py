@@ -162,8 +162,8 @@ def test_held_out_examples_are_of_all_classes_that_have_two(pretrained):
     with pytest.raises(InputError, match="the labels are of the types int and str"):
         classifier.fit(TEXTS[:2], [1, "1"])
     splits = []
-    classifier.carry_out = lambda run, config: splits.append(
-        [[row.label for row in run.task.examples(split)] for split in ("train", "dev")]
+    classifier.carry_out = lambda task, config: splits.append(
+        [[row.label for row in task.examples(split)] for split in ("train", "dev")]
     )
     for seed in (1, 2):
         classifier.fit([*TEXTS, "a day"], [*LABELS, "rare"], validation_split=0.25, seed=seed)
@@ -187,9 +187,9 @@ def test_classes_may_have_commas_in_their_names(pretrained):
     several = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, max_seq_length=16)
     found = []
 
-    def carry_out(run, config):
-        run.task.check_training_set(run.task.examples("train"))
-        found.append(run.task.labels)
+    def carry_out(task, config):
+        task.check_training_set(task.examples("train"))
+        found.append(task.labels)
 
     several.carry_out = carry_out
     several.fit(TEXTS, [[names[label == "neg"]] for label in LABELS])

@@ -70,9 +70,7 @@ def test_answers_of_other_kinds_are_refused(pretrained, answer, message):
 def test_questions_and_contexts_are_found_by_name(pretrained):
     answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
     written = []
-    answerer.carry_out = lambda run, config: written.append(
-        [run.task.examples("train_1"), run.task.examples("predict")]
-    )
+    answerer.carry_out = lambda task, config: written.append([task.examples("train_1"), task.examples("predict")])
     question, context, answer = "fine words", "a fine day", {"text": ["fine"], "answer_start": np.array([2])}
     named = [{"id": "x", "context": context, "question": question, "answers": answer}] * 2
     frame = pd.DataFrame(named)
@@ -95,7 +93,7 @@ def test_questions_and_contexts_are_found_by_name(pretrained):
 def test_of_several_answers_the_first_that_is_found_is_trained_on_and_the_best_one_counts(pretrained):
     answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
     written = []
-    answerer.carry_out = lambda run, config: written.extend(run.task.examples("train_1"))
+    answerer.carry_out = lambda task, config: written.extend(task.examples("train_1"))
     example = ("fine words", "a fine day")
     answerer.fit([example], [["gone", "day", ("fine", 2)]])
     assert written[0].orig_answer_text == "day"

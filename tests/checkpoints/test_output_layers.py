@@ -4,10 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from bert_tf.finetuning.hyperparameters import fresh_variables
 
 from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints import output_layers
-from bert_tf.finetuning.hyperparameters import fresh_variables
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures

@@ -7,6 +7,7 @@ import pytest
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints import pretrained, saver
+from bert_tf.config import ModelFiles
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.files import InputError
 from tests.conftest import assert_close, tiny_config
@@ -131,12 +132,12 @@ def test_the_files_of_a_model_are_found(tmp_path):
     own.mkdir()
     beside = [(str(folder), f"{folder}/bert_config.json", f"{folder}/vocab.txt") for folder in (start, own)]
     checkpoint = str(start / "bert_model.ckpt")
-    assert pretrained.find_files(checkpoint, str(own)) == beside[0]
-    assert pretrained.find_files(None, str(own)) == (str(own), None, None)
-    assert pretrained.find_files(None, "", given) == (None, given, None)
-    assert pretrained.find_files(None, str(own), given, given) == (None, given, given)
-    assert pretrained.find_files(checkpoint, "", given) == (str(start), given, beside[0][2])
+    assert pretrained.find_files(ModelFiles(checkpoint), str(own)) == beside[0]
+    assert pretrained.find_files(ModelFiles(None), str(own)) == (str(own), None, None)
+    assert pretrained.find_files(ModelFiles(None, given), "") == (None, given, None)
+    assert pretrained.find_files(ModelFiles(None, given, given), str(own)) == (None, given, given)
+    assert pretrained.find_files(ModelFiles(checkpoint, given), "") == (str(start), given, beside[0][2])
     save_run(own, 3)
-    assert pretrained.find_files(str(tmp_path / "gone"), str(own)) == beside[1]
+    assert pretrained.find_files(ModelFiles(str(tmp_path / "gone")), str(own)) == beside[1]
     with pytest.raises(InputError, match="there is no checkpoint"):
-        pretrained.find_files(str(tmp_path / "gone"), "")
+        pretrained.find_files(ModelFiles(str(tmp_path / "gone")), "")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import types
 
 import numpy as np
@@ -9,16 +10,15 @@ import pytest
 
 from bert_tf import checkpoints, convert_checkpoint, export
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.config import BiLstmConfig
+from bert_tf.config import BiLstmConfig, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.finetuning import feature_sets, input_pipeline, workflow
 from bert_tf.finetuning import run as finetuning_run
-from bert_tf.finetuning.hyperparameters import Hyperparameters
+from bert_tf.finetuning.finetuning_config import FinetuningConfig, SelectionConfig, TrialsConfig
 from bert_tf.finetuning.models import NO_TAG, ClassifierModel, TokenModel
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.selection import DevSelection, SelectionConfig
-from bert_tf.finetuning.workflow import WorkflowConfig
+from bert_tf.finetuning.selection import DevSelection
 from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.eager, pytest.mark.plain]
 LONGEST = 14
 
 
-def run_of(folder, write, **training_options):
+def run_of(folder, write, batch_size=4, **settings):
     """A run on texts of different lengths, where texts that contain "a" have the label "yes"."""
     rng = np.random.default_rng(0)
     words = [" ".join(rng.choice(list("abcdefgh"), rng.integers(1, 9))) for _ in range(36)]
@@ -43,12 +43,19 @@ def run_of(folder, write, **training_options):
     paths = {split: write(f"{split}.tsv", "text\tlabel\n" + "".join(part)) for split, part in parts.items()}
     config = tiny_config(vocab_size=len(PIECES), num_hidden_layers=1)
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
-    optimizer = OptimizerConfig(1e-3, 1, 0)
-    training_config = TrainingConfig(str(folder), optimizer, 4, **training_options)
-    task = TextTask(paths, Columns())
-    return FinetuningRun(
-        task, config, tokenizer, LONGEST, training_config, distribution_config=DistributionConfig(), num_workers=1
+    training = TrainingConfig(str(folder), OptimizerConfig(1e-3), batch_size, seed=1)
+    return FinetuningRun(TextTask(paths, Columns()), settings_of(training, **settings), (config, tokenizer))
+
+
+def settings_of(training, init_checkpoint=None, num_train_epochs=1, **others):
+    model = ModelFiles(init_checkpoint)
+    return FinetuningConfig(
+        model=model, max_seq_length=LONGEST, training=training, num_train_epochs=num_train_epochs, **others
     )
+
+
+def finetune(run):
+    return workflow.finetune(run.task, run.settings, run=run)
 
 
 def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(tmp_path, write):
@@ -61,10 +68,10 @@ def test_batches_are_grouped_by_length_if_the_set_is_large_or_the_flag_says_so(t
 
     assert groups(enough)
     assert not groups(enough - 1)
-    run.pad_to_max_seq_length = True
+    run.settings = run.settings.replace(pad_to_max_seq_length=True)
     assert not groups(enough)
     for flag in (True, False):
-        run.group_by_length = flag
+        run.settings = run.settings.replace(group_by_length=flag)
         assert groups(enough) == groups(1) == flag
 
 
@@ -121,11 +128,11 @@ def test_predictions_by_length_are_those_of_full_padding_in_the_order_of_the_row
 
 def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tmp_path, write, monkeypatch, capsys):
     out = tmp_path / "out"
-    workflow_config = WorkflowConfig(
-        *(True, True, True),
-        candidates=[Hyperparameters(4, 1e-3, epochs, 1) for epochs in (2, 3)],
-        selection=SelectionConfig(use_best_checkpoint=True),
-    )
+    settings = {
+        **dict.fromkeys(("do_train", "do_eval", "do_predict"), True),
+        "trials": TrialsConfig(True, (4,), (1e-3,), (2, 3)),
+        "selection": SelectionConfig(use_best_checkpoint=True),
+    }
     selected_evaluation = DevSelection.selected_evaluation
 
     def fail_in_the_second(self):
@@ -135,10 +142,10 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
 
     monkeypatch.setattr(DevSelection, "selected_evaluation", fail_in_the_second)
     with pytest.raises(KeyboardInterrupt):
-        workflow.carry_out(run_of(out, write), workflow_config)
+        finetune(run_of(out, write, **settings))
     monkeypatch.undo()
     capsys.readouterr()
-    done = workflow.carry_out(run_of(out, write), workflow_config)
+    done = finetune(run_of(out, write, **settings))
     resumed = capsys.readouterr().err  # the second trial was interrupted after its last step
     assert "has reached step 18 of 18" in resumed
     assert "from random weights" not in resumed
@@ -167,74 +174,74 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
         == json.loads((out / "eval_results_test.json").read_text())["eval_accuracy"]
     )
 
-    one = dataclasses.replace(
-        workflow_config, candidates=workflow_config.candidates[:1], do_predict=False, num_train_steps=1
-    )
-    workflow.carry_out(run_of(tmp_path / "one", write), one)
+    one = settings | {"trials": TrialsConfig(), "do_predict": False, "num_train_steps": 1}
+    finetune(run_of(tmp_path / "one", write, **one))
     assert "Warning: there is no --init_checkpoint, so training starts from random weights" in capsys.readouterr().err
 
-    later = dataclasses.replace(workflow_config, do_train=False)
-    assert workflow.carry_out(run_of(out, write), later)["eval"] == done["eval"]
+    assert finetune(run_of(out, write, **settings | {"do_train": False}))["eval"] == done["eval"]
     with pytest.raises(InputError, match="has trials with other settings or data"):
-        workflow.carry_out(run_of(out, write), dataclasses.replace(workflow_config, warmup_proportion=0.5))
-    corrected = run_of(out, write)
+        finetune(run_of(out, write, **settings, warmup_proportion=0.5))
+    corrected = run_of(out, write, **settings)
     optimizer = corrected.training_config.optimizer.replace(bias_correction=True)
-    corrected.training_config = corrected.training_config.replace(optimizer=optimizer)
+    training = corrected.training_config.replace(optimizer=optimizer)
     with pytest.raises(InputError, match="has trials with other settings or data"):
-        workflow.carry_out(corrected, workflow_config)
+        finetune(corrected.with_settings(corrected.settings.replace(training=training)))
 
 
 def test_only_the_first_model_of_a_run_starts_with_a_fresh_output_layer(tmp_path, write):
-    run = run_of(tmp_path / "out", write)
-    run.init_checkpoint, run.fresh_variables = "first", "output_.*"
-    assert run.with_model(run.config, run.training_config, "first", None).fresh_variables == "output_.*"
-    assert run.with_model(run.config, run.training_config, str(tmp_path / "stage_1"), None).fresh_variables == ""
+    run = run_of(tmp_path / "out", write, reset_head=True, reinit_layers=1)
+    found = re.compile(run.fresh_variables)
+    for name in ("output_weights", "cls/squad/output_bias", "bert/pooler/x", "bert/encoder/layer_0/output/dense/bias"):
+        assert found.fullmatch(name)
+    assert not found.fullmatch("cls/predictions/output_bias")
+    assert run.with_settings(run.settings.starting_from("stage_1", "out")).fresh_variables == ""
+    with pytest.raises(InputError, match="--reinit_layers is 2"):
+        run_of(tmp_path / "out", write, reinit_layers=2)
 
 
 def test_a_run_on_other_data_or_another_model_is_not_resumed(tmp_path, write):
     out = tmp_path / "out"
     run = run_of(out, write)
-    run.record({})
+    run.record()
     saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
-    run.init_checkpoint = "elsewhere"
+    elsewhere = run.settings.replace(model=ModelFiles("elsewhere"))
     with pytest.raises(InputError, match="init_checkpoint was None, and is 'elsewhere' now"):
-        run.record({})
+        run.with_settings(elsewhere).record()
     text = (tmp_path / "train.tsv").read_text()
     write("train.tsv", text.replace("yes", "no", 1))
     with pytest.raises(InputError, match="training_rows_sha256 was "):
-        run.with_task(TextTask(run.task.paths, Columns()), str(out)).record({})
+        run.with_task(TextTask(run.task.paths, Columns()), str(out)).record()
     write("train.tsv", text.replace("text", "review"))
     other = run.with_task(TextTask(run.task.paths, Columns(text="review")), str(out))
     with pytest.raises(InputError, match="text_column was 'text', and is 'review' now"):
-        other.record({})
-    other.record({}, allow_changed_settings=True)
+        other.record()
+    other.with_settings(other.settings.replace(allow_changed_settings=True)).record()
 
 
 def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, write):
     out = tmp_path / "out"
     run = run_of(out, write)
-    run.record({})
+    run.record()
     saver.CheckpointSaver(str(out), 1).save(1, {"x": 1.0})
     run.check_model()
-    evaluation = WorkflowConfig(False, True, False, [Hyperparameters(4, 1e-3, 1, 1)])
     columns = TextTask(run.task.paths, Columns(text="label", label="text"), labels=["no", "yes"], on_bad_row="skip")
     uncased = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=False)
     accents = FullTokenizer(run.tokenizer.vocab_file, do_lower_case=True, strip_accents=False)
     vocabulary = FullTokenizer(write("other.txt", "\n".join([*PIECES[:-2], *PIECES[:-3:-1]])), do_lower_case=True)
     for changes, message in (
-        ({"max_seq_length": 9}, "max_seq_length was 14, and is 9 now"),
+        ({"settings": run.settings.replace(max_seq_length=9, do_eval=True)}, "max_seq_length was 14, and is 9 now"),
         ({"tokenizer": uncased}, "do_lower_case was True, and is False now"),
         ({"tokenizer": accents}, "strip_accents was True, and is False now"),
         ({"tokenizer": vocabulary}, "vocab_sha256 was .*vocab.txt in that folder"),
         ({"task": columns}, "text_column was 'text', and is 'label' now"),
     ):
-        other = run_of(out, write)
+        other = run_of(out, write, do_eval=True)
         vars(other).update(changes)
         with pytest.raises(InputError, match="(?s)trained with other settings.*" + message):
             other.check_model()
-        other.check_model(allow_changed_settings=True)
         with pytest.raises(InputError, match="(?s)" + message):
-            workflow.carry_out(other, evaluation)
+            finetune(other)
+        other.with_settings(other.settings.replace(allow_changed_settings=True)).check_model()
 
 
 @pytest.mark.parametrize(
@@ -244,58 +251,51 @@ def test_a_model_is_evaluated_only_on_what_it_was_trained_to_read(tmp_path, writ
         ({"do_predict": True}, "--do_predict"),
         ({"selection": SelectionConfig(use_best_checkpoint=True)}, "--use_best_checkpoint"),
         ({"selection": SelectionConfig(early_stopping_patience=1)}, "--early_stopping_patience"),
-        ({"candidates": [Hyperparameters(4, 1e-3, 1, seed) for seed in (1, 2)]}, "--sweep and --num_restarts"),
+        ({"trials": TrialsConfig(num_restarts=2)}, "--sweep and --num_restarts"),
     ],
 )
 def test_several_workers_are_refused_at_the_start_unless_they_only_train(tmp_path, write, changes, flag):
-    run = run_of(tmp_path / "out", write)
-    run.distribution_config = DistributionConfig("multi_worker")
+    run = run_of(tmp_path / "out", write, do_train=True, distribution=DistributionConfig("multi_worker"), **changes)
     run.task.paths = {"train": "missing"}  # refused before it is read
-    only_train = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
     with pytest.raises(InputError, match=f"several workers can train, but not evaluate or predict, as {flag}"):
-        workflow.carry_out(run, dataclasses.replace(only_train, **changes))
-    assert not only_train.flags_for_one_worker
+        finetune(run)
+    assert not FinetuningConfig(do_train=True).flags_for_one_worker
 
 
 def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
     out = tmp_path / "out"
-    run = run_of(out, write)
-    training_config = run.training_config.replace(optimizer=OptimizerConfig(1e-3, 12, 0))
+    settings = {"do_train": True, "num_train_epochs": 2, "selection": SelectionConfig("2", 2)}
+    run = run_of(out, write, **settings)
     scored = iter([0.5, 0.75, 0.7, 0.75, 0.9])
     run.task.scores = lambda outputs, features: {"accuracy": next(scored), "loss": 1.0}
-    workflow_config = WorkflowConfig(
-        True, False, False, [Hyperparameters(4, 1e-3, 2, 1)], selection=SelectionConfig("2", 2)
-    )
-    workflow.carry_out(run, workflow_config)
+    finetune(run)
     assert [line["step"] for line in lines_of(out, "eval")] == [2, 4, 6, 8]
     assert [path.name for path in out.glob("*.index")] == ["model.ckpt-8.index"]
     assert [path.name for path in (out / "best").glob("*.index")] == ["model.ckpt-4.index"]
-    trained = run.with_training(training_config)
+    trained = run.with_settings(run.settings)
     assert trained.restore() == 4
-    assert DevSelection(trained, "dev", workflow_config.selection).selected_evaluation()["step"] == 4
-    workflow.carry_out(run_of(out, write), workflow_config)  # it has stopped before
+    assert DevSelection(trained).selected_evaluation()["step"] == 4
+    finetune(run_of(out, write, **settings))  # it has stopped before
     assert len(lines_of(out, "eval")) == 4
 
 
 def test_a_missing_last_evaluation_is_repeated(tmp_path, write):
-    run = run_of(tmp_path / "out", write)
-    workflow_config = WorkflowConfig(True, True, False, [Hyperparameters(4, 1e-3, 1, 1)])
-    workflow.carry_out(run, workflow_config)
+    settings = {"do_train": True, "do_eval": True}
+    finetune(run_of(tmp_path / "out", write, **settings))
     metrics = tmp_path / "out" / "metrics.jsonl"
     whole = lines_of(tmp_path / "out", "eval")
     metrics.write_text("".join(line + "\n" for line in metrics.read_text().splitlines() if '"eval"' not in line))
-    workflow.carry_out(run_of(tmp_path / "out", write), workflow_config)
+    finetune(run_of(tmp_path / "out", write, **settings))
     (repeated,) = lines_of(tmp_path / "out", "eval")
     assert {k: v for k, v in repeated.items() if k != "time"} == {k: v for k, v in whole[0].items() if k != "time"}
 
 
 def test_a_training_set_that_is_tokenized_during_training_gives_the_same_weights(tmp_path, write, monkeypatch):
-    workflow_config = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
-    workflow.carry_out(run_of(tmp_path / "eager", write), workflow_config)
+    finetune(run_of(tmp_path / "eager", write, do_train=True))
     monkeypatch.setattr(finetuning_run, "MAX_TOKENIZED_BEFORE_TRAINING", 5)
-    run = run_of(tmp_path / "lazy", write)
+    run = run_of(tmp_path / "lazy", write, do_train=True)
     assert isinstance(run.features("train"), feature_sets.LazyFeatures)
-    workflow.carry_out(run, workflow_config)
+    finetune(run)
     (eager,), (lazy,) = (lines_of(tmp_path / name, "train") for name in ("eager", "lazy"))
     assert (eager["loss"], eager["gradient_norm"]) == (lazy["loss"], lazy["gradient_norm"])
 
@@ -307,22 +307,20 @@ def test_a_graph_for_each_length_computes_what_one_graph_for_all_does(tmp_path, 
     losses = {}
     for work in (float("inf"), 0):
         monkeypatch.setattr(input_pipeline, "WORK_FOR_A_GRAPH_PER_SHAPE", work)
-        run = run_of(tmp_path / str(work), write)
+        run = run_of(tmp_path / str(work), write, batch_size=8, do_train=True)
         run.config = run.config.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-        workflow.carry_out(run, WorkflowConfig(True, False, False, [Hyperparameters(8, 1e-3, 1, 1)]))
+        finetune(run)
         assert run.has_graph_per_shape == (work == 0)
         losses[work] = lines_of(tmp_path / str(work), "train")[-1]["loss"]
     assert_close(losses[0], losses[float("inf")], atol=1e-6)
 
 
 def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
-    run = run_of(tmp_path / "out", write)
-    pretrained = BertEncoder(run.config)
     checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
+    pretrained = BertEncoder(tiny_config(vocab_size=len(PIECES), num_hidden_layers=1))
     saver.write_checkpoint(checkpoint, checkpoints.named_variables(pretrained.weights))
     write("pretrained/run.json", '{"resume_settings": {"objective": "ltr"}}')
-    run.init_checkpoint = checkpoint
-    workflow.carry_out(run, WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)]))
+    finetune(run_of(tmp_path / "out", write, init_checkpoint=checkpoint, do_train=True))
     assert run_directory.recorded(str(tmp_path / "out"))["causal"]
     later = run_of(tmp_path / "out", write)  # to evaluate, without the pre-trained model
     assert later.model.encoder.causal
@@ -332,22 +330,19 @@ def test_a_left_to_right_model_is_fine_tuned_as_one(tmp_path, write):
 
 def test_a_finished_run_is_restored_with_its_bilstm(tmp_path, write):
     out = str(tmp_path / "out")
-    run = run_of(out, write)
-    run.asked_bilstm = BiLstmConfig(1, 3)
     checkpoint = str(tmp_path / "pretrained" / "bert_model.ckpt")
-    encoder = checkpoints.named_variables(BertEncoder(run.config).weights)
-    saver.write_checkpoint(checkpoint, encoder)
-    run.init_checkpoint = checkpoint
-    workflow_config = WorkflowConfig(True, False, False, [Hyperparameters(4, 1e-3, 1, 1)])
-    workflow.carry_out(run, workflow_config)
+    settings = {"do_train": True, "bilstm_layers": 1}
+    encoder = BertEncoder(tiny_config(vocab_size=len(PIECES), num_hidden_layers=1))
+    saver.write_checkpoint(checkpoint, checkpoints.named_variables(encoder.weights))
+    finetune(run_of(out, write, init_checkpoint=checkpoint, **settings, bilstm_units=3))
     assert [run_directory.recorded(out)[f"bilstm_{name}"] for name in ("layers", "units")] == [1, 3]
     later = run_of(out, write)  # to evaluate, without the flag
     assert later.restore() == 6  # every variable is in the checkpoint
     assert later.model.bilstm.config == BiLstmConfig(1, 3)
-    later.asked_bilstm = BiLstmConfig(1, 4)
+    later = run_of(out, write, **settings, bilstm_units=4)
     later.task = TextTask(later.task.paths, Columns(), labels=["yes", "no"])
     with pytest.raises(InputError, match="bilstm_units was 3, and is 4 now"):
-        workflow.carry_out(later, workflow_config)
+        finetune(later)
     assert run_directory.recorded_labels(out) == ["no", "yes"]
     with pytest.raises(InputError, match="BiLSTM can't be exported"):
         export.build(out, ExportConfig())
@@ -359,8 +354,9 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
     sentence = "a O\nbcd B-PER\ne I-PER\n\n"
     paths = {split: write(f"{split}.txt", sentence * count) for split, count in (("train", 8), ("dev", 3))}
     paths["test"] = write("test.txt", "a\nbcd\n\na\n")
-    run = run_of(tmp_path, write).with_task(TaggingTask(paths), str(tmp_path / "out"))
-    done = workflow.carry_out(run, WorkflowConfig(True, True, True, [Hyperparameters(4, 1e-2, 10, 1)]))
+    steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
+    run = run_of(tmp_path, write, num_train_epochs=30, **steps).with_task(TaggingTask(paths), str(tmp_path / "out"))
+    done = finetune(run)
     assert done["eval"]["dev"]["eval_f1_PER"] == 1.0  # this is the only thing to learn
     assert done["eval"]["dev"]["eval_loss"] < 0.2
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
@@ -375,7 +371,11 @@ def test_tags_are_learned_and_written_as_conll(tmp_path, write):
         (lambda: SelectionConfig("0"), "--evaluate_every is '0'"),
         (lambda: SelectionConfig(early_stopping_patience=-1), "--early_stopping_patience is -1"),
         (lambda: SelectionConfig("end", early_stopping_patience=1), "--evaluate_every=end"),
-        (lambda: WorkflowConfig(False, False, False, []), "--do_train, --do_eval and --do_predict"),
+        (lambda: TrialsConfig(sweep_epochs=[]), "--sweep_epochs"),
+        (lambda: FinetuningConfig(warmup_proportion=2.0), "--warmup_proportion is 2.0"),
+        (lambda: FinetuningConfig(num_train_epochs="3"), "--num_train_epochs is '3'"),
+        (lambda: FinetuningConfig(num_train_steps=-1), "--num_train_steps is -1"),
+        (lambda: workflow.finetune(None, FinetuningConfig()), "--do_train, --do_eval and --do_predict"),
     ],
 )
 def test_invalid_settings_are_refused(make, message):
@@ -395,8 +395,9 @@ def test_invalid_settings_are_refused(make, message):
     ],
 )
 def test_training_stops_early_after_evaluations_that_bring_nothing(monkeypatch, patience, scores, stops):
-    run = types.SimpleNamespace(task=types.SimpleNamespace(selection_metric="f1"))
-    selection = DevSelection(run, "dev", SelectionConfig(early_stopping_patience=patience))
+    settings = FinetuningConfig(selection=SelectionConfig(early_stopping_patience=patience))
+    run = types.SimpleNamespace(task=types.SimpleNamespace(selection_metric="f1"), settings=settings)
+    selection = DevSelection(run)
     monkeypatch.setattr(selection, "history", lambda: [{"kind": "eval", "f1": score} for score in scores])
     assert selection.should_stop() == stops
 

@@ -137,9 +137,9 @@ def make_run(files, folder, config=None, data=None, second_data=None, **options)
     ("values", "message"),
     [
         ([], "^error: At least one of --do_train, --do_eval and --do_export"),
-        (["--do_train", "--use_best_checkpoint"], "error: --use_best_checkpoint needs --eval_input_file"),
-        (["--do_eval", "--eval_input_file=a"], "error: --eval_input_file .* --do_train is not given"),
-        (["--do_train", "--recipe=lamb_64k"], "--recipe=lamb_64k .* --second_input_file"),
+        (["--do_train", "--use_best_checkpoint"], "error: --use_best_checkpoint.*--eval_input_file"),
+        (["--do_eval", "--eval_input_file=a"], "error: --eval_input_file.* --do_train"),
+        (["--do_train", "--recipe=lamb_64k"], "error: --second_input_file.* --recipe"),
         (["--do_train", "--second_num_warmup_steps=3"], "--second_num_warmup_steps .* --second_learning_rate"),
     ],
 )

@@ -3,12 +3,13 @@ import collections
 import pytest
 
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.dev_split import with_held_out_dev
-from bert_tf.tasks.registry import DataConfig
+from bert_tf.tasks.registry import build_task
 
 
 def task_of(folder, name="text", **settings):
-    return DataConfig(name, str(folder), **settings).build_task("", do_train=True)
+    return build_task(DataConfig(name, str(folder), **settings), "", do_train=True)
 
 
 def test_the_dev_set_is_a_stratified_part_of_the_training_file(write, tmp_path):

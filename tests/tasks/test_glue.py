@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks import glue_benchmark, multiple_choice, names
+from bert_tf.tasks import data_config, glue_benchmark, multiple_choice
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.tagging.task import TaggingTask
 from tests.conftest import GOLDEN, data_path, golden_json
@@ -122,21 +122,22 @@ def test_regression_rows(write):
 
 
 def test_names_of_tasks():
-    assert names.parse("MRPC") == ["mrpc"]
-    assert names.parse("CoLA, WNLI") == ["cola", "wnli"]
-    everything = names.parse("all")
+    assert data_config.parse("MRPC") == ["mrpc"]
+    assert data_config.parse("CoLA, WNLI") == ["cola", "wnli"]
+    everything = data_config.parse("all")
     assert len(everything) == 8
     assert "wnli" not in everything
     with pytest.raises(InputError, match="'xnli' can't be combined"):
-        names.parse("cola,xnli")
+        data_config.parse("cola,xnli")
     with pytest.raises(InputError, match="--task_name is 'colla'"):
-        names.parse("colla,wnli")
+        data_config.parse("colla,wnli")
 
 
 def test_every_name_is_a_task():
-    assert {*DEFINITIONS, *multiple_choice.FILE_NAMES, names.TEXT, TaggingTask.name} == set(names.TASK_NAMES)
-    assert {task for task, _ in glue_benchmark.SUBMISSION} == set(names.GLUE_TASKS)
-    assert tuple(dict.fromkeys(task for task, *_ in glue_benchmark.TABLE_1)) == names.TABLE_1_TASKS
+    found = {*DEFINITIONS, *multiple_choice.FILE_NAMES, data_config.TEXT, TaggingTask.name}
+    assert found == set(data_config.TASK_NAMES)
+    assert {task for task, _ in glue_benchmark.SUBMISSION} == set(data_config.GLUE_TASKS)
+    assert tuple(dict.fromkeys(task for task, *_ in glue_benchmark.TABLE_1)) == data_config.TABLE_1_TASKS
 
 
 def test_the_average_is_that_of_the_paper():

@@ -8,8 +8,9 @@ import pytest
 
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
+from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.registry import DataConfig
+from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
 from tests import programs
@@ -72,15 +73,15 @@ def test_names_of_tasks(write, tmp_path):
     write("train.txt", "a B-PER\n")
     write("test.jsonl", "{}")
     elsewhere = write("elsewhere.csv", "text,label\n")
-    custom = DataConfig("text", folder, dev_file=elsewhere).build_task(out, do_train=True)
+    custom = build_task(DataConfig("text", folder, dev_file=elsewhere), out, do_train=True)
     assert isinstance(custom, TextTask)
     assert custom.output_names == {}
-    march = DataConfig("text", folder, test_file=write("march.csv", "text\na\n")).build_task(out, do_train=True)
+    march = build_task(DataConfig("text", folder, test_file=write("march.csv", "text\na\n")), out, do_train=True)
     assert march.output_names == {"test": "march"}
     assert custom.paths == {"train": f"{folder}/train.tsv", "dev": elsewhere, "test": f"{folder}/test.jsonl"}
-    assert isinstance(DataConfig("NER", folder).build_task(out, do_train=True), TaggingTask)
-    assert isinstance(DataConfig("swag", folder).build_task(out, do_train=True), MultipleChoiceTask)
-    assert DataConfig("mnli", folder).build_task(out, do_train=True).name == "mnli"
+    assert isinstance(build_task(DataConfig("NER", folder), out, do_train=True), TaggingTask)
+    assert isinstance(build_task(DataConfig("swag", folder), out, do_train=True), MultipleChoiceTask)
+    assert build_task(DataConfig("mnli", folder), out, do_train=True).name == "mnli"
 
 
 def test_a_file_that_is_given_is_enough_to_read_it_and_others_are_missed_by_their_flags(write, tmp_path):
@@ -89,31 +90,31 @@ def test_a_file_that_is_given_is_enough_to_read_it_and_others_are_missed_by_thei
         ("ner", "train.conll", "a B-x\n"),
         ("multiple_choice", "train.tsv", "prompt\tending0\tending1\tlabel\na\tb\tc\t1\n"),
     ):
-        task = DataConfig(name, None, write(file, text)).build_task(str(tmp_path), do_train=True)
+        task = build_task(DataConfig(name, None, write(file, text)), str(tmp_path), do_train=True)
         assert len(task.examples("train")) >= 1
         with pytest.raises(InputError, match="--dev_file or --data_dir is needed"):
             task.examples("dev")
     only_test = DataConfig("text", None, test_file=write("test.csv", "text\na\n"))
     with pytest.raises(InputError, match="--train_file or --data_dir is needed"):
-        _ = only_test.build_task(str(tmp_path), do_train=False).labels
+        _ = build_task(only_test, str(tmp_path), do_train=False).labels
     tags = DataConfig("ner", None, test_file=write("test.conll", "a\n"), labels=["x"])
-    assert tags.build_task(str(tmp_path), do_train=False).scheme == "iob2"
+    assert build_task(tags, str(tmp_path), do_train=False).scheme == "iob2"
 
 
 def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
     out = str(tmp_path / "out")
     write(f"out/{run_directory.LABELS_FILE}", '["b", "a"]')
     config = DataConfig("text", str(tmp_path), class_weights="balanced")
-    assert config.build_task(out, do_train=False).labels == ("b", "a")
-    assert DataConfig("ner", str(tmp_path)).build_task(out, do_train=False).labels == ("b", "a")
+    assert build_task(config, out, do_train=False).labels == ("b", "a")
+    assert build_task(DataConfig("ner", str(tmp_path)), out, do_train=False).labels == ("b", "a")
     with pytest.raises(InputError, match=r"--labels: .*out was trained with b, a"):
-        DataConfig("text", str(tmp_path), labels=["a", "b"]).build_task(out, do_train=False)
+        build_task(DataConfig("text", str(tmp_path), labels=["a", "b"]), out, do_train=False)
 
 
 @pytest.mark.parametrize(("name", "metric"), [("text", "macro_f1"), ("mrpc", "f1"), ("ner", "f1")])
 def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
-    assert DataConfig(name, str(tmp_path), selection_metric=metric).build_task("", True).selection_metric == metric
+    assert build_task(DataConfig(name, str(tmp_path), selection_metric=metric), "", True).selection_metric == metric
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_settings_that_do_not_fit_the_task_are_refused(write, tmp_path, name, fo
     data_dir = folder and str(tmp_path)
     settings = settings | ({"test_file": str(tmp_path / "a.csv")} if "test_file" in settings else {})
     with pytest.raises(InputError, match=message):
-        DataConfig(name, data_dir, **settings).build_task(str(tmp_path), do_train=True)
+        build_task(DataConfig(name, data_dir, **settings), str(tmp_path), do_train=True)
 
 
 @pytest.mark.parametrize(

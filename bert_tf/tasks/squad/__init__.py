@@ -12,7 +12,7 @@ answers -> `evaluate`.
     evaluation     scores, and the threshold for no answer
     answerer       the loaded model or models that answer
     task           the task of the fine-tuning loop
-    run            the steps of run_squad.py
+    answers        answers to a file or to typed questions, and their evaluation
 """
 
 from bert_tf.runtime import extras

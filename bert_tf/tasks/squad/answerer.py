@@ -1,6 +1,5 @@
 """Answers from one model or from several, with the threshold for no answer that was tuned for these models."""
 
-import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
@@ -14,12 +13,12 @@ from bert_tf.finetuning.models import SpanModel
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import files, json_files
-from bert_tf.runtime.errors import InputError, require_choice
+from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.squad.decoding import average_distributions, decode
 from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import SquadPredictions
-from bert_tf.tasks.squad.rules import ENSEMBLE_METHODS
+from bert_tf.tasks.squad.rules import AnswerConfig
 from bert_tf.tasks.squad.windows import SquadWindows
 
 # The file of a run directory with the tuned threshold.
@@ -33,39 +32,6 @@ class TunedThreshold(TypedDict):
     null_score_diff_threshold: float
     best_f1: float
     model: str
-
-
-@dataclasses.dataclass(frozen=True)
-class AnswerConfig:
-    """The models that answer, and their settings.
-
-    Attributes:
-      batch_size: windows in a prediction batch, on each device.
-      null_score_diff_threshold: odds above it mean that there is no answer; None for the tuned one, or else 0.
-      tune_null_threshold: whether the threshold of the best F1 is stored; None to store it if none is stored yet.
-      ensemble_dirs: folders of finished runs that answer together, instead of the run's own model.
-      ensemble_method: "distributions" to average the models' distributions before decoding, "nbest" to merge the n-best
-        lists that the runs have written.
-
-    Raises:
-      InputError: if there is no such method, or no folder with lists to merge.
-    """
-
-    batch_size: int = 8
-    null_score_diff_threshold: float | None = None
-    tune_null_threshold: bool | None = None
-    ensemble_dirs: Sequence[str] = ()
-    ensemble_method: str = "distributions"
-
-    def __post_init__(self) -> None:
-        require_choice("--ensemble_method", self.ensemble_method, ENSEMBLE_METHODS)
-        if self.merges_lists and not self.ensemble_dirs:
-            raise InputError("--ensemble_method=nbest: --ensemble_dirs is not given. Name the finished runs to merge.")
-
-    @property
-    def merges_lists(self) -> bool:
-        """Whether existing n-best lists are merged; then no model is needed."""
-        return self.ensemble_method == "nbest"
 
 
 class Answerer:
@@ -89,8 +55,7 @@ class Answerer:
         if config.merges_lists:
             raise InputError("--ensemble_method=nbest: merged lists can't answer what is typed. Use distributions.")
         self.run = run
-        self.batch_size = config.batch_size
-        if config.ensemble_dirs and run.pad_to_max_seq_length:
+        if config.ensemble_dirs and run.settings.pad_to_max_seq_length:
             raise InputError("--pad_to_max_seq_length: ensembles ignore padding. Omit it with --ensemble_dirs.")
         self._members = [_member(run, folder) for folder in config.ensemble_dirs] or [run]
         folders = list(config.ensemble_dirs) or [run.model_folder]
@@ -107,7 +72,7 @@ class Answerer:
         """`start_logits` and `end_logits` [W, T]; those of an ensemble are logarithms of mean probabilities."""
         if not len(windows):
             return dict.fromkeys(("start_logits", "end_logits"), np.zeros([0, 1], np.float32))
-        each = [member.predict(windows, self.batch_size, shown=shown) for member in self._members]
+        each = [member.predict(windows, self.run.settings.predict_batch_size, shown=shown) for member in self._members]
         if len(each) == 1:
             return each[0]
         return {name: average_distributions([one[name] for one in each], windows.lengths) for name in each[0]}
@@ -122,8 +87,7 @@ class Answerer:
 def _member(run: FinetuningRun, folder: str) -> FinetuningRun:
     """A run with the model of another folder, which may have another size."""
     config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--ensemble_dirs")
-    training_config = run.training_config.replace(output_dir=folder)
-    return run.with_model(config, training_config, init_checkpoint=None, bilstm=None)
+    return run.with_settings(run.settings.starting_from(None, folder).replace(bilstm_layers=0), config)
 
 
 def describe_model(step: int, model: SpanModel) -> str:

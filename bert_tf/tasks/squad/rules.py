@@ -7,18 +7,20 @@ SavedModel.
 Axis letters: Q questions, W windows, E pieces of all windows' texts, K positions that are paired.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from bert_tf.runtime.errors import InputError, require_choice, require_whole
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.settings import Settings, about
 
 # [CLS] before the question, and [SEP] after the question and after the text.
 SPECIAL_TOKENS = 3
 ANSWER_TEXTS = ("original", "offsets")
 ENSEMBLE_METHODS = ("distributions", "nbest")
+# The split of the questions to answer.
+PREDICT_SPLIT = "predict"
 # No position and no answer's length comes near to it.
 _FAR = 1 << 29
 
@@ -26,45 +28,35 @@ _FAR = 1 << 29
 Array = Any
 
 
-@dataclasses.dataclass(frozen=True)
-class SquadConfig:
-    """How questions are read, cut into windows and answered; the names are those of run_squad.py's flags.
+class SquadConfig(Settings, frozen=True):
+    """How questions are read, cut into windows and answered.
 
     Attributes:
-      max_seq_length: the longest window, in tokens.
-      doc_stride: pieces between the begins of two windows.
-      max_query_length: the longest question, in pieces; longer ones are cut at the end.
-      n_best_size: how many start and end positions of a window are paired, and how many answers are listed.
-      max_answer_length: the longest answer, in pieces.
-      version_2_with_negative: whether a question may have no answer.
-      answer_text: where the text of an answer comes from. "release": training looks for an answer's pieces within its
-        words, and predicting takes the text that `get_final_text` finds. "offsets": training takes the pieces that
-        share a character with the answer, and predicting takes the context's characters from the beginning of the
-        first piece to the end of the last.
-      fix_answer_offsets: whether a training answer is used if it isn't at the place that its file gives.
+      max_seq_length: the longest window, in tokens; the flag is the one of all tasks.
+      n_best_size: also the number of start and of end positions of a window that are paired.
+      answer_text: with "original", training looks for an answer's tokens within its words, and predicting takes the
+        text that `get_final_text` finds. With "offsets", training takes the tokens that share a character with the
+        answer, and predicting takes the context's characters from the first token to the last.
       pad_to_max_seq_length: whether every window is padded to `max_seq_length`, so that positions after a window's end
-        take places among the n best, as they do in the release. Otherwise answers don't depend on the padding.
-      verbose_logging: whether the log names answers that can't be aligned with the text.
-
-    Raises:
-      InputError: if there is no such `answer_text`, or a number is out of range.
+        take places among the n best, as they do in the original. The flag is the one of all tasks.
     """
 
     max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-    n_best_size: int = 20
-    max_answer_length: int = 30
-    version_2_with_negative: bool = False
-    answer_text: str = "original"
-    fix_answer_offsets: bool = False
+    doc_stride: Annotated[
+        int, about("Number of tokens between the starts of two windows.", ge=1, group="Windows and answers")
+    ] = 128
+    max_query_length: Annotated[int, about("Longer questions are truncated.", ge=0)] = 64
+    n_best_size: Annotated[int, about("Number of answers in the n-best list of each question.", ge=1)] = 20
+    max_answer_length: Annotated[int, about("Largest length of an answer in tokens.", ge=1)] = 30
+    version_2_with_negative: Annotated[bool, about("SQuAD 2.0: some questions have no answer.")] = False
+    answer_text: Annotated[
+        Literal[ANSWER_TEXTS], about("Find the text of answers by the original's alignment, or by offsets.")
+    ] = "original"
+    fix_answer_offsets: Annotated[
+        bool, about("Use the nearest occurrence of a training answer that is not at its file's position.")
+    ] = False
     pad_to_max_seq_length: bool = False
-    verbose_logging: bool = False
-
-    def __post_init__(self) -> None:
-        require_choice("--answer_text", self.answer_text, ANSWER_TEXTS)
-        for name, minimum in (("n_best_size", 1), ("max_answer_length", 1), ("doc_stride", 1), ("max_query_length", 0)):
-            require_whole(f"--{name}", getattr(self, name), minimum)
+    verbose_logging: Annotated[bool, about("Report answers that can't be aligned with the text.")] = False
 
     @property
     def by_offsets(self) -> bool:
@@ -80,6 +72,47 @@ class SquadConfig:
         if text_room(self.max_query_length, self.max_seq_length) < 1:
             room = f"--max_seq_length={self.max_seq_length}"
             raise InputError(f"--max_query_length={self.max_query_length}: {room} leaves no room for text. Lower it.")
+
+
+class AnswerConfig(Settings, frozen=True):
+    """The models that answer, and how they decide that there is no answer.
+
+    Attributes:
+      null_score_diff_threshold: None for the threshold that was tuned for the model, or else 0.
+      tune_null_threshold: None to tune it if none was tuned for the model.
+      ensemble_method: "distributions" averages the models' distributions before decoding. "nbest" merges the n-best
+        lists that the runs have written.
+    """
+
+    null_score_diff_threshold: (
+        Annotated[
+            float,
+            about(
+                "SQuAD 2.0: no answer if its score exceeds the best answer's by more; by default the tuned one, or 0.",
+                group="Windows and answers",
+            ),
+        ]
+        | None
+    ) = None
+    tune_null_threshold: (
+        Annotated[bool, about("SQuAD 2.0: tune the threshold for no answer; by default if none was tuned.")] | None
+    ) = None
+    ensemble_dirs: Annotated[
+        tuple[str, ...], about("Directories of finished runs, which are used as an ensemble.", group="Ensembles")
+    ] = ()
+    ensemble_method: Annotated[
+        Literal[ENSEMBLE_METHODS], about("Average the models' distributions, or merge their n-best lists.")
+    ] = "distributions"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.merges_lists and not self.ensemble_dirs:
+            raise InputError("--ensemble_method=nbest: --ensemble_dirs is not given. Name the finished runs to merge.")
+
+    @property
+    def merges_lists(self) -> bool:
+        """Whether existing n-best lists are merged; then no model is needed."""
+        return self.ensemble_method == "nbest"
 
 
 def text_room(query_length: Array, max_seq_length: int) -> Array:

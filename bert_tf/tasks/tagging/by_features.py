@@ -31,7 +31,7 @@ class FeatureBased:
 
     Attributes:
       encoder: the frozen encoder, with the layers that are read.
-      combination: how the layers are combined; see `bert_tf.tasks.names.COMBINATIONS`.
+      combination: how the layers are combined; see `bert_tf.tasks.data_config.FeatureConfig`.
       units: the number of units in each direction of the BiLSTM.
       features_dir: a folder that keeps the features for other runs with the same model, layers and text; empty for a
         temporary file.

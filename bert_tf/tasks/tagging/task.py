@@ -19,7 +19,7 @@ from bert_tf.checkpoints import output_layers
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import NO_TAG, TokenModel
-from bert_tf.finetuning.task import ModelOutputs
+from bert_tf.finetuning.task import ModelOutputs, ReportingTask
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import metrics, tables
@@ -112,7 +112,7 @@ def windows(sentence_lengths: Sequence[int], first_pieces: Sequence[int], num_pi
     return result
 
 
-class TaggingTask:
+class TaggingTask(ReportingTask):
     """Tagging of the words of sentences.
 
     Args:
@@ -125,9 +125,6 @@ class TaggingTask:
     name = output_layers.TAGGING
     selection_metric = "f1"
     independent = False  # the input of a sentence contains other sentences of its document
-    dev_splits = ("dev",)
-    output_names: Mapping[str, str] = {}
-    test_splits = ("test",)
     metric_names = ("precision", "recall", "f1", "accuracy")
 
     def __init__(
@@ -202,10 +199,6 @@ class TaggingTask:
     def input_settings(self) -> dict[str, Any]:
         """Returns the types of entities, and whether documents are used."""
         return {"labels": list(self.labels), "use_documents": self.use_documents}
-
-    def resume_settings(self) -> dict[str, Any]:
-        """Returns the task's settings that change the weights."""
-        return self.input_settings()
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
         """Raises an InputError if there are no entities."""

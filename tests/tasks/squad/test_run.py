@@ -1,6 +1,5 @@
 """The program, and what it is made of, on questions whose answer is always the letter x."""
 
-import dataclasses
 import io
 import itertools
 import json
@@ -13,18 +12,17 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.checkpoints import saver
-from bert_tf.config import BertConfig
-from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.finetuning.hyperparameters import Hyperparameters
+from bert_tf.config import BertConfig, ModelFiles
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.workflow import WorkflowConfig
+from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original
-from bert_tf.tasks.squad import run as squad_run
-from bert_tf.tasks.squad.answerer import AnswerConfig, Answerer
-from bert_tf.tasks.squad.rules import SquadConfig
-from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
+from bert_tf.tasks.squad import answers as squad_answers
+from bert_tf.tasks.squad.answerer import Answerer
+from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
+from bert_tf.tasks.squad.task import SquadTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
@@ -67,33 +65,36 @@ def folder(tmp_path_factory):
         write_file(folder, f"dev{version}.json", articles(9, is_2, first_id=100))
     for number, name in enumerate(("run", "run2"), start=1):
         config = SquadConfig(max_seq_length=LENGTH, max_query_length=4)
-        train(make_run(folder, folder / name, config, [str(folder / "train1.json")]), seed=number)
+        train(make_run(folder, folder / name, config, [str(folder / "train1.json")], seed=number))
     return folder
 
 
-def make_run(folder, output_dir, config, train_files=(), predict_file=None, **options):
+def make_run(folder, output_dir, config, train_files=(), predict_file=None, **settings):
     model_config = without_dropout(BertConfig.from_json_file(str(folder / "config.json")))
     task = SquadTask(config, train_files, predict_file and str(predict_file))
-    return FinetuningRun(
-        task,
-        options.pop("model_config", model_config),
-        FullTokenizer(str(folder / "vocab.txt")),
-        config.max_seq_length,
-        TrainingConfig(str(output_dir), OptimizerConfig(1e-3, 1, 0), 8),
-        DistributionConfig(),
-        **options,
+    settings = FinetuningConfig(
+        model=ModelFiles(settings.pop("init_checkpoint", None)),
+        max_seq_length=config.max_seq_length,
+        pad_to_max_seq_length=config.pad_to_max_seq_length,
+        training=TrainingConfig(str(output_dir), OptimizerConfig(2e-2), 8, seed=settings.pop("seed", 1)),
+        **settings,
     )
+    return FinetuningRun(task, settings, (model_config, FullTokenizer(str(folder / "vocab.txt"))))
 
 
-def train(run, seed=1, epochs=16.0):
-    squad_run.train(run, WorkflowConfig(True, False, False, [Hyperparameters(8, 2e-2, epochs, seed)]))
+def train(run, epochs=16.0):
+    finetune(run.task, run.settings.replace(do_train=True, num_train_epochs=epochs), run=run)
 
 
-def run_on(folder, output_dir, predict_file, version_2=False, **changes):
+def predict(run, config=AnswerConfig()):
+    return squad_answers.predict(run, config, run.training_config.output_dir)
+
+
+def run_on(folder, output_dir, predict_file, version_2=False, init_checkpoint=None, **changes):
     config = SquadConfig(version_2_with_negative=version_2, max_seq_length=LENGTH, max_query_length=4)
-    options = {name: changes.pop(name) for name in ("init_checkpoint", "pad_to_max_seq_length") if name in changes}
-    config = dataclasses.replace(config, pad_to_max_seq_length=options.get("pad_to_max_seq_length", False), **changes)
-    return make_run(folder, output_dir, config, predict_file=predict_file, **options)
+    return make_run(
+        folder, output_dir, config.replace(**changes), predict_file=predict_file, init_checkpoint=init_checkpoint
+    )
 
 
 def answers_of(folder):
@@ -101,7 +102,7 @@ def answers_of(folder):
 
 
 def test_a_trained_model_finds_the_answers(folder):
-    results = squad_run.predict(run_on(folder, folder / "run", folder / "dev1.json"), AnswerConfig())
+    results = predict(run_on(folder, folder / "run", folder / "dev1.json"))
     assert results == {"exact_match": 100.0, "f1": 100.0}
     assert set(answers_of(folder / "run").values()) == {"x"}
     written = json.loads((folder / "run" / "eval_results.json").read_text())
@@ -110,7 +111,7 @@ def test_a_trained_model_finds_the_answers(folder):
     assert (folder / "run" / "eval_results.txt").read_text() == "exact_match = 100.0\nf1 = 100.0\n"
     assert not (folder / "run" / "null_odds.json").exists()
     run = run_on(folder, folder / "run", folder / "dev1.json", answer_text="offsets")
-    assert squad_run.predict(run, AnswerConfig())["f1"] == 100.0
+    assert predict(run)["f1"] == 100.0
 
 
 def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_path):
@@ -127,7 +128,7 @@ def test_windows_padded_as_in_the_release_give_the_release_s_lists(folder, tmp_p
     files = [str(tmp_path / name) for name in ("released.json", "released_nbest.json")]
     results = [original.RawResult(*row) for row in zip(*columns, strict=True)]
     original.write_predictions(examples, features, results, 20, 30, True, *files, "")
-    squad_run.predict(run, AnswerConfig())
+    predict(run)
     assert (tmp_path / "nbest_predictions.json").read_text() == (tmp_path / "released_nbest.json").read_text()
 
 
@@ -152,30 +153,30 @@ def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder
 
 
 def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
-    def predict(threshold=None, tune=None, init=folder / "run", output_dir=tmp_path):
+    def predict_with(threshold=None, tune=None, init=folder / "run", output_dir=tmp_path):
         run = run_on(folder, output_dir, folder / "dev2.json", version_2=True, init_checkpoint=str(init))
-        scores = squad_run.predict(run, AnswerConfig(8, threshold, tune))
+        scores = squad_answers.predict(run, AnswerConfig(threshold, tune), str(output_dir))
         stored = tmp_path / "null_threshold.json"
         return scores, stored.read_text() if stored.exists() else ""
 
-    assert predict(tune=False)[1] == ""
-    scores, stored = predict()
+    assert predict_with(tune=False)[1] == ""
+    scores, stored = predict_with()
     assert scores["NoAns_exact"] < 100.0  # by a model that has seen no question without an answer
     assert scores["best_f1"] >= scores["f1"]
     threshold = json.loads(stored)["null_score_diff_threshold"]
     assert threshold == scores["best_f1_thresh"] != 0.0
 
     capsys.readouterr()
-    again, stored_again = predict()
+    again, stored_again = predict_with()
     assert f"Using the threshold {threshold}" in capsys.readouterr().err
     assert again["f1"] == pytest.approx(scores["best_f1"])
     assert stored_again == stored
     assert json.loads((tmp_path / "eval_results.json").read_text())["null_score_diff_threshold"] == threshold
-    assert predict(threshold=1e9)[0]["NoAns_exact"] == 0.0
+    assert predict_with(threshold=1e9)[0]["NoAns_exact"] == 0.0
 
-    predict(tune=False, init=folder / "run2")
+    predict_with(tune=False, init=folder / "run2")
     assert "tuned for another model" in capsys.readouterr().err
-    stored_for_other = predict(init=folder / "run2")[1]
+    stored_for_other = predict_with(init=folder / "run2")[1]
     assert stored_for_other != stored
     assert json.loads(stored_for_other)["model"] != json.loads(stored)["model"]
 
@@ -183,18 +184,18 @@ def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
 def test_ensembles(folder, tmp_path):
     dirs = [str(folder / "run"), str(folder / "run2")]
     run = run_on(folder, tmp_path / "both", folder / "dev1.json")
-    assert squad_run.predict(run, AnswerConfig(ensemble_dirs=dirs)) == {"exact_match": 100.0, "f1": 100.0}
+    assert predict(run, AnswerConfig(ensemble_dirs=dirs)) == {"exact_match": 100.0, "f1": 100.0}
     for name in ("run", "run2"):
-        squad_run.predict(run_on(folder, folder / name, folder / "dev1.json"), AnswerConfig())
+        predict(run_on(folder, folder / name, folder / "dev1.json"))
     merged = AnswerConfig(ensemble_dirs=dirs, ensemble_method="nbest")
-    assert squad_run.predict(run, merged)["f1"] == 100.0
+    assert predict(run, merged)["f1"] == 100.0
     entry = json.loads((tmp_path / "both" / "nbest_predictions.json").read_text())["q100"][0]
     each = [json.loads((folder / n / "nbest_predictions.json").read_text())["q100"][0] for n in ("run", "run2")]
     assert entry["probability"] == pytest.approx(sum(one["probability"] for one in each) / 2)
     model = json.loads((tmp_path / "both" / "eval_results.json").read_text())["model"]
     assert re.fullmatch(rf"nbest of {dirs[0]} \(\w{{12}}\), {dirs[1]} \(\w{{12}}\)", model)
     with pytest.raises(InputError, match=r"--ensemble_dirs: .*run has answers to another file than --predict_file"):
-        squad_run.predict(run_on(folder, tmp_path, folder / "train1.json"), merged)
+        predict(run_on(folder, tmp_path, folder / "train1.json"), merged)
 
 
 def test_members_of_an_ensemble_must_fit_together(folder, tmp_path):
@@ -229,13 +230,13 @@ def test_files_without_answers_or_tokens_are_answered(folder, tmp_path, capsys):
     for paragraph in content["data"][0]["paragraphs"]:
         del paragraph["qas"][0]["answers"]
     run = run_on(folder, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(folder / "run"))
-    assert squad_run.predict(run, AnswerConfig()) == {}
+    assert predict(run) == {}
     assert answers_of(tmp_path) == {"q0": "x", "q1": "x"}
     for paragraph in content["data"][0]["paragraphs"]:
         paragraph["context"] = " "
     run = run_on(folder, tmp_path, write_file(tmp_path, "t.json", content), init_checkpoint=str(folder / "run"))
     capsys.readouterr()
-    squad_run.predict(run, AnswerConfig())
+    predict(run)
     assert answers_of(tmp_path) == {"q0": "empty", "q1": "empty"}
     shown = capsys.readouterr().err
     assert "2 of 2 questions used, though the question or the context is blank: q0, q1" in shown
@@ -249,7 +250,7 @@ def test_answers_of_any_system_are_evaluated(folder, tmp_path):
         task = SquadTask(
             SquadConfig(version_2_with_negative=version == 2), predict_file=str(folder / f"dev{version}.json")
         )
-        results = squad_run.evaluate_file(task, path, str(tmp_path))
+        results = squad_answers.evaluate_file(task, path, str(tmp_path))
         assert results["f1"] == pytest.approx(100 / 9)
         assert json.loads((tmp_path / "eval_results.json").read_text()) == results
 
@@ -257,7 +258,7 @@ def test_answers_of_any_system_are_evaluated(folder, tmp_path):
 def test_typed_questions_are_answered(folder, tmp_path, capsys):
     run = run_on(folder, tmp_path, None, version_2=True, init_checkpoint=str(folder / "run"))
     answerer = Answerer(run, AnswerConfig(null_score_diff_threshold=1e9))
-    squad_run.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
+    squad_answers.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
     out = capsys.readouterr().out
     assert out.count("probability") == 3
     assert out.splitlines()[2].split()[-1] == "x"
@@ -268,7 +269,7 @@ def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(folder, tmp_pa
     run = run_on(folder, tmp_path, None, init_checkpoint=str(folder / "run"))
     typed = io.TextIOWrapper(io.BytesIO(b"b c\xff x\n\nd \xc3\xa9\n"), encoding="ascii")
     monkeypatch.setattr("sys.stdin", typed)
-    squad_run.interact(Answerer(run, AnswerConfig()))
+    squad_answers.interact(Answerer(run, AnswerConfig()))
     assert capsys.readouterr().out.count("probability") == 1
 
 
@@ -340,10 +341,10 @@ def test_usage_errors_name_the_flag(tmp_path, given, message):
 
 
 def test_a_member_of_an_ensemble_is_known_by_its_weights(tmp_path):
-    names = [squad_run._describe_member(str(tmp_path))]  # lists alone
+    names = [squad_answers._describe_member(str(tmp_path))]  # lists alone
     for weight in (1.0, 2.0):
         saver.CheckpointSaver(str(tmp_path), 1).save(1, {"x": np.float32(weight)})
-        names.append(squad_run._describe_member(str(tmp_path)))
+        names.append(squad_answers._describe_member(str(tmp_path)))
     assert len(set(names)) == 3
     assert names[0] == str(tmp_path)
 
@@ -355,6 +356,6 @@ def test_answers_are_not_computed_if_they_cannot_be_evaluated(tmp_path, monkeypa
     content = articles(1)
     known = SquadTask(SquadConfig(), [], write_file(tmp_path, "known.json", content))
     with pytest.raises(InputError, match=r"tf-models-official is not installed.*pip install tf-models-official"):
-        squad_run.check_evaluator(known)
+        known.examples(PREDICT_SPLIT)
     del content["data"][0]["paragraphs"][0]["qas"][0]["answers"]
-    squad_run.check_evaluator(SquadTask(SquadConfig(), [], write_file(tmp_path, "unknown.json", content)))
+    SquadTask(SquadConfig(), [], write_file(tmp_path, "unknown.json", content)).examples(PREDICT_SPLIT)

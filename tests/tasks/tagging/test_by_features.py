@@ -9,17 +9,16 @@ import bert_tf
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.config import BiLstmConfig
-from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.encoder import BertEncoder
 from bert_tf.features import FrozenEncoder
-from bert_tf.finetuning import workflow
-from bert_tf.finetuning.hyperparameters import Hyperparameters
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.models import NO_TAG
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.workflow import WorkflowConfig
+from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.registry import DataConfig
+from bert_tf.tasks.data_config import DataConfig
+from bert_tf.tasks.registry import build_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
 from bert_tf.tokenization import FullTokenizer
@@ -50,8 +49,9 @@ def run_of(write, folder, pretrained, layers="-1,embeddings", units=5, features_
     frozen = FrozenEncoder(encoder.config, checkpoint, layers, "--feature_layers")
     task = FeatureTaggingTask(paths, FeatureBased(frozen, units=units, features_dir=features_dir))
     tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
-    settings = TrainingConfig(str(folder), OptimizerConfig(1e-3, 1, 0), 4)
-    return FinetuningRun(task, encoder.config, tokenizer, 12, settings, distribution_config=DistributionConfig())
+    training = TrainingConfig(str(folder), OptimizerConfig(3e-2), 4, seed=1)
+    settings = FinetuningConfig(max_seq_length=12, num_train_epochs=20, training=training)
+    return FinetuningRun(task, settings, (encoder.config, tokenizer))
 
 
 def test_features_of_a_word_are_the_activations_of_its_first_piece(write, tmp_path, pretrained):
@@ -92,9 +92,9 @@ def test_features_are_computed_once_for_all_runs(write, tmp_path, pretrained, mo
 
 
 def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretrained):
-    results = workflow.carry_out(
-        run_of(write, tmp_path / "out", pretrained), WorkflowConfig(True, True, True, [Hyperparameters(4, 3e-2, 20, 1)])
-    )
+    run = run_of(write, tmp_path / "out", pretrained)
+    steps = dict.fromkeys(("do_train", "do_eval", "do_predict"), True)
+    results = finetune(run.task, run.settings.replace(**steps), run=run)
     assert results["eval"]["dev"]["eval_f1"] == 1.0
     lines = (tmp_path / "out" / "test_predictions.conll").read_text().split("\n")
     assert lines[:4] == ["a O O", "bcd B-PER B-PER", "e I-PER I-PER", ""]
@@ -109,10 +109,8 @@ def test_a_tagger_is_trained_on_features_and_writes_conll(write, tmp_path, pretr
     with pytest.raises(InputError, match="encoder_sha256 was"):  # the features would be another model's
         run_of(write, tmp_path / "out", changed).check_model()
     with pytest.raises(InputError, match="bilstm_units was 5, and is 6 now"):
-        workflow.carry_out(
-            run_of(write, tmp_path / "out", pretrained, units=6),
-            WorkflowConfig(True, False, False, [Hyperparameters(4, 3e-2, 20, 1)]),
-        )
+        other = run_of(write, tmp_path / "out", pretrained, units=6)
+        finetune(other.task, other.settings.replace(do_train=True), run=other)
 
 
 def test_invalid_settings_are_refused(write, tmp_path, pretrained):
@@ -123,9 +121,9 @@ def test_invalid_settings_are_refused(write, tmp_path, pretrained):
         FrozenEncoder(config, None, "-1", "--feature_layers")
     feature_based = FeatureBased(FrozenEncoder(config, pretrained[1], "-1", "--feature_layers"))
     with pytest.raises(InputError, match="--feature_layers: not used by --task_name=mnli"):
-        DataConfig("mnli", str(tmp_path)).build_task("", do_train=True, feature_based=feature_based)
+        build_task(DataConfig("mnli", str(tmp_path)), "", do_train=True, feature_based=feature_based)
     write("train.txt", SENTENCES)
-    task = DataConfig("ner", str(tmp_path)).build_task("", do_train=True, feature_based=feature_based)
+    task = build_task(DataConfig("ner", str(tmp_path)), "", do_train=True, feature_based=feature_based)
     assert isinstance(task, FeatureTaggingTask)
     assert task.labels == ("PER",)
 

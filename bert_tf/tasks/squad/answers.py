@@ -1,31 +1,24 @@
-"""The steps of a SQuAD run: train on each file in turn, answer a file or typed questions, evaluate.
-
-`run_squad.py` lists the files in a finished run's folder.
-"""
+"""Answers a file or typed questions, and evaluates the answers. `run_squad.py` lists the files that are written."""
 
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.run import FinetuningRun
-from bert_tf.finetuning.selection import DevSelection
-from bert_tf.finetuning.task import ModelOutputs
-from bert_tf.finetuning.workflow import WorkflowConfig
 from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say, typed_lines
 from bert_tf.tasks.squad.answerer import (
     NULL_THRESHOLD_FILE,
     THRESHOLD_KEY,
-    AnswerConfig,
     Answerer,
     find_null_threshold,
     read_null_threshold,
 )
-from bert_tf.tasks.squad.decoding import decode
-from bert_tf.tasks.squad.evaluation import evaluate, evaluate_v1, evaluate_v2, has_answers, official_evaluator
+from bert_tf.tasks.squad.evaluation import evaluate, evaluate_v1, evaluate_v2, has_answers
 from bert_tf.tasks.squad.examples import make_example
 from bert_tf.tasks.squad.predictions import (
     SquadPredictions,
@@ -33,9 +26,10 @@ from bert_tf.tasks.squad.predictions import (
     read_answers,
     read_n_best,
 )
-from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
-from bert_tf.tasks.squad.windows import SquadWindows
-from bert_tf.training.interface import PeriodicEvaluation
+from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig
+
+if TYPE_CHECKING:
+    from bert_tf.tasks.squad.task import SquadTask
 
 PREDICTIONS_FILE = "predictions.json"
 N_BEST_FILE = "nbest_predictions.json"
@@ -44,96 +38,17 @@ NULL_ODDS_FILE = "null_odds.json"
 _SHOWN_ANSWERS = 5
 
 
-def carry_out(run: FinetuningRun, config: WorkflowConfig, answer_config: AnswerConfig) -> dict[str, float]:
-    """Trains on the task's training files, and answers its file with questions.
-
-    Args:
-      run: the run; its task names the files.
-      config: the steps and their settings. With `do_eval`, the file to be answered is the dev set of the training on
-        the last file, and is then answered too.
-      answer_config: the models that answer, and their settings.
-
-    Returns:
-      The scores of the answers; empty if there are none, or the right ones aren't known.
-
-    Raises:
-      InputError: if the data can't be used, or several workers would have to answer.
-    """
-    answers = config.do_predict or config.do_eval
-    run.distribution_config.check_one_worker(*config.flags_for_one_worker)
-    if answers:
-        check_evaluator(run.task)
-    run.prepare((run.task.train_splits if config.do_train else []) + ([PREDICT_SPLIT] if answers else []))
-    if config.do_train:
-        train(run, config)
-    return predict(run, answer_config) if answers else {}
-
-
-def train(run: FinetuningRun, config: WorkflowConfig) -> None:
-    """Trains on each file in turn, with the same hyperparameters, and begins with the weights from the file before.
-
-    The paper trains on TriviaQA first and then on SQuAD (section 4.2). The checkpoints of all files except the last are
-    written to the folders `stage_1`, `stage_2`... As in the release, the number of steps follows from the number of
-    questions instead of windows.
-
-    Args:
-      run: its task names the files, and its training config the folder.
-      config: has the hyperparameters, which are used for each file.
-    """
-    splits = run.task.train_splits
-    output_dir = run.training_config.output_dir
-    folders = [os.path.join(output_dir, f"stage_{number}") for number in range(1, len(splits))] + [output_dir]
-    begun = [bool(saver.latest_checkpoint(folder)) for folder in folders]
-    init_checkpoint = run.init_checkpoint
-    for number, (split, folder) in enumerate(zip(splits, folders, strict=True), start=1):
-        if any(begun[number:]):  # a later file's training has begun, so this one is finished
-            continue
-        num_examples = len(run.examples(split))
-        training_config = config.candidates[0].applied_to(
-            run.training_config,
-            folder,
-            num_examples,
-            warmup_proportion=config.warmup_proportion,
-            num_train_steps=config.num_train_steps,
-        )
-        stage = run.with_model(run.config, training_config, init_checkpoint, run.asked_bilstm)
-        stage.record(config.flags, split, config.allow_changed_settings)
-        evaluation = None
-        if config.evaluates_while_training and folder == output_dir:
-            dev = _DevSelection(stage, PREDICT_SPLIT, config.selection)
-            every = config.selection.eval_steps(training_config, num_examples)
-            evaluation = PeriodicEvaluation(dev.evaluate, every, dev.should_stop, table=False)
-        stage.train(run.features(split), evaluation)
-        init_checkpoint = folder
-
-
-class _DevSelection(DevSelection):
-    """Evaluates the answers to the file to be answered while a run is trained."""
-
-    def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
-        """The scores of the best answers; of SQuAD 2.0 with the threshold 0, and with the best ones."""
-        task, logits = self.run.task, (outputs["start_logits"], outputs["end_logits"])
-        predictions = decode(self.run.examples(self.split), features, *logits, self.run.tokenizer, task.config)
-        return evaluate(task.articles, predictions, task.config.version_2_with_negative)
-
-
-def check_evaluator(task: SquadTask) -> None:
-    """Raises an InputError if the file has right answers but the evaluator isn't installed."""
-    if has_answers(task.articles):
-        official_evaluator(task.config.version_2_with_negative)
-
-
-def predict(run: FinetuningRun, config: AnswerConfig) -> dict[str, float]:
+def predict(run: FinetuningRun, config: AnswerConfig, output_dir: str) -> dict[str, float]:
     """Answers a file, writes the release's files, and evaluates the answers if the right ones are known.
 
     Args:
-      run: its task names the file; the results are written to its folder.
+      run: its task names the file.
       config: the models that answer, and their settings.
+      output_dir: the directory for the results.
 
     Returns:
       The scores; empty if the right answers aren't known.
     """
-    output_dir = run.training_config.output_dir
     examples = run.examples(PREDICT_SPLIT)
     if config.merges_lists:
         predictions, model, threshold = _merge(run, config)
@@ -195,7 +110,7 @@ def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
     """
     task, run = answerer.run.task, answerer.run
     example = make_example("typed", question, context)
-    windows = task.featurize([example], run.tokenizer, run.max_seq_length)
+    windows = task.featurize([example], run.tokenizer, run.settings.max_seq_length)
     predictions = answerer.answer([example], windows, shown=False)
     rows = [
         {
@@ -213,7 +128,7 @@ def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
     return shown
 
 
-def evaluate_file(task: SquadTask, path: str, output_dir: str) -> dict[str, float]:
+def evaluate_file(task: "SquadTask", path: str, output_dir: str) -> dict[str, float]:
     """Evaluates a `predictions.json`, which may come from any system."""
     judge = evaluate_v2 if task.config.version_2_with_negative else evaluate_v1
     results = judge(task.articles, read_answers(path))

@@ -1,0 +1,226 @@
+"""The settings of fine-tuning that are the same for all tasks."""
+
+import itertools
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from bert_tf.config import BiLstmConfig, ModelFiles
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.finetuning.feature_sets import MIN_BATCHES_TO_GROUP
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.settings import FiniteAboveZero, FiniteFromZero, Settings, about
+from bert_tf.training.settings import TrainingConfig
+
+
+class SelectionConfig(Settings, frozen=True):
+    """When the dev set is evaluated during training, and how its scores are used.
+
+    Attributes:
+      evaluate_every: there is always an evaluation at the end of training too.
+      early_stopping_patience: early stopping also uses the weights with the best score.
+    """
+
+    evaluate_every: Annotated[
+        str,
+        about(
+            "When to evaluate while training with --do_eval: every 'epoch', at the 'end', or a number of steps.",
+            group="Model selection",
+            pattern=r"^(epoch|end|0*[1-9][0-9]*)$",
+        ),
+    ] = "epoch"
+    early_stopping_patience: Annotated[
+        int, about("Evaluations without a better score after which training stops; 0 for no early stopping.", ge=0)
+    ] = 0
+    use_best_checkpoint: Annotated[
+        bool, about("Use the weights with the best score on the dev set instead of the last.")
+    ] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.early_stopping_patience and self.evaluate_every == "end":
+            raise InputError("--early_stopping_patience: stops nothing with --evaluate_every=end. Omit one of them.")
+
+    def eval_steps(self, config: TrainingConfig, num_examples: int) -> int:
+        """Returns the number of steps between evaluations; an epoch is rounded to whole steps."""
+        if self.evaluate_every == "end":
+            return config.num_train_steps
+        if self.evaluate_every == "epoch":
+            return max(1, round(num_examples / config.train_batch_size))
+        return int(self.evaluate_every)
+
+
+class TrialsConfig(Settings, frozen=True):
+    """The hyperparameters to try. The best on the dev set are used (paper, appendix A.3)."""
+
+    sweep: Annotated[bool, about("Try every combination of the following values.", group="Model selection")] = False
+    sweep_batch_sizes: Annotated[
+        tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1), about("Batch sizes for --sweep.")
+    ] = (16, 32)
+    sweep_learning_rates: Annotated[
+        tuple[FiniteAboveZero, ...],
+        Meta(min_length=1),
+        about("Learning rates for --sweep. For GLUE the paper tries 5e-5,4e-5,3e-5,2e-5."),
+    ] = (5e-5, 3e-5, 2e-5)
+    sweep_epochs: Annotated[
+        tuple[FiniteAboveZero, ...], Meta(min_length=1), about("Numbers of epochs for --sweep.")
+    ] = (2.0, 3.0, 4.0)
+    num_restarts: Annotated[
+        int, about("Number of seeds to try, starting with --random_seed; the best is used.", ge=1)
+    ] = 1
+
+
+class FinetuningConfig(Settings, frozen=True, kw_only=True):
+    """The settings of `finetune`.
+
+    Attributes:
+      num_train_epochs: on small data sets, many more than the paper's 2 to 4 epochs make training more stable (Mosbach
+        et al., 2021, recommend 20, with bias correction).
+      group_by_length: grouping saves padding, but reduces accuracy on small data sets.
+      reinit_layers: the top layers are the most specific to pre-training, and initialising them randomly helps on small
+        data sets (Zhang et al., 2021, "Revisiting Few-sample BERT Fine-tuning").
+      training: the number of steps and the warm-up in it are replaced by those that follow from the data.
+      flags: what is recorded in the run directory besides these settings.
+    """
+
+    model: ModelFiles = ModelFiles()
+    max_seq_length: Annotated[
+        int, about("Longer sequences are truncated or split.", ge=4, group="Model and directories")
+    ] = 128
+    allow_changed_settings: Annotated[bool, about("Resume or evaluate a run although its settings have changed.")] = (
+        False
+    )
+    do_train: Annotated[bool, about("Train.", group="What to do")] = False
+    do_eval: Annotated[bool, about("Evaluate on the dev set.")] = False
+    do_predict: Annotated[bool, about("Predict the test set.")] = False
+    eval_batch_size: Annotated[int, about("Examples in an evaluation batch, on all devices.", ge=1)] = 8
+    predict_batch_size: Annotated[int, about("Examples in a prediction batch, on all devices.", ge=1)] = 8
+    original_format: Annotated[bool, about("Write test_results.tsv without a header.")] = False
+    num_workers: Annotated[int, about("Number of processes that tokenize; 0 for one per core.", ge=0)] = 1
+    pad_to_max_seq_length: Annotated[
+        bool, about("Pad all sequences to --max_seq_length, as the original does; slower.")
+    ] = False
+    num_train_epochs: Annotated[
+        FiniteFromZero, about("Number of passes over the training set, or over each training file.", group="Training")
+    ] = 3.0
+    warmup_proportion: Annotated[float, about("Share of steps with rising learning rate.", ge=0, le=1)] = 0.1
+    num_train_steps: Annotated[
+        int, about("Number of steps, which replaces --num_train_epochs; 0 to use the epochs.", ge=0)
+    ] = 0
+    group_by_length: (
+        Annotated[
+            bool,
+            about(
+                "Batch examples of similar length, which saves padding; by default if an epoch has at least "
+                f"{MIN_BATCHES_TO_GROUP} batches."
+            ),
+        ]
+        | None
+    ) = None
+    reinit_layers: Annotated[
+        int, about("Number of top layers to initialise randomly, with the pooler; helps on small data sets.", ge=0)
+    ] = 0
+    reset_head: Annotated[
+        bool, about("Train a new output layer, although --init_checkpoint has one that was fine-tuned.")
+    ] = False
+    bilstm_layers: Annotated[
+        int, about("Layers of a BiLSTM under the output layer (paper, Table 5); 0 for those of the weights' run.", ge=0)
+    ] = 0
+    bilstm_units: Annotated[int, about("Number of units in each direction of a BiLSTM.", ge=1)] = BiLstmConfig().units
+    training: TrainingConfig = TrainingConfig()
+    selection: SelectionConfig = SelectionConfig()
+    trials: TrialsConfig = TrialsConfig()
+    distribution: DistributionConfig = DistributionConfig()
+    flags: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def bilstm(self) -> BiLstmConfig | None:
+        """The BiLSTM that is asked for."""
+        return BiLstmConfig(self.bilstm_layers, self.bilstm_units) if self.bilstm_layers else None
+
+    @property
+    def flags_for_one_worker(self) -> list[str]:
+        """The given flags that need the model's predictions, which only one worker can compute."""
+        given = {
+            "--do_eval": self.do_eval,
+            "--do_predict": self.do_predict,
+            "--use_best_checkpoint": self.selection.use_best_checkpoint,
+            "--early_stopping_patience": self.selection.early_stopping_patience,
+            "--sweep and --num_restarts": self.trials.sweep or self.trials.num_restarts > 1,
+        }
+        return [flag for flag, is_given in given.items() if is_given]
+
+    @property
+    def evaluates_while_training(self) -> bool:
+        """Whether the dev set is needed during training."""
+        return self.do_train and any(flag != "--do_predict" for flag in self.flags_for_one_worker)
+
+    def in_folder(self, output_dir: str) -> "FinetuningConfig":
+        """Returns the settings of a run in another directory."""
+        return self.replace(training=self.training.replace(output_dir=output_dir))
+
+    def starting_from(self, init_checkpoint: str | None, output_dir: str) -> "FinetuningConfig":
+        """Returns the settings of a run in another directory that starts from another model, with its output layer."""
+        files = self.model.replace(init_checkpoint=init_checkpoint)
+        return self.in_folder(output_dir).replace(model=files, reinit_layers=0, reset_head=False)
+
+    def for_steps(self, num_examples: int) -> TrainingConfig:
+        """Returns the settings of training with the numbers of steps, as the original counts them.
+
+        Args:
+          num_examples: the size of the training set.
+
+        Raises:
+          InputError: if there is less than one step.
+        """
+        training = self.training
+        steps = self.num_train_steps or int(num_examples / training.train_batch_size * self.num_train_epochs)
+        if steps < 1:
+            raise InputError(
+                f"--num_train_epochs={self.num_train_epochs} of {num_examples} examples with --train_batch_size="
+                f"{training.train_batch_size} are less than one step. Use a smaller batch or more epochs."
+            )
+        warmup = int(steps * self.warmup_proportion)
+        optimizer = training.optimizer.replace(num_train_steps=steps, num_warmup_steps=warmup)
+        return training.replace(optimizer=optimizer)
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """The values that trials vary."""
+        training = self.training
+        return {
+            "train_batch_size": training.train_batch_size,
+            "learning_rate": training.optimizer.learning_rate,
+            "num_train_epochs": self.num_train_epochs,
+            "seed": training.seed,
+        }
+
+    @property
+    def trial_name(self) -> str:
+        """A name of the hyperparameters for files and tables."""
+        batch_size, rate, epochs, seed = self.hyperparameters.values()
+        return f"batch{batch_size}_lr{rate:g}_epochs{epochs:g}_seed{seed}"
+
+    def candidates(self) -> "list[FinetuningConfig]":
+        """Returns the settings of each trial. Those that differ only in the seed are adjacent.
+
+        If there are several, each is marked as a sweep of its own values, so that it is evaluated while it trains.
+        """
+        trials, training = self.trials, self.training
+        values = [(training.train_batch_size,), (training.optimizer.learning_rate,), (self.num_train_epochs,)]
+        if trials.sweep:
+            values = [trials.sweep_batch_sizes, trials.sweep_learning_rates, trials.sweep_epochs]
+        seeds = range(training.seed, training.seed + trials.num_restarts)
+        combinations = list(dict.fromkeys(itertools.product(*values, seeds)))
+        return [self._candidate(*values, is_trial=len(combinations) > 1) for values in combinations]
+
+    def _candidate(
+        self, batch_size: int, learning_rate: float, num_train_epochs: float, seed: int, is_trial: bool
+    ) -> "FinetuningConfig":
+        optimizer = self.training.optimizer.replace(learning_rate=learning_rate)
+        return self.replace(
+            training=self.training.replace(train_batch_size=batch_size, optimizer=optimizer, seed=seed),
+            num_train_epochs=num_train_epochs,
+            trials=TrialsConfig(is_trial, (batch_size,), (learning_rate,), (num_train_epochs,)),
+        )

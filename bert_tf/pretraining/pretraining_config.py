@@ -1,0 +1,226 @@
+"""The settings of a pre-training run."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from bert_tf.config import ModelFiles
+from bert_tf.distribution.devices import DistributionConfig
+from bert_tf.optimization.settings import SecondSchedule
+from bert_tf.pretraining.recipes import OBJECTIVES
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.settings import FiniteAboveZero, Settings, about
+from bert_tf.training.settings import SecondBatch, TrainingConfig
+
+
+class PretrainingData(Settings, frozen=True):
+    """Examples of the same length.
+
+    Attributes:
+      flag_name: the flag that names the files, for messages.
+    """
+
+    input_file: Annotated[
+        str,
+        about("TFRecord files: names and glob patterns, separated by commas.", group="Model, data and directories"),
+    ]
+    max_seq_length: Annotated[int, about("Length of the sequences, as in the data.")] = 128
+    max_predictions_per_seq: Annotated[int, about("Masked positions per sequence, as in the data.")] = 20
+    flag_name: str = "--input_file"
+
+
+class SecondPhase(Settings, frozen=True):
+    """The last steps, with longer sequences (10% of the steps in the paper).
+
+    Attributes:
+      reset_moments: they are kept by default.
+    """
+
+    input_file: (
+        Annotated[
+            str,
+            about(
+                "TFRecord files of a second phase with longer sequences.",
+                flag="second_input_file",
+                group="Second phase",
+            ),
+        ]
+        | None
+    ) = None
+    max_seq_length: Annotated[int, about("Length of the second phase's sequences.", flag="second_max_seq_length")] = 512
+    max_predictions_per_seq: Annotated[
+        int, about("Masked positions per sequence in the second phase.", flag="second_max_predictions_per_seq")
+    ] = 77
+    proportion: Annotated[
+        float, about("Share of the steps in the second phase.", flag="second_phase_proportion", ge=0, le=1)
+    ] = 0.1
+    train_batch_size: (
+        Annotated[
+            int,
+            about("Examples in a step of the second phase; by default the first's.", flag="second_train_batch_size"),
+        ]
+        | None
+    ) = None
+    gradient_accumulation_steps: (
+        Annotated[
+            int,
+            about(
+                "Splits a batch of the second phase into this number of parts; by default as in the first.",
+                flag="second_gradient_accumulation_steps",
+            ),
+        ]
+        | None
+    ) = None
+    learning_rate: (
+        Annotated[
+            FiniteAboveZero,
+            about(
+                "Peak learning rate of a schedule of the second phase; by default one for both.",
+                flag="second_learning_rate",
+            ),
+        ]
+        | None
+    ) = None
+    num_warmup_steps: (
+        Annotated[
+            int,
+            about("Steps over which --second_learning_rate is reached; 0 by default.", flag="second_num_warmup_steps"),
+        ]
+        | None
+    ) = None
+    reset_moments: (
+        Annotated[
+            bool,
+            about("Set the optimizer's moments to 0 before the second phase.", flag="second_reset_moments"),
+        ]
+        | None
+    ) = None
+
+
+class HeldOutConfig(Settings, frozen=True):
+    """Evaluations during training, and after it.
+
+    Attributes:
+      input_file: held-out data.
+    """
+
+    input_file: (
+        Annotated[
+            str,
+            about("Held-out TFRecord files to evaluate during training.", flag="eval_input_file", group="What to do"),
+        ]
+        | None
+    ) = None
+    max_seq_length: (
+        Annotated[
+            int, about("Sequence length of --eval_input_file; by default as in training.", flag="eval_max_seq_length")
+        ]
+        | None
+    ) = None
+    max_predictions_per_seq: (
+        Annotated[
+            int,
+            about(
+                "Masked positions of --eval_input_file; by default as in training.", flag="eval_max_predictions_per_seq"
+            ),
+        ]
+        | None
+    ) = None
+    steps: Annotated[int, about("Training steps between two such evaluations.", flag="eval_steps", ge=1)] = 1000
+    batch_size: Annotated[
+        int, about("Examples in an evaluation batch, on all devices.", flag="eval_batch_size", ge=1)
+    ] = 8
+    max_steps: Annotated[int, about("Largest number of batches in an evaluation.", flag="max_eval_steps", ge=1)] = 100
+    use_best_checkpoint: Annotated[
+        bool, about("Use the weights with the smallest loss on --eval_input_file instead of the last.")
+    ] = False
+
+
+class PretrainingConfig(Settings, frozen=True, kw_only=True):
+    """The settings of pre-training.
+
+    Attributes:
+      objective: mlm_nsp is masked LM and next sentence prediction, mlm only masked LM, and ltr a left-to-right LM
+        (paper, Table 5).
+    """
+
+    data: PretrainingData
+    model: ModelFiles = ModelFiles()
+    objective: Annotated[
+        Literal[OBJECTIVES],
+        about(
+            "Masked LM with or without next sentence prediction, or left-to-right LM.",
+            group="Model, data and directories",
+        ),
+    ] = "mlm_nsp"
+    allow_changed_settings: Annotated[bool, about("Resume a run although its settings have changed.")] = False
+    do_train: Annotated[bool, about("Train.", group="What to do")] = False
+    do_eval: Annotated[
+        bool, about("Evaluate on --input_file, or on --second_input_file if it is given; after training.")
+    ] = False
+    held_out: HeldOutConfig = HeldOutConfig()
+    num_train_steps: Annotated[int, about("Step at which training ends.", group="Training")] = 100000
+    num_warmup_steps: Annotated[int, about("Steps over which the learning rate rises.")] = 10000
+    training: TrainingConfig = TrainingConfig()
+    second: SecondPhase = SecondPhase()
+    distribution: DistributionConfig = DistributionConfig()
+    flags: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        held_out, second = self.held_out, self.second
+        if second.learning_rate is not None and not second.input_file:
+            raise InputError(
+                "--second_input_file: missing for --second_learning_rate, or for the --recipe that sets it. Pass it."
+            )
+        if held_out.input_file and not self.do_train:
+            raise InputError(
+                "--eval_input_file: read during training only. Pass --do_train, or the files as --input_file."
+            )
+        if held_out.use_best_checkpoint and not held_out.input_file:
+            raise InputError("--use_best_checkpoint: the best weights are found on --eval_input_file. Pass it.")
+
+    @property
+    def phases(self) -> list[PretrainingData]:
+        """The data of each phase."""
+        second = self.second
+        lengths = (second.max_seq_length, second.max_predictions_per_seq)
+        more = [PretrainingData(second.input_file, *lengths, "--second_input_file")] if second.input_file else []
+        return [self.data, *more]
+
+    @property
+    def phase_ends(self) -> list[int]:
+        """The step at which each phase ends."""
+        first = [round(self.num_train_steps * (1 - self.second.proportion))] if self.second.input_file else []
+        return [*first, self.num_train_steps]
+
+    @property
+    def held_out_data(self) -> PretrainingData | None:
+        """The data that is evaluated during training."""
+        held_out, data = self.held_out, self.data
+        if not held_out.input_file:
+            return None
+        return PretrainingData(
+            held_out.input_file,
+            held_out.max_seq_length or data.max_seq_length,
+            held_out.max_predictions_per_seq or data.max_predictions_per_seq,
+            "--eval_input_file",
+        )
+
+    @property
+    def training_config(self) -> TrainingConfig:
+        """The settings of training, with the numbers of steps and the second phase."""
+        training, second, start = self.training, self.second, self.phase_ends[0]
+        steps = {"num_train_steps": self.num_train_steps, "num_warmup_steps": self.num_warmup_steps}
+        schedule, batch = None, None
+        if second.learning_rate is not None:
+            warmup, resets = second.num_warmup_steps or 0, bool(second.reset_moments)
+            schedule = SecondSchedule(start, second.learning_rate, warmup, resets)
+        if second.train_batch_size is not None or second.gradient_accumulation_steps is not None:
+            sizes = [
+                getattr(training if getattr(second, name) is None else second, name)
+                for name in ("train_batch_size", "gradient_accumulation_steps")
+            ]
+            batch = SecondBatch(start, *sizes)
+        optimizer = training.optimizer.replace(**steps, second_schedule=schedule)
+        return training.replace(optimizer=optimizer, second_batch=batch)

@@ -1,0 +1,146 @@
+"""Flags of the programs, which are made of settings.
+
+The original's flags keep their names and defaults. Importing this module does not import TensorFlow, so that --help and
+wrong flags are answered at once. Only programs import it.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
+
+from absl import flags
+
+from bert_tf.config import RELEASED_SIZES, BertConfig
+from bert_tf.runtime import files, program, settings
+from bert_tf.runtime.errors import InputError, check
+from bert_tf.serving.export_config import ExportConfig
+from bert_tf.tokenization.vocabulary import load_vocab
+
+flags.disclaim_key_flags()
+
+_DEFINE = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float}
+_Settings = TypeVar("_Settings", bound=settings.Settings)
+
+
+class SettingsFlags(Generic[_Settings]):
+    """Defines a flag for each setting that has a description, and for the settings within.
+
+    Args:
+      kind: the settings.
+      omit: names of settings that are no flags of the program.
+      only: names of the settings that are flags of the program; by default all.
+      **defaults: defaults of the program that are not those of the settings, by the names of the settings.
+    """
+
+    def __init__(
+        self,
+        kind: type[_Settings],
+        omit: Collection[str] = (),
+        only: Collection[str] = (),
+        **defaults: Any,
+    ) -> None:
+        self._kind = kind
+        self._flags: dict[str, flags.FlagHolder] = {}
+        self._within: dict[str, SettingsFlags] = {}
+        self._types = {field.name: field.type for field in settings.fields(kind)}
+        group = ""
+        for field in settings.fields(kind):
+            if field.name in omit or (only and field.name not in only):
+                continue
+            if field.settings:
+                self._within[field.name], group = SettingsFlags(field.settings, omit, **defaults), ""
+            elif field.help:
+                if field.group not in ("", group):
+                    group = field.group
+                    program.section(group)
+                self._flags[field.name] = _define(field, defaults.get(field.name, field.default))
+
+    @property
+    def are_present(self) -> bool:
+        """Whether the command line gave one of the flags."""
+        return any(flag.present for flag in self._flags.values())
+
+    def given(self) -> dict[str, Any]:
+        """The values of the flags, which must have been parsed, by the names of the settings."""
+        values = {name: flag.value for name, flag in self._flags.items()}
+        for name, value in values.items():
+            if isinstance(value, list):  # of texts, which may be numbers
+                values[name] = check(value, self._types[name], f"--{self._flags[name].name}", strict=False)
+        return values | {name: within.config() for name, within in self._within.items()}
+
+    def config(self, **others: Any) -> _Settings:
+        """Returns the values of the flags, which must have been parsed, with other settings.
+
+        Raises:
+          InputError: if a value can't be used.
+        """
+        return self._kind(**self.given() | others)
+
+
+def _define(field: settings.Field, default: Any) -> flags.FlagHolder:
+    kind = field.plain_type
+    if get_origin(kind) is Literal:
+        return flags.DEFINE_enum(field.flag, default, get_args(kind), field.help)
+    if get_origin(kind) is tuple:
+        return flags.DEFINE_list(field.flag, default and list(map(str, default)), field.help)
+    return _DEFINE.get(kind, flags.DEFINE_string)(field.flag, default, field.help)
+
+
+def set_defaults(values: Mapping[str, Any]) -> None:
+    """Sets flags, except those that were given: to the settings of a recipe, for example."""
+    for flag, value in values.items():
+        flags.FLAGS.set_default(flag, value)
+
+
+class ModelSizeFlags:
+    """Defines the flags for a model's size, which replace a config file."""
+
+    def __init__(self) -> None:
+        self._size = flags.DEFINE_enum(
+            "model_size", None, list(RELEASED_SIZES), "A released size, instead of --bert_config_file."
+        )
+        self._changes = SettingsFlags(BertConfig, **dict.fromkeys(BertConfig.__struct_fields__))
+
+    def config(self, config_file: str | None, vocab_file: str | None, found: str | None = None) -> BertConfig:
+        """Returns the config of the file, or of the size flags (the paper's Table 6 varies layers, width and heads).
+
+        A config file has priority over what a recipe sets.
+
+        Args:
+          config_file: the config that was given.
+          vocab_file: the vocabulary, the size of which the size flags need.
+          found: the config in the model's folder, for use if neither a config nor a size is given.
+
+        Raises:
+          InputError: if both a config and a size are given, or neither, or there is no vocabulary to count.
+        """
+        is_given = self._size.present or self._changes.are_present
+        if (config_file or found) and not is_given:
+            return BertConfig.from_json_file(config_file or found)
+        if config_file or not self._size.value:
+            raise InputError("Either --bert_config_file or --model_size (with the flags that change it) must be given.")
+        if not vocab_file:
+            raise InputError("--model_size needs --vocab_file, because it determines the vocab_size of the model.")
+        changes = {name: value for name, value in self._changes.given().items() if value is not None}
+        return BertConfig.named(self._size.value, vocab_size=len(load_vocab(vocab_file)), **changes)
+
+
+class ExportFlags:
+    """Defines the flags for exporting a model."""
+
+    def __init__(self) -> None:
+        self._export_dir = flags.DEFINE_string("export_dir", None, "A new folder for the exported model.")
+        self._settings = SettingsFlags(ExportConfig)
+
+    @property
+    def export_dir(self) -> str:
+        """The folder of the exported model."""
+        return self._export_dir.value
+
+    def config(self, **more: Any) -> ExportConfig:
+        """Returns the values of the flags, which must have been parsed, and other settings of `ExportConfig`.
+
+        Raises:
+          InputError: if the folder is not given, or is not new.
+        """
+        files.check_new_folder(self.export_dir, "--export_dir")
+        return ExportConfig(**self._settings.given(), **more)
