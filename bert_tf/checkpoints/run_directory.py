@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NoReturn, NotRequired, TypedDict
 
 from bert_tf import __version__
 from bert_tf.checkpoints import download, saver
@@ -34,7 +34,24 @@ TRIALS_FOLDER = "trials"
 _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
 
 
+# The format of RUN_FILE. Files of format 1 have no number; their settings have other names.
+_FORMAT = 2
+_RENAMED = {
+    "allow_changes": "allow_changed_settings",
+    "draw_per_word": "replace_words_jointly",
+    "fresh_head": "reset_head",
+    "keep_best": "use_best_checkpoint",
+    "max_steps": "num_train_steps",
+    "ordinary_replacements": "no_special_replacements",
+    "recompute_gradients": "gradient_checkpointing",
+    "reference_order": "original_order",
+    "release_format": "original_format",
+}
+_RENAMED_VALUES = {("task", "custom"): "text", ("task_name", "custom"): "text", ("answer_text", "release"): "original"}
+
+
 class _RunFile(TypedDict):
+    format: NotRequired[int]
     resume_settings: dict[str, Any]
     flags: NotRequired[dict[str, Any]]
     devices: NotRequired[dict[str, Any] | None]
@@ -72,6 +89,11 @@ def prepare(
     resume_settings = all_settings(config, vocab_file, resume_settings)
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir):
+        if "format" not in read(output_dir):
+            raise InputError(
+                f"--output_dir: {output_dir}: an earlier version began this run, so it can't be resumed. It can be "
+                "evaluated, exported and passed as --init_checkpoint. Use another directory."
+            )
         before = recorded(output_dir)
         start = resume_settings.get("init_checkpoint")
         if start and before.get("init_checkpoint") == os.path.realpath(start):
@@ -92,6 +114,7 @@ def prepare(
     files.write_json(
         path,
         {
+            "format": _FORMAT,
             "program": os.path.basename(sys.argv[0]),
             "flags": dict(flags),
             "resume_settings": resume_settings,
@@ -189,13 +212,38 @@ def fingerprint(rows: Iterable[object]) -> str:
     return digest.hexdigest()
 
 
+class _Recorded(dict[str, Any]):
+    """A part of RUN_FILE. A missing key raises an InputError that names the file."""
+
+    def __init__(self, path: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self._path = path
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise InputError(f"{self._path}: {key!r} is missing. Use the run.json that the training program wrote.")
+
+
 def read(output_dir: str) -> dict[str, Any]:
-    """Reads the file that `prepare` wrote.
+    """Reads the file that `prepare` wrote. Settings of format 1 get their names of today.
 
     Raises:
-      InputError: if the folder is not a run's folder.
+      InputError: if the folder is not a run's folder, or a later version wrote the file.
     """
-    return json_files.read(os.path.join(output_dir, RUN_FILE), "--output_dir", _RunFile)
+    path = os.path.join(output_dir, RUN_FILE)
+    values = json_files.read(path, "--output_dir", _RunFile)
+    if values.get("format", 1) > _FORMAT:
+        raise InputError(f"{path}: the format is {values['format']}. Use a version of bert-tf that reads it.")
+    parts = {name: _Recorded(path, values[name]) for name in ("resume_settings", "flags") if name in values}
+    if "format" not in values:
+        parts = {name: _Recorded(path, _with_new_names(part)) for name, part in parts.items()}
+    return _Recorded(path, values | parts)
+
+
+def _with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        _RENAMED.get(name, name): _RENAMED_VALUES.get((name, value), value) if isinstance(value, str) else value
+        for name, value in settings.items()
+    }
 
 
 def recorded(checkpoint: str) -> dict[str, Any]:

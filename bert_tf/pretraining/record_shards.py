@@ -31,6 +31,8 @@ Result = TypeVar("Result")
 
 # There may be thousands of files, and in the cloud it takes long to open one.
 _MAX_OPEN_FILES = 32
+# Settings of masking in the metadata of earlier versions -> their names of today.
+_RENAMED = {"draw_per_word": "replace_words_jointly", "ordinary_replacements": "no_special_replacements"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +148,8 @@ def record_features(
 
 def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
     """The fields of the `MaskingPolicy` for which a shard was made; None if it isn't known."""
-    return None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
+    policy = None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
+    return {_RENAMED.get(name, name): value for name, value in policy.items()} if isinstance(policy, dict) else policy
 
 
 def identities(shards: Sequence[Shard]) -> list[str]:

@@ -1,4 +1,6 @@
+import functools
 import json
+import operator
 
 import pytest
 
@@ -55,6 +57,40 @@ def test_changed_settings_are_refused_once_there_is_a_checkpoint(tmp_path, write
     prepare(folder, vocab, rate=0.3, allow_changed_settings=True)
     assert run_directory.read(str(folder))["resume_settings"]["learning_rate"] == 0.3
     assert saver.latest_checkpoint(str(folder))
+
+
+def test_a_run_of_an_earlier_version_is_read_but_not_resumed(tmp_path, write):
+    settings = {"task": "custom", "max_seq_length": 12, "answer_text": "release"}
+    flags = {"task_name": "custom", "keep_best": True, "max_steps": 3, "text_column": "custom"}
+    write("run/run.json", json.dumps({"resume_settings": settings, "flags": flags}))
+    folder = str(tmp_path / "run")
+    recorded = run_directory.read(folder)
+    assert recorded["resume_settings"] == {"task": "text", "max_seq_length": 12, "answer_text": "original"}
+    assert recorded["flags"] == {
+        "task_name": "text",
+        "use_best_checkpoint": True,
+        "num_train_steps": 3,
+        "text_column": "custom",
+    }
+    CheckpointSaver(folder, 1).save(1, {"x": 1.0})
+    with pytest.raises(InputError, match="an earlier version began this run, so it can't be resumed"):
+        prepare(folder, write("v.txt", "[PAD]\na\n"), allow_changed_settings=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "keys", "message"),
+    [
+        ({"resume_settings": {}}, ("resume_settings", "max_seq_length"), "'max_seq_length' is missing"),
+        ({"resume_settings": {}}, ("flags",), "'flags' is missing"),
+        ({"format": 3, "resume_settings": {}}, (), "the format is 3"),
+        ({"format": "2", "resume_settings": {}}, (), "at format"),
+    ],
+)
+def test_an_incomplete_record_is_named(tmp_path, write, content, keys, message):
+    path = write("run/run.json", json.dumps(content))
+    with pytest.raises(InputError, match=message) as raised:
+        functools.reduce(operator.getitem, keys, run_directory.read(str(tmp_path / "run")))
+    assert path in str(raised.value)
 
 
 def test_a_run_goes_on_without_the_checkpoint_that_it_began_from(tmp_path, monkeypatch):
