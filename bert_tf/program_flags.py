@@ -28,6 +28,7 @@ class SettingsFlags(Generic[_Settings]):
       kind: the settings.
       omit: names of settings that are no flags of the program.
       only: names of the settings that are flags of the program; by default all.
+      base: settings with the defaults; None for those of the class.
       **defaults: defaults of the program that are not those of the settings, by the names of the settings.
     """
 
@@ -36,9 +37,10 @@ class SettingsFlags(Generic[_Settings]):
         kind: type[_Settings],
         omit: Collection[str] = (),
         only: Collection[str] = (),
+        base: _Settings | None = None,
         **defaults: Any,
     ) -> None:
-        self._kind = kind
+        self._make = kind if base is None else base.replace
         self._flags: dict[str, flags.FlagHolder] = {}
         self._within: dict[str, SettingsFlags] = {}
         self._types = {field.name: field.type for field in settings.fields(kind)}
@@ -47,12 +49,16 @@ class SettingsFlags(Generic[_Settings]):
             if field.name in omit or (only and field.name not in only):
                 continue
             if field.settings:
-                self._within[field.name], group = SettingsFlags(field.settings, omit, **defaults), ""
+                within = field.default if base is None else getattr(base, field.name)
+                within = within if isinstance(within, settings.Settings) else None
+                self._within[field.name] = SettingsFlags(field.settings, omit, base=within, **defaults)
+                group = ""
             elif field.help:
                 if field.group not in ("", group):
                     group = field.group
                     program.section(group)
-                self._flags[field.name] = _define(field, defaults.get(field.name, field.default))
+                default = field.default if base is None else getattr(base, field.name)
+                self._flags[field.name] = _define(field, defaults.get(field.name, default))
 
     @property
     def are_present(self) -> bool:
@@ -73,7 +79,7 @@ class SettingsFlags(Generic[_Settings]):
         Raises:
           InputError: if a value can't be used.
         """
-        return self._kind(**self.given() | others)
+        return self._make(**self.given() | others)
 
 
 def _define(field: settings.Field, default: Any) -> flags.FlagHolder:

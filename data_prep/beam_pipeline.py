@@ -8,14 +8,12 @@ All machines need this package, and access to the input and the output (a shared
 a shard in its memory, so choose a sufficient --num_shards. Needs `pip install 'bert-tf[beam]'`.
 """
 
-from absl import flags
-
+from bert_tf import program_flags
 from bert_tf.runtime import extras, program
-from data_prep import create_pretraining_data as preparation
+from data_prep.create_pretraining_data import NEEDED, REQUIRED, say_if_finished, say_summary
+from data_prep.options import DataOptions, preparation_config
 
-for _name in preparation.LOCAL:
-    delattr(flags.FLAGS, _name)
-flags.adopt_module_key_flags(preparation)
+_OPTIONS = program_flags.SettingsFlags(DataOptions, **dict.fromkeys(REQUIRED))
 
 
 def main(*beam_options: str) -> None:
@@ -25,19 +23,21 @@ def main(*beam_options: str) -> None:
 
     from data_prep.beam import PreparePretrainingData, counts_of
 
-    config = preparation.preparation_config()
-    if preparation.say_if_finished(config):
+    program.require_together(NEEDED)
+    options = _OPTIONS.config()
+    config = preparation_config(options)
+    if say_if_finished(config):
         return
     pipeline = beam.Pipeline(options=PipelineOptions(list(beam_options)))
     pipeline | PreparePretrainingData(config)
     result = pipeline.run()
     result.wait_until_finish()
-    preparation.say_summary(counts_of(result), config.shards)
+    say_summary(counts_of(result), config.shards, options.corpus.split_sentences)
 
 
 def cli() -> None:
     """Runs this module as a command."""
-    program.run(main, required=["input_file", "output_file", "vocab_file"], takes_names=True)
+    program.run(main, required=REQUIRED, takes_names=True)
 
 
 if __name__ == "__main__":

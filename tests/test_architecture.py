@@ -32,7 +32,7 @@ PROGRAMS = ("export", "predict", "fill_mask", "convert_checkpoint")
 # The modules that data preparation may import. It runs in many processes, and TensorFlow would take half a gigabyte in
 # each.
 USED_BY_DATA_PREPARATION = [
-    *("config", "tokenization"),
+    *("config", "tokenization", "program_flags", "runtime.settings"),
     *(
         f"runtime.{name}"
         for name in ("errors", "claims", "files", "outputs", "json_files", "extras", "program", "parallel", "reporting")

@@ -34,7 +34,7 @@ class BatchMasker:
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings that decide the masks, for the record of a run."""
-        return {**dataclasses.asdict(self.policy), "max_predictions_per_seq": self.max_predictions_per_seq}
+        return {**self.policy.to_dict(), "max_predictions_per_seq": self.max_predictions_per_seq}
 
     def __call__(self, batch: dict[str, tf.Tensor], step: tf.Tensor, first_row: tf.Tensor) -> dict[str, tf.Tensor]:
         """Returns the batch with the features of masked records.

@@ -12,11 +12,12 @@ import random
 import re
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.settings import Settings, about
 from bert_tf.sequences.random_streams import below, draw, uniform
 from bert_tf.tokenization.vocabulary import CLS, CONTINUATION, MASK, SEP, SPECIAL_TOKENS
 
@@ -25,8 +26,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 _ORDER, _REPLACEMENT, _RANDOM_PIECE = range(8, 11)
 
 
-@dataclasses.dataclass(frozen=True)
-class MaskingPolicy:
+class MaskingPolicy(Settings, frozen=True):
     """How a sequence is masked (paper, section 3.1 and appendix C.2); the defaults are the release's.
 
     Attributes:
@@ -45,24 +45,20 @@ class MaskingPolicy:
     mask: float = 0.8
     same: float = 0.1
     random: float = 0.1
-    masked_lm_prob: float = 0.15
-    whole_word: bool = False
-    replace_words_jointly: bool = False
-    no_special_replacements: bool = False
+    masked_lm_prob: Annotated[float, about("Share of masked tokens.", gt=0, lt=1, group="Content of the records")] = (
+        0.15
+    )
+    whole_word: Annotated[bool, about("Mask all tokens of a word together.", flag="do_whole_word_mask")] = False
+    replace_words_jointly: Annotated[bool, about("Replace all tokens of a masked word in the same way.")] = False
+    no_special_replacements: Annotated[bool, about("Exclude special and unused tokens as replacements.")] = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shares = (self.mask, self.same, self.random)
         if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:  # which is also false where one is no number
-            raise InputError(
-                f"--masking_policy is {','.join(map(str, shares))}, but three shares (mask, same, random) that sum "
-                "to 1 are expected, such as the release's 0.8,0.1,0.1."
-            )
-        if not 0 < self.masked_lm_prob < 1:
-            raise InputError(f"--masked_lm_prob is {self.masked_lm_prob}, but a share between 0 and 1 is expected.")
+            raise InputError(f"--masking_policy is {','.join(map(str, shares))}. Use three shares with the sum 1.")
         if self.replace_words_jointly and not self.whole_word:
-            raise InputError(
-                "--replace_words_jointly needs --do_whole_word_mask: without it, pieces are chosen, not words."
-            )
+            raise InputError("--replace_words_jointly needs --do_whole_word_mask, which chooses words. Pass it.")
 
     def prediction_counts(self, lengths: np.ndarray, max_predictions_per_seq: int) -> np.ndarray:
         """Returns the largest number of tokens [B] to predict in sequences of `lengths` [B] tokens.

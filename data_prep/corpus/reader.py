@@ -4,22 +4,22 @@
 """
 
 import collections
-import dataclasses
 import itertools
 import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.settings import Settings, about
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.lines import INPUT_FLAG, LONGEST_LINE, line_numbers, read_lines, read_rows
 
 DOCUMENTS = ("auto", "blank_line", "file", "record")
 _STOPPING = ("fail", "error")  # two names of the same
 ON_BAD_LINE = ("clean", "skip", *_STOPPING)
-HELP_ON_BAD_LINE = (
+_HELP_ON_BAD_LINE = (
     "Treatment of lines that are not plain text. clean: delete control characters, and leave out lines that are not "
     "UTF-8, not valid JSON or too long. skip: leave out all of these. fail (or error): stop at the first one."
 )
@@ -33,8 +33,7 @@ _UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _LINE_END = re.compile("\r\n|\r|\n")
 
 
-@dataclasses.dataclass(frozen=True)
-class CorpusOptions:
+class CorpusOptions(Settings, frozen=True):
     """How files become documents of sentences.
 
     Attributes:
@@ -47,11 +46,17 @@ class CorpusOptions:
       text_column: the name of the text in JSON objects and Parquet files.
     """
 
-    documents: str = "auto"
-    split_sentences: bool = False
-    language: str = "en"
-    on_bad_line: str = "clean"
-    text_column: str = "text"
+    documents: Annotated[
+        Literal[DOCUMENTS],
+        about(
+            "Unit that is a document. auto: a record in JSON lines and Parquet, text between blank lines elsewhere.",
+            group="Form of the text",
+        ),
+    ] = "auto"
+    split_sentences: Annotated[bool, about("Lines are paragraphs: split them into sentences.")] = False
+    language: Annotated[str, about("Language (ISO code) of the rules that split sentences.")] = "en"
+    on_bad_line: Annotated[Literal[ON_BAD_LINE], about(_HELP_ON_BAD_LINE)] = "clean"
+    text_column: Annotated[str, about("Name of the text in JSON lines and Parquet files.")] = "text"
 
     @property
     def keeps_going(self) -> bool:

@@ -7,14 +7,13 @@ chain of chunks is followed. All decisions are drawn from (seed, duplicate, docu
 how the work is divided.
 """
 
-import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from bert_tf.runtime.errors import InputError, require_whole
-from bert_tf.sequences.packing import check_max_seq_length, truncate_randomly_batch
+from bert_tf.runtime.settings import Settings, about
+from bert_tf.sequences.packing import truncate_randomly_batch
 from bert_tf.sequences.random_streams import below, draw, make_keys, uniform
 from data_prep.corpus.tokens import TokenStore
 
@@ -35,8 +34,10 @@ EXAMPLE = np.dtype(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class SegmentRules:
+_LONGEST = int(np.iinfo(EXAMPLE["length_a"]).max)
+
+
+class SegmentRules(Settings, frozen=True):
     """The rules for segments.
 
     Attributes:
@@ -49,19 +50,10 @@ class SegmentRules:
       InputError: if a sequence has no room for two segments, or a number is out of range.
     """
 
-    max_seq_length: int
-    short_seq_prob: float
-    dupe_factor: int
-    random_seed: int
-
-    def __post_init__(self) -> None:
-        check_max_seq_length(self.max_seq_length, smallest=5)
-        longest = np.iinfo(EXAMPLE["length_a"]).max
-        if self.max_seq_length > longest:
-            raise InputError(f"--max_seq_length is {self.max_seq_length}, but at most {longest} is expected.")
-        if not 0 <= self.short_seq_prob <= 1:
-            raise InputError(f"--short_seq_prob is {self.short_seq_prob}, but a share from 0 to 1 is expected.")
-        require_whole("--dupe_factor", self.dupe_factor, 1)
+    max_seq_length: Annotated[int, about("Length of the sequences.", ge=5, le=_LONGEST)] = 128
+    short_seq_prob: Annotated[float, about("Share of documents that make shorter sequences.", ge=0, le=1)] = 0.1
+    dupe_factor: Annotated[int, about(ge=1)] = 10
+    random_seed: Annotated[int, about("Seed of all random choices.")] = 12345
 
     @property
     def max_num_tokens(self) -> int:

@@ -17,13 +17,14 @@ import json
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import google_crc32c
+import msgspec
 import numpy as np
 
 from bert_tf.runtime import files
-from bert_tf.runtime.errors import require_whole
+from bert_tf.runtime.settings import Settings, about
 from bert_tf.sequences.example_format import (
     Feature,
     Sidecar,
@@ -41,8 +42,7 @@ _FEATURES, _ENTRY, _KEY, _VALUE, _NUMBERS = 1, 1, 1, 2, 1  # field numbers in th
 _FLOAT_LIST, _INT64_LIST = 2, 3
 
 
-@dataclasses.dataclass(frozen=True)
-class ExampleOptions:
+class ExampleOptions(Settings, frozen=True):
     """The content of a record.
 
     Attributes:
@@ -58,13 +58,10 @@ class ExampleOptions:
     """
 
     max_seq_length: int
-    max_predictions_per_seq: int
+    max_predictions_per_seq: Annotated[int, about(ge=1)]
     is_masked: bool
     policy: MaskingPolicy
     is_segmented: bool = False
-
-    def __post_init__(self) -> None:
-        require_whole("--max_predictions_per_seq", self.max_predictions_per_seq, 1)
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -142,7 +139,7 @@ def count_examples(values: Mapping[str, np.ndarray]) -> dict[str, int]:
 
 def fingerprint(*parts: Any) -> str:
     """Returns a name that is the same for equal values only."""
-    text = json.dumps(parts, default=dataclasses.asdict, sort_keys=True)
+    text = json.dumps(parts, default=msgspec.to_builtins, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -66,7 +66,7 @@ def preparation_config(folder, text, output="out.tfrecord", num_shards=0, corpus
     """Returns the configuration for a text, in a folder that contains the vocabulary."""
     settings = {"max_seq_length": 24, "short_seq_prob": 0.1, "dupe_factor": 3, "random_seed": 7}
     rules = SegmentRules(**settings | {k: v for k, v in options.items() if k in settings})
-    policy = MaskingPolicy(**{k: v for k, v in options.items() if k in MaskingPolicy.__dataclass_fields__})
+    policy = MaskingPolicy(**{k: v for k, v in options.items() if k in MaskingPolicy.__struct_fields__})
     segmenter = options.get("word_segmenter", "")
     examples = ExampleOptions(
         rules.max_seq_length,

@@ -1,0 +1,186 @@
+"""The settings of the programs that make pre-training data."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from bert_tf.runtime import files
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.program import say
+from bert_tf.runtime.settings import Settings, about
+from bert_tf.sequences.example_format import Sidecar, vocabulary_hash
+from bert_tf.sequences.masking import MaskingPolicy
+from bert_tf.tokenization.tokenizer_config import (
+    TOKENIZER_CONFIG_FILE,
+    read_tokenizer_config,
+    unusual_rules,
+    validate_case_matches_settings,
+)
+from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
+from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_bytes, find_input_files, require_columns
+from data_prep.corpus.reader import CorpusOptions
+from data_prep.corpus.tokens import TokenizerOptions
+from data_prep.examples.instances import SegmentRules
+from data_prep.examples.records import ExampleOptions, ShardSet, fingerprint
+from data_prep.local import PreparationConfig
+
+_TOOL_VERSION = 1
+# The flags that decide how tokens are masked.
+_OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "masking", "masking_policy", "no_special_replacements")
+
+
+class DataOptions(Settings, frozen=True, kw_only=True):
+    """The settings that decide the records, on one machine and on many.
+
+    Attributes:
+      objective: ltr makes unmasked sequences (paper, Table 5).
+      masking: with "dynamic", `run_pretraining.py` masks the sequences, differently in each step.
+    """
+
+    input_file: Annotated[
+        str, about("Text: files, globs and folders, separated by commas.", group="Files, and how examples are made")
+    ]
+    output_file: Annotated[str, about("TFRecord file, or files separated by commas.")]
+    num_shards: Annotated[int, about("Number of files NAME-00000-of-... to make from --output_file.", ge=0)] = 0
+    vocab_file: Annotated[str, about("Vocabulary file, one token per line.")]
+    do_lower_case: Annotated[bool, about("For uncased models: convert to lower case, remove accents.")] = True
+    rules: SegmentRules = SegmentRules()
+    max_predictions_per_seq: Annotated[int, about("Largest number of masked tokens in a sequence.", ge=1)] = 20
+    dupe_factor: (
+        Annotated[int, about("Passes over the documents, with new random choices; by default 10, or 1 if unmasked.")]
+        | None
+    ) = None
+    objective: Annotated[
+        Literal["mlm_nsp", "ltr"],
+        about("ltr makes unmasked sequences for a left-to-right model.", group="Content of the records"),
+    ] = "mlm_nsp"
+    masking: Annotated[
+        Literal["static", "dynamic"], about("dynamic: leave the masking to the training program, for each step.")
+    ] = "static"
+    masking_policy: Annotated[
+        tuple[float, ...],
+        Meta(min_length=3, max_length=3),
+        about("Shares of the masked tokens that become [MASK], stay the same, and become random (Table 8)."),
+    ] = (0.8, 0.1, 0.1)
+    masks: MaskingPolicy = MaskingPolicy()
+    word_segmenter: Annotated[
+        str, about("module:function that splits a text into words, for --do_whole_word_mask, such as jieba:lcut.")
+    ] = ""
+    input_format: Annotated[Literal[INPUT_FORMATS], about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
+    corpus: CorpusOptions = CorpusOptions()
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether the records are masked."""
+        return self.objective != "ltr" and self.masking == "static"
+
+    @property
+    def segment_rules(self) -> SegmentRules:
+        """The rules for segments, with the number of passes."""
+        passes = self.dupe_factor
+        return self.rules.replace(dupe_factor=(10 if self.is_masked else 1) if passes is None else passes)
+
+    def example_options(self) -> ExampleOptions:
+        """Returns the content of a record.
+
+        Raises:
+          InputError: if a setting is given that nothing would read.
+        """
+        defaults = type(self)(input_file="", output_file="", vocab_file="").flag_values()
+        values = self.flag_values()
+        if self.objective == "ltr":
+            for name in (
+                "masked_lm_prob",
+                "do_whole_word_mask",
+                "masking",
+                "masking_policy",
+                "no_special_replacements",
+            ):
+                if values[name] != defaults[name]:
+                    raise InputError("not used with --objective=ltr, which masks no tokens. Omit it.", f"--{name}")
+        elif self.masking == "dynamic" and self.max_predictions_per_seq != defaults["max_predictions_per_seq"]:
+            raise InputError(
+                "not used with --masking=dynamic. Omit it here, and pass it to run_pretraining.py, which masks the "
+                "tokens.",
+                "--max_predictions_per_seq",
+            )
+        policy = self.masks.replace(**dict(zip(("mask", "same", "random"), self.masking_policy, strict=True)))
+        return ExampleOptions(
+            self.rules.max_seq_length, self.max_predictions_per_seq, self.is_masked, policy, bool(self.word_segmenter)
+        )
+
+    def output_paths(self) -> tuple[str, ...]:
+        """Returns the files to write.
+
+        Raises:
+          InputError: if their names can't be used.
+        """
+        paths = [path.strip() for path in self.output_file.split(",") if path.strip()]
+        if not paths or len(set(paths)) < len(paths):
+            raise InputError(f"{self.output_file!r} is empty or names a file twice.", "--output_file")
+        if not self.num_shards:
+            return tuple(paths)
+        if len(paths) > 1:
+            raise InputError(
+                f"--output_file names {len(paths)} files. Give one name, or omit --num_shards.", "--num_shards"
+            )
+        return tuple(f"{paths[0]}-{i:05d}-of-{self.num_shards:05d}" for i in range(self.num_shards))
+
+    def check_vocabulary(self, warn_of_casing: bool) -> None:
+        """Checks the vocabulary and `do_lower_case`; a wrong casing is an error, or only a warning."""
+        check_vocab_file(self.vocab_file)
+        values = read_tokenizer_config(self.vocab_file)
+        if rules := unusual_rules(values):
+            raise InputError(
+                f"{TOKENIZER_CONFIG_FILE} next to {self.vocab_file} has {rules}, but pre-training data are made with "
+                "the original rules only. Copy the vocabulary to another folder to use it with those.",
+                "--vocab_file",
+            )
+        try:
+            validate_case_matches_vocab(self.do_lower_case, load_vocab(self.vocab_file))
+            validate_case_matches_settings(self.do_lower_case, values, self.vocab_file)
+        except InputError as error:
+            if not warn_of_casing:
+                raise
+            say(f"Warning: {error}")
+
+
+def preparation_config(options: DataOptions, original_order: bool = False) -> PreparationConfig:
+    """Checks the settings, finds the files, and returns what decides the examples.
+
+    Raises:
+      InputError: if a file or a value can't be used.
+    """
+    options.check_vocabulary(warn_of_casing=original_order)
+    corpus, rules, examples = options.corpus, options.segment_rules, options.example_options()
+    inputs = find_input_files(
+        options.input_file,
+        options.input_format,
+        as_released=original_order,
+        may_be_empty=corpus.keeps_going,
+        no_text=[options.vocab_file],
+    )
+    if corpus.text_column != CorpusOptions().text_column:
+        require_columns(inputs)
+    settings = {
+        "tool_version": _TOOL_VERSION,
+        "original_order": original_order,
+        "objective": options.objective,
+        "masking": options.masking,
+        "masking_policy": examples.policy.to_dict(),
+        "do_lower_case": options.do_lower_case,
+        "word_segmenter": options.word_segmenter,
+        "random_seed": rules.random_seed,
+        "dupe_factor": rules.dupe_factor,
+        "short_seq_prob": rules.short_seq_prob,
+        "corpus": corpus.to_dict(),
+        "input_files": len(inputs),
+        "input_bytes": corpus_bytes(inputs),
+        "input_sha256": fingerprint([file.content for file in inputs]),
+    }
+    paths = options.output_paths()
+    read = {"--input_file": [file.path for file in inputs], "--vocab_file": [options.vocab_file]}
+    files.check_output_files([*paths, *map(Sidecar.path_of, paths)], "--output_file", read)
+    tokenizer = TokenizerOptions(options.vocab_file, options.do_lower_case, options.word_segmenter)
+    shards = ShardSet(paths, examples.features, vocabulary_hash(options.vocab_file), settings)
+    return PreparationConfig(inputs, corpus, tokenizer, rules, examples, shards)
