@@ -8,13 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import released_graph
+from bert_tf.config import DTYPES
 from bert_tf.distribution import strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model import heads, layers
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.loop import Trainer
-from bert_tf.training.settings import DTYPES, TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 PREDICTIONS = 20
 

@@ -11,12 +11,12 @@ import tensorflow as tf
 from tensorflow.python.distribute.one_device_strategy import OneDeviceExtended
 
 import bert_tf
-from bert_tf.config import BertConfig
+from bert_tf.config import DTYPES, BertConfig
 from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.training.loop import Trainer
-from bert_tf.training.settings import DTYPES, TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 TASKS = ("pretraining", "classification", "squad")
 _PACKAGE = os.path.dirname(os.path.abspath(bert_tf.__file__))

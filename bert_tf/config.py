@@ -312,6 +312,8 @@ class BertConfig(Settings, frozen=True):
             )
 
 
+# Type of matrix multiplications -> policy of Keras. Both names are accepted.
+DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 # Number of layers and hidden size H. There are H/64 heads, and the feed-forward size is 4H (paper, section 3).
 RELEASED_SIZES: dict[str, tuple[int, int]] = {
     "tiny": (2, 128),

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from bert_tf.config import BertConfig
+from bert_tf.config import DTYPES, BertConfig
 from bert_tf.distribution import strategies
 from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
@@ -144,7 +144,8 @@ class BertEncoder(BertLayer):
       causal: each position sees only itself and the positions before it (the left-to-right ablation of Table 5).
       seed: of the dropout in calls with training=True; random if None.
       name: of the layer. The variables have their released names (bert/embeddings/word_embeddings) whatever it is.
-      dtype: a Keras dtype or policy: "float32", "mixed_bfloat16" or "mixed_float16".
+      dtype: "float32", "bfloat16" or "float16", the type of matrix multiplications; or a Keras policy, such as
+        "mixed_bfloat16".
     """
 
     saved_arguments = ("use_one_hot_embeddings", "gradient_checkpointing", "causal", "seed")
@@ -156,9 +157,10 @@ class BertEncoder(BertLayer):
         gradient_checkpointing: bool = False,
         causal: bool = False,
         seed: int | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
         **kwargs,
     ) -> None:
-        super().__init__(config, **kwargs)
+        super().__init__(config, dtype=DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype, **kwargs)
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.gradient_checkpointing = gradient_checkpointing
         self.causal = causal

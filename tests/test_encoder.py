@@ -73,7 +73,7 @@ def test_dropout_is_a_function_of_the_seed():
     assert np.abs(one - encoder(IDS).sequence_output).max() > 1e-3
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", "mixed_float16"])
 def test_half_precision_is_close_and_keeps_float32_variables(dtype):
     encoder, half = BertEncoder(tiny_config()), BertEncoder(tiny_config(), dtype=dtype)
     half.set_weights(encoder.get_weights())

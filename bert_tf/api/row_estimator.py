@@ -35,7 +35,7 @@ class RowEstimator(Estimator):
         Args:
           x: the examples; see `fit`.
           y: their labels.
-          batch_size: examples that are computed together, on each device.
+          batch_size: Number of examples that all devices together compute at a time.
         """
         task, examples = self._read("dev", self._table(*in_memory.with_labels(x, y, "x", self._RANK)))
         outputs, features = self._outputs(task, examples, batch_size)

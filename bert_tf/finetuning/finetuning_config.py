@@ -80,8 +80,8 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
       group_by_length: grouping saves padding, but reduces accuracy on small data sets.
       reinit_layers: the top layers are the most specific to pre-training, and initialising them randomly helps on small
         data sets (Zhang et al., 2021, "Revisiting Few-sample BERT Fine-tuning").
-      training: the number of steps and the warm-up in it are replaced by those that follow from the data.
-      flags: what is recorded in the run directory besides these settings.
+      training: its numbers of steps are not used; they are computed from the data.
+      flags: other values to record in the run directory.
     """
 
     model: ModelFiles = ModelFiles()
@@ -125,7 +125,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         bool, about("Train a new output layer, although --init_checkpoint has one that was fine-tuned.")
     ] = False
     bilstm_layers: Annotated[
-        int, about("Layers of a BiLSTM under the output layer (paper, Table 5); 0 for those of the weights' run.", ge=0)
+        int, about("Layers of a BiLSTM under the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0)
     ] = 0
     bilstm_units: Annotated[int, about("Number of units in each direction of a BiLSTM.", ge=1)] = BiLstmConfig().units
     training: TrainingConfig = TrainingConfig()

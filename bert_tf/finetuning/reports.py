@@ -27,7 +27,8 @@ def announce_training(config: TrainingConfig, num_examples: int, num_windows: in
 def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict]:
     """Returns a row for each evaluation of a run.
 
-    A row has the epoch, the step, the mean training loss since the previous row, and the dev set's loss and score.
+    A row has the epoch, the step, the mean training loss since the previous row, and the dev set's score and, if the
+    task computes it, its loss.
     """
     rows: list[dict] = []
     losses: list[float] = []
@@ -42,7 +43,7 @@ def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) 
                 "epoch": round(line["step"] / steps_per_epoch, 2),
                 "step": line["step"],
                 "train loss": float(np.average(losses, weights=np.diff(steps))) if losses else "",
-                "dev loss": line["loss"],
+                **({"dev loss": line["loss"]} if "loss" in line else {}),
                 f"dev {selection_metric}": line[selection_metric],
             }
         )

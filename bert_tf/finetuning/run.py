@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints import output_layers, pretrained, run_directory, saver
-from bert_tf.config import BertConfig, BiLstmConfig
+from bert_tf.config import DTYPES, BertConfig, BiLstmConfig
 from bert_tf.distribution import devices, strategies
 from bert_tf.finetuning import feature_sets, input_pipeline, reports
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
@@ -27,7 +27,7 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import agreement, loop, resume
 from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
-from bert_tf.training.settings import DTYPES, TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 # A larger training set is tokenized during its first epoch, if its examples are independent.
 MAX_TOKENIZED_BEFORE_TRAINING = 20_000

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.config import BertConfig
+from bert_tf.config import DTYPES, BertConfig
 from bert_tf.distribution import devices, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model.layers import initial_values_from
@@ -26,7 +26,7 @@ from bert_tf.training import agreement, loop, resume
 from bert_tf.training.errors import explain_held_out
 from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, remove_stale_best, save_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
-from bert_tf.training.settings import DTYPES, TrainingConfig
+from bert_tf.training.settings import TrainingConfig
 
 
 @dataclasses.dataclass(frozen=True)

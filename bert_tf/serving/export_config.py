@@ -53,7 +53,8 @@ class ExportConfig(Settings, frozen=True):
     """
 
     dtype: Annotated[
-        Literal[DTYPES], about("Type of exported weights and of matrix multiplications.", flag="export_dtype")
+        Literal[(*DTYPES, "mixed_bfloat16")],
+        about("Type of exported weights and of matrix multiplications.", flag="export_dtype"),
     ] = "float32"
     quantize: Annotated[
         Literal[QUANTIZATIONS], about("int8: write also a LiteRT model with 8-bit weights.", flag="export_quantize")
@@ -64,3 +65,7 @@ class ExportConfig(Settings, frozen=True):
     null_score_diff_threshold: float | None = None
     answers: dict[str, int] = msgspec.field(default_factory=dict)
     litert: Annotated[bool, about("Write also a LiteRT model in float32.", flag="export_litert")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix("mixed_"))

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from bert_tf.config import DTYPES
 from bert_tf.distribution import devices
 from bert_tf.optimization.settings import OptimizerConfig
 from bert_tf.runtime.errors import InputError
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from bert_tf.encoder import BertEncoder
-
-# Type of matrix multiplications -> policy of Keras.
-DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
-_MIXED = "mixed_"
 
 
 class SecondBatch(Settings, frozen=True):
@@ -56,7 +53,7 @@ class TrainingConfig(Settings, frozen=True):
     log_steps: Annotated[int, about("Steps between records in metrics.jsonl and TensorBoard.", ge=1)] = 100
     seed: Annotated[int, about("Seed of initial values, data order and dropout.", ge=0, flag="random_seed")] = 12345
     dtype: Annotated[
-        Literal[(*DTYPES, *(name for name in DTYPES.values() if name.startswith(_MIXED)))],
+        Literal[tuple(dict.fromkeys((*DTYPES, *DTYPES.values())))],
         about("Type of matrix multiplications; mixed_bfloat16 is bfloat16, and mixed_float16 is float16."),
     ] = "float32"
     gradient_sum_dtype: Annotated[
@@ -84,7 +81,7 @@ class TrainingConfig(Settings, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix(_MIXED))
+        msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix("mixed_"))
         if self.traced_steps and self.traced_steps[0] >= self.traced_steps[1]:
             raise InputError(f"--profile_steps is {self.profile_steps}. Use a larger second number.", "--profile_steps")
         if self.freeze_encoder and self.freeze_layers >= 0:

@@ -12,9 +12,7 @@ from bert_tf import convert_checkpoint
 from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
-from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
-from bert_tf.training.settings import TrainingConfig
 from tests.api.tiny import FIT, LABELS, LEARN, TEXTS, weights_of
 from tests.conftest import assert_close, with_large_head
 
@@ -68,7 +66,7 @@ def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes
     for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
         with pytest.raises(InputError, match="no trained model yet"):
             use()
-    assert fresh.make_run(None, TrainingConfig("", OptimizerConfig(1.0, 1), 1)).fresh_variables == HEAD_VARIABLES
+    assert fresh._predicting_run(None).fresh_variables == HEAD_VARIABLES
 
 
 @pytest.mark.eager

@@ -145,7 +145,7 @@ def test_bad_settings_are_named(pretrained, settings, fit, message):
             "sample_weight: TokenClassifier",
         ),
         (lambda at: bert_tf.SentenceEncoder.from_pretrained(at).encode(["a"], pooling="sum"), "pooling is 'sum'"),
-        (lambda at: bert_tf.SentenceEncoder.from_pretrained(at).encode(["a"], batch_size=-1), "batch size is -1"),
+        (lambda at: bert_tf.SentenceEncoder.from_pretrained(at).encode(["a"], batch_size=-1), "batch_size is -1"),
         (lambda at: bert_tf.SentenceEncoder.from_pretrained(at, max_seq_length=2), "max_seq_length is 2"),
         (lambda at: bert_tf.Pretrainer("huge", f"{at}/vocab.txt"), "'huge'"),
         (lambda at: bert_tf.Klassifier, "no attribute 'Klassifier'"),

@@ -262,6 +262,15 @@ def test_several_workers_are_refused_at_the_start_unless_they_only_train(tmp_pat
     assert not FinetuningConfig(do_train=True).flags_for_one_worker
 
 
+@pytest.mark.parametrize("flag", ["eval_batch_size", "predict_batch_size"])
+def test_batches_of_all_devices_together_must_be_divisible(tmp_path, write, flag):
+    steps = {"do_train": True, "do_eval": True, "do_predict": True, "eval_batch_size": 6, "predict_batch_size": 6}
+    run = run_of(tmp_path / "out", write, **steps | {flag: 8})
+    run._build_strategy = lambda: types.SimpleNamespace(num_replicas_in_sync=3)
+    with pytest.raises(InputError, match=f"--{flag} is 8, but a multiple of the 3 replicas"):
+        finetune(run)
+
+
 def test_training_stops_early_and_the_best_weights_are_kept(tmp_path, write):
     out = tmp_path / "out"
     settings = {"do_train": True, "num_train_epochs": 2, "selection": SelectionConfig("2", 2)}
