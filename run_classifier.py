@@ -23,52 +23,54 @@ program.section("Export")
 _DO_EXPORT = flags.DEFINE_bool("do_export", False, "Export a SavedModel that takes raw strings to --export_dir.")
 _EXPORT = program_flags.ExportFlags()
 _NEEDED = {"export_": "do_export", "sweep_": "sweep"}
-_NEEDED_BY_FEATURES = {"feature_combination": "feature_layers", "features_dir": "feature_layers"}
+_NEEDED_BY_FEATURES = {
+    "feature_combination": "feature_layers",
+    "features_dir": "feature_layers",
+    "bilstm_units": "bilstm_layers",
+}
 # The defaults of a BiLSTM, which is randomly initialised. The usual defaults are for weights that are pre-trained.
 _BILSTM_DEFAULTS = {"learning_rate": 1e-3, "num_train_epochs": 10.0}
 
 
 def main() -> None:
     """Carries out the steps that the flags ask for."""
-    features = _FEATURES.config()
-    if features.layers:
-        program_flags.set_defaults(_BILSTM_DEFAULTS)
-    program.require_together(_NEEDED | (_NEEDED_BY_FEATURES if not features.layers else {}))
-    if not features.layers:
-        program.require_together({"bilstm_units": "bilstm_layers"})
-    config, data = _CONFIG.config(flags=program.flag_values()), _DATA.config()
-    config.distribution.check_tf_config()
-    names = parse(data.task_name)
+    config, data, features = read_settings()
+    names, output_dir = parse(data.task_name), config.training.output_dir
     if config.original_format and TAGGING in names:
         raise InputError(f"--original_format: not used by --task_name={TAGGING}, which writes no table. Omit it.")
     if config.reset_head and not config.do_train:
         raise InputError("--reset_head: a new output layer must be trained, but --do_train is not given.")
     export_config = _EXPORT.config() if _DO_EXPORT.value else None
     if export_config is None or config.do_train or config.do_eval or config.do_predict:
-        fine_tune(names, config, data, features)
+        from bert_tf.checkpoints import pretrained, run_directory
+        from bert_tf.finetuning.workflow import finetune
+        from bert_tf.tasks import glue_benchmark, registry
+
+        model = pretrained.read_model(config.model, output_dir)
+        feature_based = make_feature_based(config, features, model[0]) if features.layers else None
+        if feature_based:
+            config = config.replace(model=config.model.replace(init_checkpoint=None))
+        if export_config is not None:
+            start = run_directory.recorded_bilstm(config.model.init_checkpoint)
+            check_no_bilstm(bool(feature_based or config.bilstm or start), "--do_export")
+        if len(names) > 1:
+            glue_benchmark.finetune_tasks(names, data, config, model)
+        else:
+            task = registry.build_task(data.replace(task_name=names[0]), output_dir, config.do_train, feature_based)
+            finetune(task, config, model)
     if export_config is not None:
-        export(names, config.training.output_dir, export_config)
+        export(names, output_dir, export_config)
 
 
-def fine_tune(names: Sequence[str], config: FinetuningConfig, data: DataConfig, features: FeatureConfig) -> None:
-    """Trains, evaluates and predicts; several GLUE tasks have a run each."""
-    from bert_tf.checkpoints import pretrained, run_directory
-    from bert_tf.finetuning.workflow import finetune
-    from bert_tf.tasks import glue_benchmark, registry
-
-    output_dir = config.training.output_dir
-    model = pretrained.read_model(config.model, output_dir)
-    feature_based = make_feature_based(config, features, model[0]) if features.layers else None
-    if feature_based:
-        config = config.replace(model=config.model.replace(init_checkpoint=None))
-    if _DO_EXPORT.value:
-        start = run_directory.recorded_bilstm(config.model.init_checkpoint)
-        check_no_bilstm(bool(feature_based or config.bilstm or start), "--do_export")
-    if len(names) > 1:
-        glue_benchmark.finetune_tasks(names, data, config, model)
-        return
-    task = registry.build_task(data.replace(task_name=names[0]), output_dir, config.do_train, feature_based)
-    finetune(task, config, model)
+def read_settings() -> tuple[FinetuningConfig, DataConfig, FeatureConfig]:
+    """Returns the settings of the flags."""
+    features = _FEATURES.config()
+    if features.layers:
+        program_flags.set_defaults(_BILSTM_DEFAULTS)
+    program.require_together(_NEEDED | ({} if features.layers else _NEEDED_BY_FEATURES))
+    config = _CONFIG.config(flags=program.flag_values())
+    config.distribution.check_tf_config()
+    return config, _DATA.config(), features
 
 
 def export(names: Sequence[str], output_dir: str, config: ExportConfig) -> None:

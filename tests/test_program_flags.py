@@ -147,9 +147,9 @@ import sys
 import run_classifier
 from absl import flags
 
-run_classifier.fine_tune = lambda *_: print([getattr(flags.FLAGS, name) for name in sys.argv[1].split(",")])
 flags.FLAGS(["run_classifier.py", "--task_name=ner", "--output_dir=x", *sys.argv[2:]])
-run_classifier.main()
+values = run_classifier.read_settings()[0].flag_values()
+print([values[name] for name in sys.argv[1].split(",")])
 """
 
 
@@ -161,7 +161,7 @@ def defaults(names, *given):
 
 def test_a_sweep_tries_what_the_paper_does_and_a_fresh_bilstm_trains_faster_and_longer():
     names = "sweep_batch_sizes,sweep_learning_rates,sweep_epochs,learning_rate,num_train_epochs"
-    sweep = [["16", "32"], ["5e-05", "3e-05", "2e-05"], ["2.0", "3.0", "4.0"]]
+    sweep = [(16, 32), (5e-5, 3e-5, 2e-5), (2.0, 3.0, 4.0)]
     assert defaults(names) == [*sweep, 5e-5, 3.0]
     assert defaults(names, "--feature_layers=-1") == [*sweep, 1e-3, 10.0]
 

@@ -103,22 +103,18 @@ def _train(run: FinetuningRun) -> FinetuningRun:
         features = run.features(split)
         num_examples = len(run.examples(split) if task.counts_examples else features)
         stage = run.with_settings(settings.replace(training=settings.for_steps(num_examples)))
-        _train_stage(stage, split, num_examples, evaluates=settings.evaluates_while_training and number == len(splits))
+        stage.record(split)
+        # Only after `record`: if it refuses the folder, the classes of the run in it must not be replaced.
+        _write_labels(task, folder)
+        if not (settings.evaluates_while_training and folder == output_dir):
+            stage.train(features)
+            continue
+        selection = DevSelection(stage)
+        every = settings.selection.eval_steps(stage.training_config, num_examples)
+        stage.train(features, PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False))
+        steps_per_epoch = num_examples / settings.training.train_batch_size
+        reports.report_training(folder, steps_per_epoch, task.selection_metric)
     return stage
-
-
-def _train_stage(run: FinetuningRun, split: str, num_examples: int, evaluates: bool) -> None:
-    config, task, features = run.training_config, run.task, run.features(split)
-    run.record(split)
-    # Only after `record`: if it refuses the folder, the classes of the run in it must not be replaced.
-    _write_labels(task, config.output_dir)
-    if not evaluates:
-        run.train(features)
-        return
-    selection = DevSelection(run)
-    every = run.settings.selection.eval_steps(config, num_examples)
-    run.train(features, PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False))
-    reports.report_training(config.output_dir, num_examples / config.train_batch_size, task.selection_metric)
 
 
 def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> FinetuningRun:
