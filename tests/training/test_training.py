@@ -433,7 +433,7 @@ def test_damaged_data_and_ids_outside_the_vocabulary_are_named(tmp_path):
 
 
 def test_details_and_a_trace_are_written_if_they_are_asked_for(tmp_path):
-    config = config_for(tmp_path, steps=3, log_steps=1, detailed_metrics=True, profile_steps=(1, 2))
+    config = config_for(tmp_path, steps=3, log_steps=1, detailed_metrics=True, profile_steps="1:2")
     _, metrics = run(config)
     parts = [metrics[f"gradient_norm/{part}"] for part in ("embeddings", "layer_0", "pooler", "heads")]
     assert all(part > 0 for part in parts)
@@ -504,7 +504,7 @@ def test_metric_means():
         ({"log_steps": 0}, "--log_steps is 0"),
         ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max"),
         ({"max_nonfinite_steps": -1}, "--max_nonfinite_steps"),
-        ({"profile_steps": (5, 5)}, "--profile_steps is 5:5"),
+        ({"profile_steps": "5:5"}, "--profile_steps is 5:5"),
     ],
 )
 def test_bad_settings_are_refused(tmp_path, changes, message):
