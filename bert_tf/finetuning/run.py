@@ -128,7 +128,8 @@ class FinetuningRun:
                 bilstm=self.bilstm,
                 dtype=DTYPES[self.training_config.dtype],
             )
-        self.training_config.freeze(model.encoder)
+        if isinstance(model, EncoderModel):  # a tagger of features has no encoder
+            self.training_config.freeze(model.encoder)
         return model
 
     @property
