@@ -5,6 +5,7 @@ import pytest
 
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
+from bert_tf.finetuning.finetuning_config import FinetuningConfig
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.runtime.files import InputError
 from tests.conftest import tiny_config
@@ -154,8 +155,7 @@ def test_pairs_are_refused_for_a_model_with_one_segment():
         task=types.SimpleNamespace(featurize=lambda *_: pair),
         config=tiny_config(type_vocab_size=1),
         tokenizer=None,
-        max_seq_length=8,
-        num_workers=1,
+        settings=FinetuningConfig(max_seq_length=8),
     )
     with pytest.raises(InputError, match="one segment only"):
         FinetuningRun.featurize(run, [])
