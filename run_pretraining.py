@@ -48,6 +48,7 @@ def main() -> None:
     from bert_tf.checkpoints import pretrained
     from bert_tf.distribution import strategies
     from bert_tf.export import export_run
+    from bert_tf.pretraining.data import ExampleFinder
     from bert_tf.pretraining.run import PretrainingRun
     from bert_tf.training import agreement
 
@@ -55,8 +56,12 @@ def main() -> None:
     found = pretrained.find_files(config.model, output_dir)
     if export_config is not None and config.do_train and not found.vocab_file:
         raise InputError("--do_export needs --vocab_file: the exported model takes raw strings.")
+    model = _MODEL_SIZE.config(config.model.bert_config_file, found.vocab_file, found.config_file)
+    if config.num_train_epochs is not None:
+        finder = ExampleFinder(model, config.objective, found.vocab_file or "", config.training.seed)
+        config = config.with_steps_for(finder.find(config.data).records)
     run = PretrainingRun(
-        config=_MODEL_SIZE.config(config.model.bert_config_file, found.vocab_file, found.config_file),
+        config=model,
         objective=config.objective,
         data=config.phases,
         phase_ends=config.phase_ends,

@@ -1,5 +1,6 @@
 """The settings of a pre-training run."""
 
+import math
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -160,6 +161,9 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
     ] = False
     held_out: HeldOutConfig = HeldOutConfig()
     num_train_steps: Annotated[int, about("Step at which training ends.", group="Training")] = 100000
+    num_train_epochs: (
+        Annotated[FiniteAboveZero, about("Passes over --input_file, instead of --num_train_steps.")] | None
+    ) = None
     num_warmup_steps: Annotated[int, about("Steps over which the learning rate rises.")] = 10000
     training: TrainingConfig = TrainingConfig()
     second: SecondPhase = SecondPhase()
@@ -173,12 +177,21 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
             raise InputError(
                 "--second_input_file: missing for --second_learning_rate, or for the --recipe that sets it. Pass it."
             )
+        if self.num_train_epochs is not None and second.input_file:
+            raise InputError(
+                "--num_train_epochs: not used with --second_input_file. Set --num_train_steps.", "--num_train_epochs"
+            )
         if held_out.input_file and not self.do_train:
             raise InputError(
                 "--eval_input_file: read during training only. Pass --do_train, or the files as --input_file."
             )
         if held_out.use_best_checkpoint and not held_out.input_file:
             raise InputError("--use_best_checkpoint: the best weights are found on --eval_input_file. Pass it.")
+
+    def with_steps_for(self, examples: int) -> "PretrainingConfig":
+        """Returns the settings with the number of steps for `num_train_epochs` passes over the examples."""
+        steps = math.ceil(self.num_train_epochs * examples / self.training.train_batch_size)
+        return self.replace(num_train_steps=steps)
 
     @property
     def phases(self) -> list[PretrainingData]:

@@ -141,11 +141,19 @@ def make_run(files, folder, config=None, data=None, second_data=None, **options)
         (["--do_eval", "--eval_input_file=a"], "error: --eval_input_file.* --do_train"),
         (["--do_train", "--recipe=lamb_64k"], "error: --second_input_file.* --recipe"),
         (["--do_train", "--second_num_warmup_steps=3"], "--second_num_warmup_steps .* --second_learning_rate"),
+        (["--do_train", "--num_train_epochs=2", "--second_input_file=a"], "--num_train_epochs: .*--second_input_file"),
     ],
 )
 def test_usage_errors_name_the_flag(files, tmp_path, values, message):
     given = [flag for flag in flags(files, tmp_path / "out") if "steps" not in flag]
     assert re.search(message, programs.run("run_pretraining.py", *given, *values, expect=1), re.MULTILINE)
+
+
+def test_epochs_give_the_number_of_steps(files, tmp_path):
+    """45% of 80 examples in batches of 8 are 4.5 steps. All of them are used."""
+    command = ["run_pretraining.py", *flags(files, tmp_path / "out", num_train_epochs=0.45), "--do_train"]
+    assert "Steps 0 to 5: batches of 8 sequences" in programs.run(*command)
+    assert (tmp_path / "out" / "model.ckpt-5.index").exists()
 
 
 @pytest.mark.parametrize("objective", ["mlm", "ltr"])
