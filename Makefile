@@ -55,8 +55,9 @@ format: $(WITH_TESTS)
 bench: $(WITH_TESTS)
 	for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name || exit 1; done
 
-# A link to nowhere, or a docstring that names a parameter that isn't there, ends the build.
+# Broken links, unknown parameters in docstrings and spelling mistakes are errors.
 docs: $(WITH_DOCS)
+	$(BIN)/codespell README.md CONTRIBUTING.md CHANGELOG.md examples/README.md docs bert_tf data_prep experiments benchmarks *.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # Runs the notebooks from top to bottom, and writes what they print and draw into them.

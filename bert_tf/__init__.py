@@ -11,7 +11,7 @@ from bert_tf.runtime import extras
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # By itself TensorFlow leaves oneDNN off on x86 CPUs without instructions for neural networks (those with AVX2 only, for
-# one). They too train and answer faster with it; docs/results/index.md says by how much.
+# one). They too train and answer faster with it; docs/results/speed.md says by how much.
 if platform.machine() == "x86_64":
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # The TPU build of TensorFlow loads libtpu when it is imported. Without a TPU, libtpu waits minutes for the cloud's
@@ -19,7 +19,7 @@ if platform.machine() == "x86_64":
 if not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
     os.environ.setdefault("TPU_LOAD_LIBRARY", "0")
 
-__version__ = "1.0.0"
+__version__ = "1.0.0b1"
 
 
 def load_model(  # noqa: ANN201 (imported when called)

@@ -5,7 +5,7 @@
 
 The arguments after "--" are Beam's. Flags and files are the same as with create_pretraining_data.
 All machines need this package, and access to the input and the output (a shared folder, or gs://...). One machine sorts
-a shard in its memory, so choose a sufficient --num_shards. Needs `pip install 'bert-tf[beam]'`.
+a shard in its memory, so choose a sufficient --num_shards. Needs the extra `beam`: `pip install '.[beam]'`.
 """
 
 from bert_tf import program_flags

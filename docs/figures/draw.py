@@ -1,0 +1,88 @@
+"""Draws the figures of the results from the CSV files in this directory.
+
+    python docs/figures/draw.py
+
+The SVG files have no background and grey text, so they are readable on light and dark pages.
+"""
+
+import csv
+import pathlib
+
+import matplotlib
+
+matplotlib.use("svg")
+
+from matplotlib import pyplot as plt
+
+DIRECTORY = pathlib.Path(__file__).parent
+GREY, COLOURS = "#808080", ("#4c8bf5", "#e8833a", "#2ca089")
+
+
+def main() -> None:
+    """Draws all figures."""
+    plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "bert-tf", "font.size": 10, "text.color": GREY})
+    plt.rcParams.update({"axes.edgecolor": GREY, "axes.labelcolor": GREY, "xtick.color": GREY, "ytick.color": GREY})
+    plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False})
+    draw_pretraining(read("pretraining"))
+    draw_figure_5(read("figure5"))
+    draw_speed(read("speed"))
+
+
+def read(name: str) -> list[dict[str, str]]:
+    """Returns the rows of a CSV file."""
+    with open(DIRECTORY / f"{name}.csv", encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(figure: plt.Figure, name: str) -> None:
+    """Writes a figure as SVG."""
+    figure.tight_layout()
+    figure.savefig(DIRECTORY / f"{name}.svg", transparent=True, metadata={"Date": None})
+    plt.close(figure)
+
+
+def draw_pretraining(rows: list[dict[str, str]]) -> None:
+    """Draws the held-out accuracy of pre-training, with one colour for each sequence length."""
+    figure, axes = plt.subplots(figsize=(6, 3))
+    for colour, length in zip(COLOURS, ("32", "64", "128"), strict=True):
+        phase = [row for row in rows if row["length"] == length]
+        steps, accuracies = ([float(row[name]) for row in phase] for name in ("steps", "accuracy"))
+        axes.plot(steps, accuracies, marker="o", markersize=3, color=colour, label=f"length {length}")
+    axes.set(xlabel="steps", ylabel="masked-LM accuracy, %", ylim=(10, 30))
+    axes.legend(loc="lower right")
+    write(figure, "pretraining")
+
+
+def draw_figure_5(rows: list[dict[str, str]]) -> None:
+    """Draws dev accuracies after shares of the pre-training steps, with one panel for each machine."""
+    figure, panels = plt.subplots(1, 2, figsize=(7, 3), sharey=True)
+    for axes, (machine, title) in zip(panels, (("first", "first machine"), ("C", "machine C")), strict=True):
+        for colour, objective in zip(COLOURS, ("masked LM", "left to right"), strict=False):
+            line = [row for row in rows if row["machine"] == machine and row["objective"] == objective]
+            shares, means, deviations = ([float(row[name]) for row in line] for name in ("share", "mean", "deviation"))
+            axes.errorbar(
+                shares, means, yerr=deviations, color=colour, capsize=2, marker="o", markersize=3, label=objective
+            )
+        axes.set(xlabel="share of the pre-training steps, %", title=title)
+    panels[0].set(ylabel="QNLI dev accuracy, %")
+    panels[1].legend(loc="lower right")
+    write(figure, "figure5")
+
+
+def draw_speed(rows: list[dict[str, str]]) -> None:
+    """Draws the ratios of speeds as bars."""
+    figure, axes = plt.subplots(figsize=(7, 2.6))
+    colours = dict(zip(("original (float32)", "transformers"), COLOURS, strict=False))
+    for position, row in enumerate(reversed(rows)):
+        axes.barh(position, float(row["ratio"]), color=colours[row["compared_with"]])
+        axes.text(float(row["ratio"]) + 0.03, position, row["ratio"], va="center")
+    axes.set_yticks(
+        range(len(rows)), [f"{row['what']}\nagainst {row['compared_with']}" for row in reversed(rows)], fontsize=7
+    )
+    axes.axvline(1, color=GREY, linewidth=0.8)
+    axes.set(xlabel="times as fast")
+    write(figure, "speed")
+
+
+if __name__ == "__main__":
+    main()
