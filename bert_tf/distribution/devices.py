@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from bert_tf.distribution import cluster
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.runtime.settings import Settings, about
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def per_replica_batch_size(global_batch_size: int, strategy: "tf.distribute.Stra
     Raises:
       InputError: if the batch can't be split evenly.
     """
+    require_whole(flag_name, global_batch_size, 1)
     replicas = strategy.num_replicas_in_sync
-    if global_batch_size < 1 or global_batch_size % replicas:
+    if global_batch_size % replicas:
         raise InputError(f"{flag_name} is {global_batch_size}, but a multiple of the {replicas} replicas is expected.")
     return global_batch_size // replicas

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.errors import InputError, require_whole
 
 WINDOW_BATCHES = 16
 # With fewer batches per epoch there are so few windows that nearly the same examples share a batch in every epoch. From
@@ -308,7 +308,11 @@ def batches_by_length(
 
     Yields:
       The numbers of the examples, without the copies, and the batch.
+
+    Raises:
+      InputError: if the batch size is not a whole number above 0.
     """
+    require_whole("batch_size", batch_size, 1)
     order = np.argsort(features.longest, kind="stable")
     for start in range(0, len(order), batch_size):
         examples = order[start : start + batch_size]

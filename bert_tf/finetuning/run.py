@@ -20,7 +20,7 @@ from bert_tf.finetuning.row_counts import RowCounts
 from bert_tf.finetuning.task import FinetuningModel, Task
 from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files, reporting
-from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.tokenization import FullTokenizer
@@ -349,7 +349,6 @@ class FinetuningRun:
         self.settings.distribution.check_one_worker(description)
         collected: dict[str, list[np.ndarray]] = {}
         order: list[np.ndarray] = []
-        require_whole("batch_size", batch_size, 1)
         devices.per_replica_batch_size(batch_size, self.strategy, "batch_size")
         with reporting.progress_bar(len(features), description, unit="example", shown=shown) as bar:
             for numbers, batch in feature_sets.batches_by_length(features, batch_size, self.buckets(features)):
