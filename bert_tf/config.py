@@ -328,23 +328,20 @@ RELEASED_SIZES: dict[str, tuple[int, int]] = {
 class ModelFiles(Settings, frozen=True):
     """The files of the model that a run begins with. By default, they are in the model's directory."""
 
-    init_checkpoint: (
-        Annotated[
-            str,
-            about(
-                "Pre-trained model: a checkpoint, a directory, a released zip file or its URL, or a Hugging Face name.",
-                group="Model and directories",
-            ),
-        ]
-        | None
-    ) = None
-    bert_config_file: (
-        Annotated[str, about("The model's bert_config.json; by default in the model's directory.")] | None
-    ) = None
-    vocab_file: Annotated[str, about("The model's vocab.txt; by default in the model's directory.")] | None = None
-    do_lower_case: (
-        Annotated[bool, about("True for uncased models, False for cased ones; by default as the model is.")] | None
-    ) = None
+    init_checkpoint: Annotated[
+        str | None,
+        about(
+            "Pre-trained model: a checkpoint, a directory, a released zip file or its URL, or a Hugging Face name.",
+            group="Model and directories",
+        ),
+    ] = None
+    bert_config_file: Annotated[
+        str | None, about("The model's bert_config.json; by default in the model's directory.")
+    ] = None
+    vocab_file: Annotated[str | None, about("The model's vocab.txt; by default in the model's directory.")] = None
+    do_lower_case: Annotated[
+        bool | None, about("True for uncased models, False for cased ones; by default as the model is.")
+    ] = None
 
 
 class BiLstmConfig(Settings, frozen=True):

@@ -46,10 +46,9 @@ class DataOptions(Settings, frozen=True, kw_only=True):
     do_lower_case: Annotated[bool, about("For uncased models: convert to lower case, remove accents.")] = True
     rules: SegmentRules = SegmentRules()
     max_predictions_per_seq: Annotated[int, about("Largest number of masked tokens in a sequence.", ge=1)] = 20
-    dupe_factor: (
-        Annotated[int, about("Passes over the documents, with new random choices; by default 10, or 1 if unmasked.")]
-        | None
-    ) = None
+    dupe_factor: Annotated[
+        int | None, about("Passes over the documents, with new random choices; by default 10, or 1 if unmasked.")
+    ] = None
     objective: Annotated[
         Literal["mlm_nsp", "ltr"],
         about("ltr makes unmasked sequences for a left-to-right model.", group="Content of the records"),

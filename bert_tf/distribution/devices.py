@@ -25,7 +25,7 @@ class DistributionConfig(Settings, frozen=True):
     distribution_strategy: Annotated[
         Literal["one_device", "mirrored", "multi_worker", "tpu"], about("The devices to run on.", group="Devices")
     ] = "one_device"
-    tpu_name: Annotated[str, about("The TPU's name or address, or 'local' on a TPU VM.")] | None = None
+    tpu_name: Annotated[str | None, about("The TPU's name or address, or 'local' on a TPU VM.")] = None
     tpu_zone: Annotated[str, about("The TPU's zone, if it can't be detected.")] = ""
     gcp_project: Annotated[str, about("The TPU's project, if it can't be detected.")] = ""
     num_tpu_cores: Annotated[int, about("Number of cores the TPU must have; 0 for any.", ge=0)] = 0
@@ -37,13 +37,13 @@ class DistributionConfig(Settings, frozen=True):
         bool, about("Compute the same numbers in each run on GPUs too, which is slower there.")
     ] = False
     use_tpu: Annotated[bool, about("Run on a TPU, like --distribution_strategy=tpu.")] = False
-    master: Annotated[str, about("The TPU's grpc:// address, if --tpu_name is not given.")] | None = None
+    master: Annotated[str | None, about("The TPU's grpc:// address, if --tpu_name is not given.")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         # The original's flags are other names of these settings.
         strategy = "tpu" if self.use_tpu else self.distribution_strategy
-        values = {"distribution_strategy": strategy, "tpu_name": self.tpu_name or self.master or ""}
+        values = {"distribution_strategy": strategy, "tpu_name": self.tpu_name or self.master or None}
         for name, value in (values | {"use_tpu": False, "master": None}).items():
             msgspec.structs.force_setattr(self, name, value)
 

@@ -108,16 +108,13 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
     num_train_steps: Annotated[
         int, about("Number of steps, which replaces --num_train_epochs; 0 to use the epochs.", ge=0)
     ] = 0
-    group_by_length: (
-        Annotated[
-            bool,
-            about(
-                "Batch examples of similar length, which saves padding; by default if an epoch has at least "
-                f"{MIN_BATCHES_TO_GROUP} batches."
-            ),
-        ]
-        | None
-    ) = None
+    group_by_length: Annotated[
+        bool | None,
+        about(
+            "Batch examples of similar length, which saves padding; by default if an epoch has at least "
+            f"{MIN_BATCHES_TO_GROUP} batches."
+        ),
+    ] = None
     reinit_layers: Annotated[
         int, about("Number of top layers to initialise randomly, with the pooler; helps on small data sets.", ge=0)
     ] = 0

@@ -57,7 +57,7 @@ class FinetuningRun:
         self._data: dict[str, tuple[list[Any], FeatureSet]] = {}
         self._check(self.config)
         resume.require_starting_point(self.training_config.output_dir, self.init_checkpoint)
-        if settings.distribution.tpu_name not in ("", "local"):
+        if settings.distribution.tpu_name not in (None, "local"):
             self.strategy  # noqa: B018 (a TPU of other machines is refused before the data is tokenized)
 
     def _check(self, config: BertConfig) -> None:

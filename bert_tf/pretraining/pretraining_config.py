@@ -1,7 +1,7 @@
 """The settings of a pre-training run."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -22,8 +22,7 @@ class PretrainingData(Settings, frozen=True):
     """
 
     input_file: Annotated[
-        str,
-        about("TFRecord files: names and glob patterns, separated by commas.", group="Model, data and directories"),
+        str, about("TFRecord files: names and glob patterns, separated by commas.", group="Model, data and directories")
     ]
     max_seq_length: Annotated[int, about("Length of the sequences, as in the data.")] = 128
     max_predictions_per_seq: Annotated[int, about("Masked positions per sequence, as in the data.")] = 20
@@ -37,65 +36,29 @@ class SecondPhase(Settings, frozen=True):
       reset_moments: they are kept by default.
     """
 
-    input_file: (
-        Annotated[
-            str,
-            about(
-                "TFRecord files of a second phase with longer sequences.",
-                flag="second_input_file",
-                group="Second phase",
-            ),
-        ]
-        | None
-    ) = None
-    max_seq_length: Annotated[int, about("Length of the second phase's sequences.", flag="second_max_seq_length")] = 512
-    max_predictions_per_seq: Annotated[
-        int, about("Masked positions per sequence in the second phase.", flag="second_max_predictions_per_seq")
-    ] = 77
+    flag_prefix: ClassVar[str] = "second_"
+
+    input_file: Annotated[
+        str | None, about("TFRecord files of a second phase with longer sequences.", group="Second phase")
+    ] = None
+    max_seq_length: Annotated[int, about("Length of the second phase's sequences.")] = 512
+    max_predictions_per_seq: Annotated[int, about("Masked positions per sequence in the second phase.")] = 77
     proportion: Annotated[
         float, about("Share of the steps in the second phase.", flag="second_phase_proportion", ge=0, le=1)
     ] = 0.1
-    train_batch_size: (
-        Annotated[
-            int,
-            about("Examples in a step of the second phase; by default the first's.", flag="second_train_batch_size"),
-        ]
-        | None
-    ) = None
-    gradient_accumulation_steps: (
-        Annotated[
-            int,
-            about(
-                "Splits a batch of the second phase into this number of parts; by default as in the first.",
-                flag="second_gradient_accumulation_steps",
-            ),
-        ]
-        | None
-    ) = None
-    learning_rate: (
-        Annotated[
-            FiniteAboveZero,
-            about(
-                "Peak learning rate of a schedule of the second phase; by default one for both.",
-                flag="second_learning_rate",
-            ),
-        ]
-        | None
-    ) = None
-    num_warmup_steps: (
-        Annotated[
-            int,
-            about("Steps over which --second_learning_rate is reached; 0 by default.", flag="second_num_warmup_steps"),
-        ]
-        | None
-    ) = None
-    reset_moments: (
-        Annotated[
-            bool,
-            about("Set the optimizer's moments to 0 before the second phase.", flag="second_reset_moments"),
-        ]
-        | None
-    ) = None
+    train_batch_size: Annotated[
+        int | None, about("Examples in a step of the second phase; by default the first's.")
+    ] = None
+    gradient_accumulation_steps: Annotated[
+        int | None, about("Splits a batch of the second phase into this number of parts; by default as in the first.")
+    ] = None
+    learning_rate: Annotated[
+        FiniteAboveZero | None, about("Peak learning rate of a schedule of the second phase; by default one for both.")
+    ] = None
+    num_warmup_steps: Annotated[
+        int | None, about("Steps over which --second_learning_rate is reached; 0 by default.")
+    ] = None
+    reset_moments: Annotated[bool | None, about("Set the optimizer's moments to 0 before the second phase.")] = None
 
 
 class HeldOutConfig(Settings, frozen=True):
@@ -105,35 +68,22 @@ class HeldOutConfig(Settings, frozen=True):
       input_file: held-out data.
     """
 
-    input_file: (
-        Annotated[
-            str,
-            about("Held-out TFRecord files to evaluate during training.", flag="eval_input_file", group="What to do"),
-        ]
-        | None
-    ) = None
-    max_seq_length: (
-        Annotated[
-            int, about("Sequence length of --eval_input_file; by default as in training.", flag="eval_max_seq_length")
-        ]
-        | None
-    ) = None
-    max_predictions_per_seq: (
-        Annotated[
-            int,
-            about(
-                "Masked positions of --eval_input_file; by default as in training.", flag="eval_max_predictions_per_seq"
-            ),
-        ]
-        | None
-    ) = None
-    steps: Annotated[int, about("Training steps between two such evaluations.", flag="eval_steps", ge=1)] = 1000
-    batch_size: Annotated[
-        int, about("Examples in an evaluation batch, on all devices.", flag="eval_batch_size", ge=1)
-    ] = 8
+    flag_prefix: ClassVar[str] = "eval_"
+
+    input_file: Annotated[
+        str | None, about("Held-out TFRecord files to evaluate during training.", group="What to do")
+    ] = None
+    max_seq_length: Annotated[int | None, about("Sequence length of --eval_input_file; by default as in training.")] = (
+        None
+    )
+    max_predictions_per_seq: Annotated[
+        int | None, about("Masked positions of --eval_input_file; by default as in training.")
+    ] = None
+    steps: Annotated[int, about("Training steps between two such evaluations.", ge=1)] = 1000
+    batch_size: Annotated[int, about("Examples in an evaluation batch, on all devices.", ge=1)] = 8
     max_steps: Annotated[int, about("Largest number of batches in an evaluation.", flag="max_eval_steps", ge=1)] = 100
     use_best_checkpoint: Annotated[
-        bool, about("Use the weights with the smallest loss on --eval_input_file instead of the last.")
+        bool, about("Use the weights with the smallest loss on --eval_input_file.", flag="use_best_checkpoint")
     ] = False
 
 
@@ -161,9 +111,9 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
     ] = False
     held_out: HeldOutConfig = HeldOutConfig()
     num_train_steps: Annotated[int, about("Step at which training ends.", group="Training")] = 100000
-    num_train_epochs: (
-        Annotated[FiniteAboveZero, about("Passes over --input_file, instead of --num_train_steps.")] | None
-    ) = None
+    num_train_epochs: Annotated[
+        FiniteAboveZero | None, about("Passes over --input_file, instead of --num_train_steps.")
+    ] = None
     num_warmup_steps: Annotated[int, about("Steps over which the learning rate rises.")] = 10000
     training: TrainingConfig = TrainingConfig()
     second: SecondPhase = SecondPhase()

@@ -11,7 +11,7 @@ import functools
 import sys
 import types
 import typing
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import msgspec
 from msgspec import Meta
@@ -66,9 +66,14 @@ class Field(NamedTuple):
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all settings.
 
+    Attributes:
+      flag_prefix: the beginning of the names of the flags.
+
     Raises:
       InputError: if a value has another type or is out of its bounds; names the flag.
     """
+
+    flag_prefix: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         for field in fields(type(self)):
@@ -108,7 +113,7 @@ def fields(kind: type[Settings]) -> tuple[Field, ...]:
         description = next((meta.description for meta in metas if meta.description), "")
         group = extra.get("group", found[-1].group if found else "")
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        name, plain = extra.get("flag", field.name), _plain(field.type)
+        name, plain = extra.get("flag", kind.flag_prefix + field.name), _plain(field.type)
         found.append(Field(field.name, field.type, default, description, name, group, plain))
     return tuple(found)
 

@@ -50,7 +50,7 @@ class DataConfig(Settings, frozen=True):
     task_name: Annotated[
         str, about(f"One of {', '.join(TASK_NAMES)}; or several GLUE tasks with commas; or 'all'.", group="Data")
     ]
-    data_dir: Annotated[str, about("Directory of the task's files; for several tasks, GLUE's root.")] | None = None
+    data_dir: Annotated[str | None, about("Directory of the task's files; for several tasks, GLUE's root.")] = None
     train_file: Annotated[Any, about("Training file, if not in --data_dir; not for GLUE.")] = None
     dev_file: Annotated[Any, about("Dev file, if not in --data_dir; not for GLUE.")] = None
     test_file: Annotated[Any, about("Test file, if not in --data_dir; not for GLUE.")] = None
@@ -60,9 +60,9 @@ class DataConfig(Settings, frozen=True):
     problem: Annotated[Literal[PROBLEMS], about("Your own data: the type of the labels.", group="Data")] = (
         "classification"
     )
-    labels: (
-        Annotated[tuple[str, ...], about("The classes or entity types; by default those of the training file.")] | None
-    ) = None
+    labels: Annotated[
+        tuple[str, ...] | None, about("The classes or entity types; by default those of the training file.")
+    ] = None
     class_weights: Annotated[
         str, about("Your own data: weights of the training losses: 'balanced' or 'class=weight,...'.")
     ] = ""
@@ -75,10 +75,9 @@ class DataConfig(Settings, frozen=True):
     dev_fraction: Annotated[
         float, about("Share of the training file that becomes the dev set; not for GLUE.", ge=0, lt=1)
     ] = 0.0
-    selection_metric: (
-        Annotated[str, about("Score that weights and trials are chosen by, such as macro_f1; by default the task's.")]
-        | None
-    ) = None
+    selection_metric: Annotated[
+        str | None, about("Score that weights and trials are chosen by, such as macro_f1; by default the task's.")
+    ] = None
 
 
 class FeatureConfig(Settings, frozen=True):

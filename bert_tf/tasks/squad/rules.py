@@ -84,19 +84,16 @@ class AnswerConfig(Settings, frozen=True):
         lists that the runs have written.
     """
 
-    null_score_diff_threshold: (
-        Annotated[
-            float,
-            about(
-                "SQuAD 2.0: no answer if its score exceeds the best answer's by more; by default the tuned one, or 0.",
-                group="Windows and answers",
-            ),
-        ]
-        | None
-    ) = None
-    tune_null_threshold: (
-        Annotated[bool, about("SQuAD 2.0: tune the threshold for no answer; by default if none was tuned.")] | None
-    ) = None
+    null_score_diff_threshold: Annotated[
+        float | None,
+        about(
+            "SQuAD 2.0: no answer if its score exceeds the best answer's by more; by default the tuned one, or 0.",
+            group="Windows and answers",
+        ),
+    ] = None
+    tune_null_threshold: Annotated[
+        bool | None, about("SQuAD 2.0: tune the threshold for no answer; by default if none was tuned.")
+    ] = None
     ensemble_dirs: Annotated[
         tuple[str, ...], about("Directories of finished runs, which are used as an ensemble.", group="Ensembles")
     ] = ()
