@@ -3,15 +3,12 @@
 The input is the TFRecord files of `data_prep.create_pretraining_data` or of the original program.
 """
 
-import os
-
 from absl import flags
 
 from bert_tf import program_flags
-from bert_tf.distribution import devices
 from bert_tf.pretraining.pretraining_config import PretrainingConfig
 from bert_tf.pretraining.recipes import RECIPES
-from bert_tf.runtime import program, reporting
+from bert_tf.runtime import program
 from bert_tf.runtime.errors import InputError
 
 _CONFIG = program_flags.SettingsFlags(PretrainingConfig, omit=["do_lower_case"], input_file=None, output_dir=None)
@@ -48,49 +45,14 @@ def main() -> None:
     from bert_tf.checkpoints import pretrained
     from bert_tf.distribution import strategies
     from bert_tf.export import export_run
-    from bert_tf.pretraining.data import ExampleFinder
-    from bert_tf.pretraining.run import PretrainingRun
-    from bert_tf.training import agreement
+    from bert_tf.pretraining.run import pretrain
 
-    output_dir, held_out = config.training.output_dir, config.held_out
+    output_dir = config.training.output_dir
     found = pretrained.find_files(config.model, output_dir)
     if export_config is not None and config.do_train and not found.vocab_file:
         raise InputError("--do_export needs --vocab_file: the exported model takes raw strings.")
     model = _MODEL_SIZE.config(config.model.bert_config_file, found.vocab_file, found.config_file)
-    if config.num_train_epochs is not None:
-        finder = ExampleFinder(model, config.objective, found.vocab_file or "", config.training.seed)
-        config = config.with_steps_for(finder.find(config.data).records)
-    run = PretrainingRun(
-        config=model,
-        objective=config.objective,
-        data=config.phases,
-        phase_ends=config.phase_ends,
-        training_config=config.training_config,
-        distribution_config=config.distribution,
-        vocab_file=found.vocab_file or "",
-        init_checkpoint=config.model.init_checkpoint,
-    )
-    # Otherwise one worker would wait for another in an evaluation, perhaps after weeks of training.
-    steps = {"do_train": config.do_train, "do_eval": config.do_eval, "eval_batch_size": held_out.batch_size}
-    agreement.require(run.strategy, lambda: steps | {"max_eval_steps": held_out.max_steps})
-    if config.do_eval:
-        devices.per_replica_batch_size(held_out.batch_size, run.strategy, "--eval_batch_size")
-    if config.do_train:
-        evaluation = None
-        if config.held_out_data:
-            evaluation = run.held_out_evaluation(
-                config.held_out_data,
-                batch_size=held_out.batch_size,
-                max_steps=held_out.max_steps,
-                every=held_out.steps,
-                use_best_checkpoint=held_out.use_best_checkpoint,
-            )
-        run.record(config.flags, allow_changed_settings=config.allow_changed_settings)
-        run.train(evaluation)
-    if config.do_eval:
-        results = run.evaluate(held_out.batch_size, held_out.max_steps)
-        if strategies.is_chief(run.strategy):
-            reporting.report_results(results, os.path.join(output_dir, "eval_results.txt"))
+    run, _ = pretrain(config, model, found.vocab_file or "")
     if export_config is not None and strategies.is_chief(run.strategy):
         export_run(output_dir, _EXPORT.export_dir, export_config)
 

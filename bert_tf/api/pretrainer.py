@@ -6,11 +6,11 @@ from typing import Any, Self
 from bert_tf.api.in_python import errors_in_python
 from bert_tf.api.run_folder import RunFolder
 from bert_tf.checkpoints import pretrained
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.optimization import OptimizerConfig
-from bert_tf.pretraining.pretraining_config import PretrainingData
-from bert_tf.pretraining.run import PretrainingRun
+from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData
+from bert_tf.pretraining.run import pretrain
 from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 
@@ -126,30 +126,24 @@ class Pretrainer(RunFolder):
           KeyboardInterrupt: after Ctrl-C, when the state has been saved.
           TypeError: if there is no such argument.
         """
-        warmup = int(num_train_steps * warmup_proportion)
-        optimizer = OptimizerConfig(learning_rate, num_train_steps, warmup, bias_correction=bias_correction)
-        lengths = (max_seq_length, max_predictions_per_seq)
         if use_best_checkpoint and validation_data is None:
             raise InputError("fit(): use_best_checkpoint needs validation_data, but there are none.")
-        run = PretrainingRun(
-            self.config,
-            self._flags["objective"],
-            [PretrainingData(os.fspath(records), *lengths, "records")],
-            [num_train_steps],
-            self._training_config(optimizer, batch_size, seed, training),
-            self._distribution,
-            vocab_file=self.vocab_file,
-            init_checkpoint=self._init_checkpoint,
+        optimizer = OptimizerConfig(learning_rate, bias_correction=bias_correction)
+        lengths = (max_seq_length, max_predictions_per_seq)
+        held_out = validation_data and os.fspath(validation_data)
+        config = PretrainingConfig(
+            data=PretrainingData(os.fspath(records), *lengths),
+            model=ModelFiles(self._init_checkpoint),
+            objective=self._flags["objective"],
+            allow_changed_settings=allow_changed_settings,
+            do_train=True,
+            held_out=HeldOutConfig(
+                held_out, steps=evaluate_every, batch_size=batch_size, use_best_checkpoint=use_best_checkpoint
+            ),
+            num_train_steps=num_train_steps,
+            num_warmup_steps=int(num_train_steps * warmup_proportion),
+            training=self._training_config(optimizer, batch_size, seed, training),
+            distribution=self._distribution,
+            flags=self._flags,
         )
-        evaluation = None
-        if validation_data is not None:
-            held_out = PretrainingData(os.fspath(validation_data), *lengths, "validation_data")
-            evaluation = run.held_out_evaluation(
-                held_out,
-                batch_size=batch_size,
-                max_steps=100,
-                every=evaluate_every,
-                use_best_checkpoint=use_best_checkpoint,
-            )
-        run.record(self._flags, allow_changed_settings)
-        return run.train(evaluation)
+        return pretrain(config, self.config, self.vocab_file)[1]

@@ -18,8 +18,8 @@ from bert_tf.model.layers import initial_values_from
 from bert_tf.pretraining import input_pipeline
 from bert_tf.pretraining.data import ExampleFinder, ExampleSet
 from bert_tf.pretraining.model import PretrainingModel
-from bert_tf.pretraining.pretraining_config import PretrainingData
-from bert_tf.runtime import files
+from bert_tf.pretraining.pretraining_config import PretrainingConfig, PretrainingData
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, loop, resume
@@ -292,3 +292,56 @@ class PretrainingRun:
 
         with explain_held_out(examples.flag_name, [shard.path for shard in examples.shards]):
             return self.evaluator.evaluate(batches, steps)
+
+
+def pretrain(config: PretrainingConfig, model: BertConfig, vocab_file: str = "") -> tuple[PretrainingRun, dict]:
+    """Trains and evaluates as the settings ask for.
+
+    Args:
+      config: the settings.
+      model: the config of the encoder.
+      vocab_file: the vocabulary with which the data was made; "" if it isn't known.
+
+    Returns:
+      The run, and the means of the evaluation or, without an evaluation, of the last steps of training.
+
+    Raises:
+      InputError: if the data can't be used, or the directory has another run.
+    """
+    if config.num_train_epochs is not None:
+        finder = ExampleFinder(model, config.objective, vocab_file, config.training.seed)
+        config = config.with_steps_for(finder.find(config.data).records)
+    run = PretrainingRun(
+        model,
+        config.objective,
+        config.phases,
+        config.phase_ends,
+        config.training_config,
+        config.distribution,
+        vocab_file=vocab_file,
+        init_checkpoint=config.model.init_checkpoint,
+    )
+    held_out, results = config.held_out, {}
+    # Otherwise one worker would wait for another in an evaluation, perhaps after weeks of training.
+    steps = {"do_train": config.do_train, "do_eval": config.do_eval, "eval_batch_size": held_out.batch_size}
+    agreement.require(run.strategy, lambda: steps | {"max_eval_steps": held_out.max_steps})
+    if config.do_eval:
+        devices.per_replica_batch_size(held_out.batch_size, run.strategy, "--eval_batch_size")
+    if config.do_train:
+        evaluation = None
+        if config.held_out_data:
+            evaluation = run.held_out_evaluation(
+                config.held_out_data,
+                batch_size=held_out.batch_size,
+                max_steps=held_out.max_steps,
+                every=held_out.steps,
+                use_best_checkpoint=held_out.use_best_checkpoint,
+            )
+        run.record(config.flag_values() | config.flags, allow_changed_settings=config.allow_changed_settings)
+        results = run.train(evaluation)
+    if config.do_eval:
+        results = run.evaluate(held_out.batch_size, held_out.max_steps)
+        if strategies.is_chief(run.strategy):
+            path = os.path.join(config.training.output_dir, "eval_results.txt")
+            reporting.report_results(results, path)
+    return run, results
