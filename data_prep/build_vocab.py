@@ -6,6 +6,7 @@ holds the special tokens, the reserved and unused ones, the alphabet, and all ot
 
 import os
 import shutil
+import tempfile
 from typing import Annotated, Literal
 
 from bert_tf import program_flags
@@ -94,9 +95,8 @@ def _count_words(options: VocabularyOptions) -> BoundedCounter:
     if corpus.text_column != CorpusOptions().text_column:
         require_columns(inputs)
     files.check_output_files([options.output_file], "--output_file", {"--input_file": [file.path for file in inputs]})
-    work_dir = f"{options.output_file}.work"
-    if files.is_remote(work_dir):
-        raise InputError(f"--output_file is {options.output_file}, but a local file is needed. Copy it from there.")
+    # The processes share files on the local disk.
+    work_dir = tempfile.mkdtemp() if files.is_remote(options.output_file) else f"{options.output_file}.work"
     folder = os.path.join(work_dir, "counts")
     splits = cut_into_splits(inputs, "record")
     jobs = [(pieces, corpus, options.do_lower_case, options.max_words) for pieces in splits]

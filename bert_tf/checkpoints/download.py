@@ -35,6 +35,7 @@ _DOWNLOADED = (
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # The end of a path that is a file or a prefix, even if it looks like owner/name.
 _FILE = re.compile(r"\.(ckpt(-\d+)?|index|data-.*|safetensors|zip|bin|json|txt)$")
+_WEB = ("http://", "https://")
 _TIMEOUT_SECONDS = 30
 _CHUNK = 1 << 20
 
@@ -57,18 +58,17 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
       InputError: if the repository or the revision can't be read or has no safetensors, or if the zip file is damaged
         or contains no model.
     """
-    if path.startswith(("http://", "https://")) and path.partition("?")[0].endswith(".zip"):
+    if path.startswith(_WEB) and path.partition("?")[0].endswith(".zip"):
         return _unpacked(path, path, flag_name)
     if path.startswith("hf://"):
         name, at, revision = path.removeprefix("hf://").partition("@")
         if not _HUB_NAME.fullmatch(name) or (at and not revision):
             raise InputError(f"{flag_name}: {path!r} is not a name. Use hf://owner/name or hf://owner/name@revision.")
         return _snapshot(name, revision or None, flag_name)
+    if path.endswith(".zip") and files.exists(path) and not files.is_folder(path):
+        return _unpacked(path, f"{files.resolved(path)} {files.stamp(path)}", flag_name)
     if files.is_remote(path):
         return path
-    if path.endswith(".zip") and os.path.isfile(path):
-        found = os.stat(path)
-        return _unpacked(path, f"{os.path.abspath(path)} {found.st_size} {found.st_mtime_ns}", flag_name)
     if _HUB_NAME.fullmatch(path) and not _FILE.search(path) and not os.path.exists(path.partition("/")[0]):
         return _snapshot(path, None, flag_name)
     return path
@@ -120,12 +120,13 @@ def _unpacked(path: str, identity: str, flag_name: str) -> str:
     target = os.path.join(cached_assets_path("bert_tf", "zip"), key, name)
     where = f"{flag_name}: {path}"
     if not os.path.exists(target):
-        if files.is_remote(path) and constants.HF_HUB_OFFLINE:
+        is_web = path.startswith(_WEB)
+        if is_web and constants.HF_HUB_OFFLINE:
             raise InputError(f"{where}: not in the cache. Unset HF_HUB_OFFLINE to download it.")
         try:
             with files.replacing_folder(target) as folder:
-                archive = _fetch(path, folder, where) if files.is_remote(path) else path
-                with zipfile.ZipFile(archive) as reader:
+                archive = _fetch(path, folder, where) if is_web else path
+                with files.open_file(archive, "rb") as file, zipfile.ZipFile(file) as reader:
                     reader.extractall(folder)  # which compares checksums, and lets no name lead out of the folder
                 if archive != path:
                     files.remove(archive)

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn, NotRequired, TypedDict
 
+import tensorflow as tf
+
 from bert_tf import __version__
 from bert_tf.checkpoints import download, saver
 from bert_tf.config import BertConfig, BiLstmConfig
@@ -31,7 +33,7 @@ BEST_FOLDER = "best"
 # Runs with different hyperparameters; only the best one is used later.
 TRIALS_FOLDER = "trials"
 
-_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
+_PACKAGES = ("keras", "tensorflow-text", "numpy")
 
 
 # The format of RUN_FILE. Files of format 1 have no number; their settings have other names.
@@ -96,7 +98,7 @@ def prepare(
             )
         before = recorded(output_dir)
         start = resume_settings.get("init_checkpoint")
-        if start and before.get("init_checkpoint") == os.path.realpath(start):
+        if start and before.get("init_checkpoint") == files.resolved(start):
             # It may be gone, because a run that has begun doesn't need it; then only its name can be compared.
             resume_settings |= {"init_checkpoint": before["init_checkpoint"]}
         if not allow_changed_settings:
@@ -119,7 +121,8 @@ def prepare(
             "flags": dict(flags),
             "resume_settings": resume_settings,
             "devices": devices,
-            "versions": {"python": sys.version.split()[0], "bert-tf": __version__}
+            # The build of TensorFlow for TPUs has another package name.
+            "versions": {"python": sys.version.split()[0], "bert-tf": __version__, "tensorflow": tf.__version__}
             | {package: importlib.metadata.version(package) for package in _PACKAGES},
             "git_commit": git_commit(),
         },
@@ -161,7 +164,7 @@ def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "ta
 def copy_tokenizer(vocab_file: str, folder: str) -> None:
     """Writes a vocabulary into a folder, and the settings beside it, if there are any, with which it must be used."""
     target = os.path.join(folder, VOCAB_FILE)
-    if os.path.abspath(vocab_file) == os.path.abspath(target):
+    if files.resolved(vocab_file) == files.resolved(target):
         return
     if os.path.basename(vocab_file) == TOKENIZER_JSON:
         with files.replacing(target) as writer:

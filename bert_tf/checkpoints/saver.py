@@ -64,7 +64,7 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
     """
     folder, name = os.path.split(prefix)
     try:
-        reader = tf.train.load_checkpoint(os.path.join(files.plain_name(folder), name))
+        reader = tf.compat.v1.train.NewCheckpointReader(os.path.join(files.plain_name(folder), name))
     except _READ_ERRORS as error:
         raise InputError(f"{where}{prefix} can't be read ({error}). Restore it from a copy.") from None
 

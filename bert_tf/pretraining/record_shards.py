@@ -82,7 +82,7 @@ def find_shards(
     def check(path: str) -> Shard | None:
         files.require_file(path, flag_name, may_be_empty=True)
         sidecar = Sidecar.read(path, flag_name)
-        size = tf.io.gfile.stat(path).length
+        size = files.size(path)
         if sidecar is None:
             records = len(record_offsets(path, flag_name)) - 1
         else:
@@ -172,7 +172,7 @@ def _for_each_file(files_or_paths: Sequence[File], function: Callable[[File], Re
 
 
 def _fingerprint(path: str) -> str:
-    size = tf.io.gfile.stat(path).length
+    size = files.size(path)
     with files.open_file(path, "rb") as reader:
         (length,) = struct.unpack("<Q", reader.read(8))
         reader.seek(FRAME_HEADER + length)

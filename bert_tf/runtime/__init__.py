@@ -1,9 +1,10 @@
 """The lowest layer: files, messages and processes. It imports no other folder; every folder may import it.
 
-No module needs TensorFlow; `files` imports it when it first gets a remote path.
+No module needs TensorFlow; `remote` imports it when it first gets a URL.
 
 - `errors`: `InputError`, the check of a value, and the line that a program prints for errors of the operating system.
 - `settings`: the base of all settings, whose fields give type, bounds, help and flag.
+- `remote`: opens URLs such as `gs://bucket/name`.
 - `outputs`: what an output may be.
 - `files`: reads and writes local and remote files.
 - `json_files`: reads JSON and TOML files, and checks their types.

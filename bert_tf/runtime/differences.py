@@ -1,6 +1,5 @@
 """Finds and tells what differs: settings of before and of now, those of several workers, and what files hold."""
 
-import glob
 import hashlib
 import itertools
 import os
@@ -35,14 +34,15 @@ def between(*values: Any, name: str = "") -> list[tuple[str, tuple]]:
 
 
 def fingerprint(pattern: str) -> str:
-    """A short text that differs if local files differ in their names, their sizes or their first 16 MiB.
+    """A short text that differs if files differ in their names, their sizes or their first 16 MiB.
 
     Args:
       pattern: a file, a folder, whose files are meant then, or a glob of files and folders.
     """
     digest = hashlib.sha256()
-    for path in sorted(glob.glob(pattern)):
-        for name in filter(os.path.isfile, sorted(glob.glob(os.path.join(path, "*"))) or [path]):
+    for path in files.find(pattern):
+        inside = files.find(os.path.join(path, "*")) or [path]
+        for name in itertools.filterfalse(files.is_folder, inside):
             with files.open_file(name, "rb") as reader:
                 start = hashlib.sha256(reader.read(_FINGERPRINT_BYTES)).digest()
             digest.update(f"{os.path.basename(name)} {files.size(name)} ".encode() + start)

@@ -1,7 +1,6 @@
 """Reads and writes files. Errors name the bad file, and an output appears complete or not at all.
 
-Every path may be local or a URL such as `gs://bucket/name`. URLs are opened with `tf.io.gfile`, which is imported only
-when it is needed: the modules that handle text must run without TensorFlow.
+Every path may be local or a URL such as `gs://bucket/name`; see `remote`.
 
 All outputs follow symbolic links: the file that a link points to is replaced, in that file's folder.
 
@@ -23,35 +22,26 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO
 
+from bert_tf.runtime import remote
 from bert_tf.runtime.errors import InputError as InputError
 from bert_tf.runtime.errors import require_utf8
 from bert_tf.runtime.outputs import check_output_files as check_output_files
-from bert_tf.runtime.outputs import is_remote as is_remote
 from bert_tf.runtime.outputs import kind_of as kind_of
 from bert_tf.runtime.outputs import lock
 from bert_tf.runtime.outputs import target_of as target_of
+from bert_tf.runtime.remote import is_remote as is_remote
 
 
-def _remote(function: str, path: str, *arguments: str, **options: Any) -> Any:
-    """What a function of `tf.io.gfile` returns for a URL.
-
-    Raises:
-      InputError: if TensorFlow has no file system for the URL, or the server can't be reached.
-    """
-    import tensorflow as tf
-
-    try:
-        return getattr(tf.io.gfile, function)(path, *arguments, **options)
-    except (tf.errors.UnimplementedError, tf.errors.FailedPreconditionError) as error:
-        reason = error.message.splitlines()[0]
-        raise InputError(f"{reason}. Check the URL, the network and the login.", path) from None
+def resolved(path: str) -> str:
+    """Returns an absolute local path without symbolic links; a URL stays as it is."""
+    return path if is_remote(path) else os.path.realpath(path)
 
 
 def real_path(path: str) -> str:
     """The same text for all spellings of a local path, or of a prefix of local files; other names stay as they are."""
-    return os.path.realpath(path) if not is_remote(path) and glob.glob(glob.escape(path) + "*") else path
+    return resolved(path) if is_remote(path) or glob.glob(glob.escape(path) + "*") else path
 
 
 def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
@@ -63,7 +53,7 @@ def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
       buffering: as for `open`, for local files that are not text.
     """
     if is_remote(path):
-        return _remote("GFile", path, mode)
+        return remote.open_file(path, mode)
     if "b" in mode:
         return open(path, mode, buffering)
     return open(path, mode, encoding="utf-8", newline="")
@@ -71,17 +61,17 @@ def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
 
 def exists(path: str) -> bool:
     """True if there is a file or a folder at the path."""
-    return _remote("exists", path) if is_remote(path) else os.path.exists(path)
+    return remote.call("exists", path) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
     """True if the path is a folder."""
-    return _remote("isdir", path) if is_remote(path) else os.path.isdir(path)
+    return remote.call("isdir", path) if is_remote(path) else os.path.isdir(path)
 
 
 def size(path: str) -> int:
     """The size of a file in bytes."""
-    return _remote("stat", path).length if is_remote(path) else os.stat(path).st_size
+    return remote.call("stat", path).length if is_remote(path) else os.stat(path).st_size
 
 
 def stamp(path: str) -> tuple[int, int] | None:
@@ -91,7 +81,7 @@ def stamp(path: str) -> tuple[int, int] | None:
     """
     if not exists(path):
         return None
-    found = _remote("stat", path) if is_remote(path) else os.stat(path)
+    found = remote.call("stat", path) if is_remote(path) else os.stat(path)
     return (found.length, found.mtime_nsec) if is_remote(path) else (found.st_size, found.st_mtime_ns)
 
 
@@ -124,13 +114,13 @@ def plain_name(folder: str) -> str:
 
 def list_folder(path: str) -> list[str]:
     """The names in a folder, sorted."""
-    return sorted(_remote("listdir", path) if is_remote(path) else os.listdir(path))
+    return sorted(remote.call("listdir", path) if is_remote(path) else os.listdir(path))
 
 
 def make_folder(path: str) -> None:
     """Makes a folder and its parents; does nothing if the folder exists."""
     if is_remote(path):
-        _remote("makedirs", path)
+        remote.call("makedirs", path)
     elif path:
         os.makedirs(path, exist_ok=True)
 
@@ -138,8 +128,8 @@ def make_folder(path: str) -> None:
 def remove(path: str) -> None:
     """Removes a file; does nothing if there is none."""
     if is_remote(path):
-        if _remote("exists", path):
-            _remote("remove", path)
+        if remote.call("exists", path):
+            remote.call("remove", path)
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
@@ -148,7 +138,7 @@ def remove(path: str) -> None:
 def rename(source: str, target: str) -> None:
     """Renames a file and replaces the target if it exists. On a local disk this is atomic."""
     if is_remote(target):
-        _remote("rename", source, target, overwrite=True)
+        remote.call("rename", source, target, overwrite=True)
     else:
         os.replace(source, target)
 
@@ -213,6 +203,13 @@ def check_new_folder(path: str, flag_name: str) -> None:
         raise InputError(f"{flag_name}: {path} exists already. Choose another folder, or remove this one.")
 
 
+def find(pattern: str) -> list[str]:
+    """Returns the sorted files and folders that match a glob pattern."""
+    if exists(pattern):  # the name of a file may contain glob characters
+        return [pattern]
+    return sorted(remote.call("glob", pattern) if is_remote(pattern) else glob.glob(pattern, recursive=True))
+
+
 def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
     """Finds the files that match a comma-separated list of names and glob patterns.
 
@@ -232,12 +229,7 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
         raise InputError(f"{flag_name} is needed, but it is not given.")
     found: list[str] = []
     for part in parts:
-        if is_remote(part):
-            matches = sorted(_remote("glob", part))
-        elif os.path.exists(part):  # the name of a file may contain glob characters
-            matches = [part]
-        else:
-            matches = sorted(glob.glob(part, recursive=True))
+        matches = find(part)
         if not matches:
             raise InputError(f"{flag_name}: {part!r} matches no file. Check the path, and quote globs in the shell.")
         for name in matches:
@@ -306,7 +298,7 @@ def _completing(path: str, is_folder: bool) -> Iterator[str]:
     with _temporary(path, is_folder) as name:
         try:
             yield name
-            rename(name, path)
+            (remote.move_folder if is_folder and is_remote(path) else rename)(name, path)
             sync(os.path.dirname(path))
         except BaseException as error:
             if isinstance(error, OSError):
@@ -338,15 +330,16 @@ def replacing_folder(path: str) -> Iterator[str]:
     Until then, and after an error or a kill, `path` does not exist (or is still the empty folder that it was before).
     """
     path = path.rstrip("/")
-    with _completing(os.path.realpath(path) if os.path.islink(path) else path, is_folder=True) as name:
+    is_link = not is_remote(path) and os.path.islink(path)
+    with _completing(resolved(path) if is_link else path, is_folder=True) as name:
         yield name
 
 
 def remove_folder(path: str) -> None:
     """Removes a folder and everything in it; does nothing if there is none."""
     if is_remote(path):
-        if _remote("exists", path):
-            _remote("rmtree", path)
+        if remote.call("exists", path):
+            remote.call("rmtree", path)
     else:
         shutil.rmtree(path, ignore_errors=True)
 

@@ -11,14 +11,11 @@ import re
 import stat
 from collections.abc import Iterable, Mapping
 
+from bert_tf.runtime import remote
 from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.remote import is_remote
 
 _TEMPORARY = re.compile(r".*\.tmp-[0-9a-f]+")
-
-
-def is_remote(path: str | os.PathLike[str]) -> bool:
-    """True for URLs (`gs://...`), which only `tf.io.gfile` can open."""
-    return "://" in os.fspath(path)
 
 
 def kind_of(path: str) -> str:
@@ -57,9 +54,7 @@ def check_output_files(paths: Iterable[str], flag_name: str, inputs: Mapping[str
     read = {_identity(name): f"{name} of {flag}" for flag, names in (inputs or {}).items() for name in names}
     for path in paths:
         if is_remote(path):
-            import tensorflow as tf
-
-            if tf.io.gfile.isdir(path):
+            if remote.call("isdir", path):
                 raise InputError(f"{path} is a folder. Use the name of a file.", flag_name)
         else:
             try:

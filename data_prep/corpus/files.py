@@ -129,7 +129,7 @@ def find_input_files(
       InputError: if a file is missing, empty, named twice, or of unclear format, or a folder has no files.
     """
     paths: list[str] = []
-    own = {os.path.realpath(path) for path in no_text}
+    own = {files.resolved(path) for path in no_text}
     for match in files.expand_patterns(patterns, INPUT_FLAG):
         paths += _text_below(match, own) if files.is_folder(match) else [match]
     if not as_released:
@@ -182,7 +182,7 @@ def _walk(folder: str, names: Sequence[str], own: Collection[str], left_out: lis
         if name.startswith("."):
             continue
         is_record = name in sidecars or name + SIDECAR_SUFFIX in sidecars or outputs.is_unfinished(name)
-        if is_record or _WORK.fullmatch(name) or os.path.realpath(path) in own:
+        if is_record or _WORK.fullmatch(name) or files.resolved(path) in own:
             left_out.append(path)
         elif not files.is_folder(path):
             yield path

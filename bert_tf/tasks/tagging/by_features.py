@@ -13,7 +13,7 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.features import FrozenEncoder
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.models import NO_TAG
-from bert_tf.runtime import files, outputs, reporting
+from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.tagging.conll import Sentence
@@ -46,7 +46,7 @@ class FeatureBased:
     features_dir: str = ""
 
     def __post_init__(self) -> None:
-        if outputs.is_remote(self.features_dir):
+        if files.is_remote(self.features_dir):
             raise InputError(f"--features_dir is {self.features_dir!r}. Use a directory of this machine.")
 
 

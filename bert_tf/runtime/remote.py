@@ -1,0 +1,86 @@
+"""The file systems of TensorFlow: URLs such as `gs://bucket/name`.
+
+TensorFlow is imported only when a URL is used: the modules that handle text must run without it.
+"""
+
+import io
+import os
+from typing import IO, Any
+
+from bert_tf.runtime.errors import InputError
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """True for URLs, which only `tf.io.gfile` can open."""
+    return "://" in os.fspath(path)
+
+
+def call(function: str, path: str, *arguments: str, **options: Any) -> Any:
+    """Returns what a function of `tf.io.gfile` returns for a URL.
+
+    Raises:
+      InputError: if TensorFlow has no file system for the URL, or the server can't be reached.
+    """
+    import tensorflow as tf
+
+    try:
+        return getattr(tf.io.gfile, function)(path, *arguments, **options)
+    except (tf.errors.UnimplementedError, tf.errors.FailedPreconditionError) as error:
+        reason = error.message.splitlines()[0]
+        raise InputError(f"{reason}. Check the URL, the network and the login.", path) from None
+
+
+def open_file(path: str, mode: str) -> IO:
+    """Opens the file of a URL, with all methods that a local file has."""
+    raw = _RawFile(path, mode)
+    binary = io.BufferedReader(raw) if raw.readable() else io.BufferedWriter(raw)
+    return binary if "b" in mode else io.TextIOWrapper(binary, encoding="utf-8", newline="")
+
+
+def move_folder(source: str, target: str) -> None:
+    """Moves the files of a folder one by one, inner folders first."""
+    for folder, _, names in call("walk", source, topdown=False):
+        inside = target + folder.rstrip("/").removeprefix(source)
+        call("makedirs", inside)
+        for name in names:
+            call("rename", f"{folder.rstrip('/')}/{name}", f"{inside}/{name}", overwrite=True)
+    call("rmtree", source)
+
+
+class _RawFile(io.RawIOBase):
+    """A `tf.io.gfile.GFile`, which lacks some methods of Python's files."""
+
+    def __init__(self, path: str, mode: str) -> None:
+        super().__init__()
+        self._is_read = "r" in mode
+        self._file = call("GFile", path, mode[0] + "b")
+
+    def readable(self) -> bool:
+        return self._is_read
+
+    def writable(self) -> bool:
+        return not self._is_read
+
+    def seekable(self) -> bool:
+        return self._is_read
+
+    def readinto(self, buffer: memoryview) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def write(self, data: memoryview) -> int:
+        self._file.write(bytes(data))
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._file.seek(offset, whence)
+        return self._file.tell()
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._file.close()
