@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import functools
+import importlib.metadata
 import os
 import platform
 import re
@@ -169,6 +170,8 @@ def _is_locked(path: str) -> bool:
 
 # Linux's names for the instructions that multiply bfloat16 numbers: the first two are of x86, the last is of Arm.
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
+# The first compute capability of GPUs with such instructions.
+_BFLOAT16_CAPABILITY = (8, 0)
 
 
 def emulates_bfloat16() -> bool:
@@ -185,6 +188,15 @@ def _cpu_lacks_bfloat16() -> bool:
         return False
 
 
+def gpu_without_bfloat16() -> str:
+    """Returns the name of a GPU without instructions for bfloat16, or "" if there is none."""
+    for gpu in tf.config.list_physical_devices("GPU"):
+        details = tf.config.experimental.get_device_details(gpu)
+        if details.get("compute_capability", _BFLOAT16_CAPABILITY) < _BFLOAT16_CAPABILITY:
+            return details.get("device_name", gpu.name)
+    return ""
+
+
 def compiles_parts() -> bool:
     """Whether XLA can compile single parts of a step that is not compiled as a whole.
 
@@ -192,7 +204,15 @@ def compiles_parts() -> bool:
     logical device each, and XLA doesn't support logical devices.
     """
     replicas = len(tf.distribute.get_strategy().extended.worker_devices) if tf.distribute.has_strategy() else 1
-    return _has_only_cpus() and replicas == 1
+    return _has_only_cpus() and replicas == 1 and not _is_tpu_build()
+
+
+@functools.cache
+def _is_tpu_build() -> bool:
+    """Whether this is the build of TensorFlow for TPUs, where XLA can't compile for CPUs."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return bool(importlib.metadata.version("tensorflow-tpu"))
+    return False
 
 
 def _has_only_cpus() -> bool:

@@ -6,12 +6,12 @@ Otherwise their gradients would be summed all the same, and the run would end wi
 import functools
 import glob
 import hashlib
-import importlib.metadata
 import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -108,5 +108,5 @@ def _code() -> dict[str, str]:
         digest.update(path.encode())
         with open(os.path.join(folder, path), "rb") as reader:
             digest.update(reader.read())
-    versions = {package: importlib.metadata.version(package) for package in ("tensorflow", "keras")}
+    versions = {"tensorflow": tf.__version__, "keras": keras.__version__}
     return {"bert-tf": f"{bert_tf.__version__} (sources {digest.hexdigest()[:12]})", **versions}

@@ -78,6 +78,8 @@ def train(
         say(str(summary) if summary else "Starting from fresh initial values.")
         decayed = sum(trainer.optimizer.decayed)
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
+        if config.dtype == "bfloat16" and (gpu := strategies.gpu_without_bfloat16()):
+            say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
     if start >= end:
         say(f"The run in {config.output_dir} has reached step {start} of {end} already.")
 

@@ -1,8 +1,10 @@
 import functools
+import importlib.metadata
 import json
 import operator
 
 import pytest
+import tensorflow as tf
 
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.checkpoints.saver import CheckpointSaver
@@ -20,6 +22,17 @@ def prepare(folder, vocab_file, rate=0.1, allow_changed_settings=False, config=N
         devices=devices,
         allow_changed_settings=allow_changed_settings,
     )
+
+
+def test_a_run_is_recorded_with_the_tpu_build_of_tensorflow(tmp_path, write, monkeypatch):
+    def version(package):
+        if package == "tensorflow":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return "1.0"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    prepare(tmp_path, write("v.txt", "[PAD]\na\n"))
+    assert run_directory.read(str(tmp_path))["versions"]["tensorflow"] == tf.__version__
 
 
 def test_a_run_folder_contains_settings_versions_and_vocabulary(tmp_path, write):

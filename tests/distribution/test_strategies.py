@@ -231,3 +231,16 @@ def test_a_wait_for_a_tpu_is_reported(connect, monkeypatch):
     monkeypatch.setattr(tf.distribute, "TPUStrategy", lambda found: found and tpu(8, 1, "localhost"))
     build_strategy(TPU)
     assert reported.is_set()
+
+
+def test_the_tpu_build_of_tensorflow_compiles_no_parts_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(strategies, "_is_tpu_build", lambda: True)
+    assert not strategies.compiles_parts()
+
+
+@pytest.mark.parametrize(("capability", "name"), [((7, 5), "Tesla T4"), ((8, 0), ""), (None, "")])
+def test_a_gpu_without_bfloat16_is_named(capability, name, monkeypatch):
+    details = {"device_name": "Tesla T4"} | ({"compute_capability": capability} if capability else {})
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [mock.Mock()] if kind == "GPU" else [])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
+    assert strategies.gpu_without_bfloat16() == name
