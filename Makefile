@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LATEST := .venv-latest
 # Benchmarks are the modules with a command line, except those that need arguments or another environment.
-NEED_ARGUMENTS := killed_workers length_grouping next_sentence released_preparation serving_load tpu_compile
+NEED_ARGUMENTS := killed_workers length_grouping next_sentence released_preparation serving_load tpu_compile tpu_table
 PROGRAMS := $(shell grep -l '__name__ == "__main__"' benchmarks/*.py)
 BENCHMARKS := $(filter-out $(NEED_ARGUMENTS),$(PROGRAMS:benchmarks/%.py=%))
 INSTALLED := $(VENV)/.installed
@@ -86,7 +86,7 @@ clean:
 QUIETLY := --quiet --disable-pip-version-check --no-compile
 INSTALL := $(BIN)/python -m pip install $(QUIETLY)
 
-$(INSTALLED): requirements.txt
+$(INSTALLED): requirements.txt requirements-common.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) -r requirements.txt
 	$(BIN)/python -c "import bert_tf.api, sentencex"

@@ -46,7 +46,7 @@ _TASK = flags.DEFINE_enum("task", "pretraining", ["pretraining", "classification
 _RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compile the step of --gradient_checkpointing.")
 _ACCUMULATE = flags.DEFINE_integer("accumulate", 1, "Parts of the batch that are computed in turn.", lower_bound=1)
 _DTYPE = flags.DEFINE_enum("dtype", "bfloat16", ["float32", "bfloat16"], "Type of the matrix multiplications.")
-_PYTHON = flags.DEFINE_string(
+PYTHON = flags.DEFINE_string(
     "python", os.path.join(_ENVIRONMENT, "bin", "python"), "Interpreter of the environment with libtpu."
 )
 
@@ -114,12 +114,30 @@ def start_compiler(topology: str, python: str) -> subprocess.Popen:
     return compiler
 
 
-def trace(task: str, size: str, batch_size: int, length: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Traces the step; returns the fields of `tpu_step.Step`."""
+def trace(
+    task: str, size: str, batch_size: int, length: int, settings: Mapping[str, Any], **changes: Any
+) -> dict[str, Any]:
+    """Traces the step; returns the fields of `tpu_step.Step`. `changes` are those of `BertConfig.named`."""
     from benchmarks import tpu_step  # here, because TensorFlow's import takes seconds
     from bert_tf.config import BertConfig
 
-    return dataclasses.asdict(tpu_step.trace_step(task, BertConfig.named(size), batch_size, length, **settings))
+    config = BertConfig.named(size, **changes)
+    return dataclasses.asdict(tpu_step.trace_step(task, config, batch_size, length, **settings))
+
+
+def compile_step(compiler: subprocess.Popen, stablehlo: bytes) -> dict:
+    """Has a step compiled. Returns the report of `peers/tpu_compiler.py`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "step.mlirbc")
+        with open(path, "wb") as writer:
+            writer.write(stablehlo)
+        print(path, file=compiler.stdin, flush=True)
+        return _read(compiler)
+
+
+def milliseconds_of(report: dict, core: Core) -> float:
+    """Returns the estimated time of a compiled step."""
+    return sum(row[0] * row[1] for row in report["instructions"]) / core.hertz * 1e3
 
 
 def compiled(compiler: subprocess.Popen) -> tuple[dict, dict]:
@@ -138,12 +156,7 @@ def compiled(compiler: subprocess.Popen) -> tuple[dict, dict]:
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         step = pool.submit(trace, _TASK.value, _SIZE.value, _BATCH.value, _LENGTH.value, settings).result()
     print("Compiling it: this takes minutes...", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "step.mlirbc")
-        with open(path, "wb") as writer:
-            writer.write(step["stablehlo"])
-        print(path, file=compiler.stdin, flush=True)
-        return _read(compiler), step
+    return compile_step(compiler, step["stablehlo"]), step
 
 
 def _read(compiler: subprocess.Popen) -> dict:
@@ -153,8 +166,12 @@ def _read(compiler: subprocess.Popen) -> dict:
     return json.loads(line)
 
 
-def print_memory(report: dict, core: Core) -> bool:
-    """Prints whether the step fits, and returns it."""
+def memory_of(report: dict) -> dict[str, float]:
+    """Returns the memory of a step by its purpose, in GiB, also if the compiler reports that it does not fit.
+
+    Raises:
+      InputError: if the compiler reports another error.
+    """
     names = ("arguments", "results", "temporaries", "code")
     if "error" in report:
         found = re.search(r"temporaries \(([\d.]+)([MGT])\)|Used ([\d.]+)([MGT]) of", report["error"])
@@ -166,7 +183,12 @@ def print_memory(report: dict, core: Core) -> bool:
         else:
             report = {"total": float(total) * _UNITS[total_unit]}
         names = tuple(report)
-    gib = {name: report[name] / _GIB for name in names}
+    return {name: report[name] / _GIB for name in names}
+
+
+def print_memory(report: dict, core: Core) -> bool:
+    """Prints whether the step fits, and returns it."""
+    gib = memory_of(report)
     peak = sum(gib.values())
     parts = ", ".join(f"{name} {size:.2f}" for name, size in gib.items())
     print(f"peak memory of a core: {peak:.2f} GiB ({parts}); limit: {core.gib:.2f} GiB")
@@ -217,11 +239,10 @@ def print_operations(instructions: list, sources: dict[str, str], core: Core, mi
 def main(_) -> None:
     try:
         core = core_of(_TOPOLOGY.value)
-        with start_compiler(_TOPOLOGY.value, _PYTHON.value) as compiler:
+        with start_compiler(_TOPOLOGY.value, PYTHON.value) as compiler:
             report, step = compiled(compiler)
         if "error" not in report:
-            cycles = sum(row[0] * row[1] for row in report["instructions"])
-            milliseconds = cycles / core.hertz * 1e3
+            milliseconds = milliseconds_of(report, core)
             print(f"estimated step: {milliseconds:.1f} ms")
         fits = print_memory(report, core)
     except InputError as error:

@@ -1,0 +1,54 @@
+"""The search for the largest batch of a TPU. The compiler itself is not needed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.tpu_table import Estimate, extrapolated, first_batch, largest_batch
+from tests.conftest import ROOT
+
+# A step whose memory is 4 GiB, and 0.5 GiB for each sequence.
+WEIGHTS, FIXED, EACH = 3.0, 4.0, 0.5
+
+
+def estimate(batch):
+    return Estimate(WEIGHTS, FIXED + EACH * batch, 2.0 * batch)
+
+
+def test_further_layers_continue_the_straight_line():
+    assert extrapolated(Estimate(1.0, 2.0, 10.0), Estimate(2.0, 5.0, 16.0), 12) == Estimate(6.0, 17.0, 40.0)
+
+
+@pytest.mark.parametrize("first", [1, 8, 64])
+@pytest.mark.parametrize(("limit", "batch"), [(4.2, 0), (4.5, 1), (8.0, 8), (11.9, 8), (12.0, 16)])
+def test_the_largest_batch_fits_and_twice_as_many_do_not(limit, batch, first):
+    found, cell = largest_batch(estimate, limit, first)
+    assert found == batch
+    assert cell == (estimate(batch) if batch else None)
+    if batch:
+        assert first_batch(estimate(first), first, limit) == batch
+
+
+def test_a_batch_that_is_clearly_too_large_is_not_compiled():
+    compiled = []
+    largest_batch(lambda batch: compiled.append(batch) or estimate(batch), 8.0, 8)
+    assert compiled == [8]
+
+
+def test_finished_cells_are_printed_and_not_made_again(tmp_path):
+    cells = [("v5e", "base", 128, 256, 301.4), ("v2", "base", 128, 64, 2.6), ("v2", "large", 512, 0, None)]
+    lines = [
+        {"generation": generation, "size": size, "length": length, "batch": batch, "milliseconds": milliseconds}
+        | {"estimate": milliseconds and [1.0, 2.0, milliseconds]}
+        for generation, size, length, batch, milliseconds in cells
+    ]
+    (tmp_path / "cells").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    flags = [f"--results={tmp_path}/cells", "--generations=v5e,v2", "--sizes=base", "--lengths=128"]
+    command = [sys.executable, "-m", "benchmarks.tpu_table", *flags, "--python=/nowhere"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [line.split() for line in printed[2:]] == [
+        ["v2", "64", "(3", "ms)", "-", "-", "none"],
+        ["v5e", "256", "(301", "ms)", "-", "-", "-"],
+    ]
