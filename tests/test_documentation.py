@@ -31,10 +31,19 @@ NOT_RUN: list[tuple[str, str, str]] = [
     ("docs/start/quickstart.md", "examples.quickstart", "is what `make quickstart` runs, step by step"),
     ("docs/start/quickstart.md", "bin/activate", "needs the virtual environment"),
     ("docs/howto/pretraining-data.md", "--runner=FlinkRunner", "needs a Flink cluster"),
-    ("docs/howto/pretrain.md", "--use_tpu", "needs a TPU"),
-    ("docs/howto/pretrain.md", "pip install", "installs"),
     ("docs/howto/serve.md", "docker run", "needs docker"),
     ("docs/howto/serve.md", "curl", "needs a running server"),
+    ("docs/howto/tpu.md", "gcloud services enable", "needs a project in Google Cloud"),
+    ("docs/howto/tpu.md", "requirements-tpu.txt", "installs"),
+    ("docs/howto/tpu.md", "gcloud storage cp", "needs a bucket"),
+    ("docs/howto/tpu.md", "MODEL=gs://", "needs a TPU"),
+    ("docs/howto/tpu.md", "--recipe=bert_base", "needs a TPU"),
+    ("docs/howto/tpu.md", "tensorboard", "needs a bucket"),
+    ("docs/howto/tpu.md", "tpu-vm delete", "needs a TPU"),
+    ("docs/howto/memory.md", "benchmarks.tpu_table", "takes hours, and needs another environment"),
+    ("docs/howto/gpu.md", "pip install -r requirements-gpu.txt", "installs"),
+    ("docs/howto/gpu.md", "pip wheel", "downloads gigabytes"),
+    ("docs/howto/gpu.md", "--no-index", "needs the wheels of another block"),
     ("docs/howto/serve.md", "prediction_service_pb2_grpc", "needs a running server, and tensorflow-serving-api"),
     ("docs/results/index.md", "--init_checkpoint=$M", "is what was measured, in 50 minutes each"),
     ("docs/results/serving.md", "benchmarks.serving_load", "takes ten minutes"),
@@ -63,6 +72,7 @@ OTHER_PROGRAMS_FLAGS = {
     "input_exprs",
     "logdir",
     "name",
+    *("location", "spot", "version", "zone"),  # gcloud
 }
 # Flags of the programs that aren't installed, as their sources define them.
 for folder in ("benchmarks", "examples", "experiments", "tests/torture"):

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import bert_tf
+from bert_tf.distribution import strategies
 from bert_tf.runtime import extras
 from bert_tf.runtime.files import InputError
 from tests.conftest import ROOT
@@ -42,6 +43,7 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 import bert_tf, data_prep
 from bert_tf.checkpoints import run_directory
+from bert_tf.distribution import strategies
 from bert_tf.runtime import extras
 from bert_tf.runtime.files import InputError
 from bert_tf.serving import lite_model
@@ -250,7 +252,8 @@ def test_extras_bring_the_optional_packages():
 
 
 def test_pinned_versions_are_allowed_and_the_same_in_all_files():
-    user, *more = (pins(f"requirements{kind}.txt") for kind in ("", "-dev", "-beam"))
+    user = pins("requirements.txt") | pins("requirements-common.txt")
+    more = [pins(f"requirements{kind}.txt") for kind in ("-dev", "-beam")]
     pinned = dict(user)
     for others in more:
         assert not user.keys() & others.keys()
@@ -262,3 +265,12 @@ def test_pinned_versions_are_allowed_and_the_same_in_all_files():
     for requirement in map(Requirement, [*optional["beam"], *optional["squad"], *optional["test"], *optional["dev"]]):
         if requirement.name != "bert-tf":
             assert requirement.specifier.contains(pinned[canonicalize_name(requirement.name)]), str(requirement)
+
+
+def test_builds_of_tensorflow_have_one_version():
+    cpu, gpu, tpu = (pins(f"requirements{kind}.txt") for kind in ("", "-gpu", "-tpu"))
+    assert cpu["tensorflow"] == gpu.pop("tensorflow[and-cuda]") == tpu["tensorflow-tpu"]
+    assert f"libtpu=={tpu['libtpu']}" in strategies._TPU_PACKAGES
+    cuda = {canonicalize_name(r.name): r for r in map(Requirement, importlib.metadata.requires("tensorflow"))}
+    assert gpu.keys() == {name for name in cuda if name.startswith("nvidia-")}
+    assert all(cuda[name].specifier.contains(version) for name, version in gpu.items())
