@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from bert_tf.runtime import json_files
 from bert_tf.runtime.errors import InputError, check
+from bert_tf.runtime.program import say_once
 from bert_tf.runtime.settings import Field, FiniteFromZero, Settings, about
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CLASSES
 
@@ -300,7 +301,7 @@ class BertConfig(Settings, frozen=True):
     def check_vocabulary(self, size: int, vocab_file: str) -> None:
         """Checks that the model has an embedding for every entry of a vocabulary.
 
-        The vocabulary may be smaller than `vocab_size`, which is rounded up in some released models.
+        The vocabulary may be smaller than `vocab_size`, which is rounded up in some models; this is printed.
 
         Raises:
           InputError: if the vocabulary is larger than `vocab_size`.
@@ -308,7 +309,13 @@ class BertConfig(Settings, frozen=True):
         if size > self.vocab_size:
             raise InputError(
                 f"--vocab_file ({vocab_file}) has {size} entries, but the model's vocab_size is {self.vocab_size}. "
-                "Use the vocabulary that the model was trained with."
+                "Use the vocabulary that the model was trained with. To add tokens to a model, use "
+                "bert_tf.convert_checkpoint --added_tokens."
+            )
+        if size < self.vocab_size:
+            say_once(
+                f"{vocab_file}: {size} tokens, and {self.vocab_size} embeddings in the model. The other embeddings are "
+                "not used."
             )
 
 

@@ -4,7 +4,7 @@ python -m bert_tf.convert_checkpoint --input=DIR_OR_CHECKPOINT --output=DIR --fo
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from absl import flags
 from bert_tf.config import RELEASED_LAYER_NORM_EPSILON, BertConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError, require_choice
+from bert_tf.tokenization.vocabulary import token_list
 
 FORMATS = ("tf1", "hf")
+NEW_EMBEDDINGS = ("mean", "random")
 
 # The model that a tensor belongs to, unless a run says more.
 _HF_ARCHITECTURES = {
@@ -31,12 +33,21 @@ _BERT_CONFIG_FILE = flags.DEFINE_string(
     "bert_config_file", None, "The model's config; by default, the one in the folder of --input."
 )
 
+_ADDED_TOKENS = flags.DEFINE_list(
+    "added_tokens", [], "Tokens that are never split, to add to the model; or a file with one per line."
+)
+_NEW_EMBEDDINGS = flags.DEFINE_enum(
+    "new_embeddings", "mean", NEW_EMBEDDINGS, "Embedding of an added token: the mean of its former tokens, or random."
+)
+
 
 def convert(
     source_path: str | os.PathLike[str],
     target_folder: str | os.PathLike[str],
     target_format: str,
     config_file: str | None = None,
+    added_tokens: Sequence[str] = (),
+    new_embeddings: str = "mean",
 ) -> None:
     """Writes a model's weights, config and vocabulary in another format. Training state is not written.
 
@@ -48,17 +59,20 @@ def convert(
         bert_config.json and vocab.txt, for "hf" model.safetensors, config.json, vocab.txt and tokenizer_config.json.
       target_format: "tf1" or "hf".
       config_file: the model's config; by default the one in the folder of the checkpoint.
+      added_tokens: tokens that are never split, to add to the model; the embeddings grow if necessary.
+      new_embeddings: how an added token's embedding begins: "mean" of its former tokens, or "random".
 
     Raises:
       InputError: if the checkpoint or its config can't be read, if there is no such format, or if the formats can't
         describe the model.
     """
     from bert_tf import checkpoints
-    from bert_tf.checkpoints import output_layers, run_directory, saver
-    from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, recorded_casing
+    from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
+    from bert_tf.checkpoints.pretrained import find_config, find_vocabulary, tokenizer_of
     from bert_tf.tasks import architectures
 
     require_choice("--format", target_format, FORMATS)
+    require_choice("--new_embeddings", new_embeddings, NEW_EMBEDDINGS)
     target_folder = os.fspath(target_folder)
     files.check_new_folder(target_folder, "--output")
     source = checkpoints.open_checkpoint(source_path, "--input")
@@ -70,18 +84,21 @@ def convert(
     config = BertConfig.from_json_file(config_file or find_config(folder, "--input"), "--bert_config_file")
     weights = checkpoints.matching_weights(source, config, "--input")
     vocab_file = find_vocabulary(folder)
+    tokenizer = tokenizer_of(folder, config, vocab_file) if vocab_file else None
+    if added_tokens:
+        pretrained.required_tokenizer(tokenizer, source.path, "--added_tokens")
     with files.replacing_folder(target_folder) as new:
+        if tokenizer is not None:
+            length = config.max_position_embeddings if target_format == "hf" else None
+            run_directory.copy_tokenizer(vocab_file, new, tokenizer.rules, length, added_tokens)
+        if added_tokens:
+            config = new_tokens.add_embeddings(weights, config, tokenizer, new, new_embeddings)
         if target_format == "hf":
             write_hf(new, weights, config, architectures.hf_settings(source))
         else:
             saver.write_checkpoint(os.path.join(new, "bert_model.ckpt"), weights)
             with files.replacing(os.path.join(new, run_directory.CONFIG_FILE)) as writer:
                 writer.write(config.to_json_string())
-        if vocab_file and target_format == "hf":
-            casing = recorded_casing(folder, vocab_file)
-            run_directory.write_hf_tokenizer(vocab_file, new, casing, config.max_position_embeddings)
-        elif vocab_file:
-            run_directory.copy_tokenizer(vocab_file, new)
     if target_format == "tf1":
         if config.hidden_act == "gelu_erf" or config.layer_norm_eps != RELEASED_LAYER_NORM_EPSILON:
             program.say(
@@ -133,7 +150,14 @@ def write_hf(
 
 def main() -> None:
     """Converts the checkpoint that the flags name."""
-    convert(_INPUT.value, _OUTPUT.value, _FORMAT.value, _BERT_CONFIG_FILE.value)
+    convert(
+        _INPUT.value,
+        _OUTPUT.value,
+        _FORMAT.value,
+        _BERT_CONFIG_FILE.value,
+        token_list(_ADDED_TOKENS.value, "--added_tokens"),
+        _NEW_EMBEDDINGS.value,
+    )
 
 
 def cli() -> None:

@@ -143,12 +143,13 @@ class BertEncoder(BertLayer):
         work.
       causal: each position sees only itself and the positions before it (the left-to-right ablation of Table 5).
       seed: of the dropout in calls with training=True; random if None.
+      use_pooler: whether there is a pooler; without one, `pooled_output` is None.
       name: of the layer. The variables have their released names (bert/embeddings/word_embeddings) whatever it is.
       dtype: "float32", "bfloat16" or "float16", the type of matrix multiplications; or a Keras policy, such as
         "mixed_bfloat16".
     """
 
-    saved_arguments = ("use_one_hot_embeddings", "gradient_checkpointing", "causal", "seed")
+    saved_arguments = ("use_one_hot_embeddings", "gradient_checkpointing", "causal", "seed", "use_pooler")
 
     def __init__(
         self,
@@ -157,21 +158,24 @@ class BertEncoder(BertLayer):
         gradient_checkpointing: bool = False,
         causal: bool = False,
         seed: int | None = None,
+        use_pooler: bool = True,
         dtype: str | keras.DTypePolicy | None = None,
         **kwargs,
     ) -> None:
         super().__init__(config, dtype=DTYPES.get(dtype, dtype) if isinstance(dtype, str) else dtype, **kwargs)
+        self.use_pooler = use_pooler
         self.use_one_hot_embeddings = use_one_hot_embeddings
         self.gradient_checkpointing = gradient_checkpointing
         self.causal = causal
         self.seed = seed
         self.embeddings = Embeddings(config, use_one_hot_embeddings, **self.shared)
         self.encoder = BlockStack(config, gradient_checkpointing, **self.shared)
-        self.pooler = Pooler(config, **self.shared)
+        self.pooler = Pooler(config, **self.shared) if use_pooler else None
         with variable_scope("bert"):
             self.embeddings.build()
             self.encoder.build((None, config.hidden_size))
-            self.pooler.build((None, config.hidden_size))
+            if self.pooler is not None:
+                self.pooler.build((None, config.hidden_size))
         self.built = True
         self.seed_generator = keras.random.SeedGenerator(seed)  # last: without a seed, it uses up a random number
 
@@ -245,11 +249,12 @@ class BertEncoder(BertLayer):
             return tf.reshape(padded, [-1, length, self.config.hidden_size])
 
         layers = tuple(map(sequences, outputs))
+        pooled = None if self.pooler is None else self.pooler(self._summary(layers[-1], input_mask))
         return EncoderOutput(
             embedding_output=sequences(x),
             all_encoder_layers=layers,
             sequence_output=layers[-1],
-            pooled_output=self.pooler(self._summary(layers[-1], input_mask)),
+            pooled_output=pooled,
             attention_probs=tuple(probabilities),
             input_mask=input_mask,
         )

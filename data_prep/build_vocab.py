@@ -16,7 +16,14 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
+from bert_tf.tokenization import BasicTokenizer
+from bert_tf.tokenization.vocabulary import (
+    SPECIAL_TOKENS,
+    TOKENIZER_CONFIG_FILE,
+    AddedToken,
+    added_tokens_decoder,
+    token_list,
+)
 from data_prep.corpus.files import (
     HELP_INPUT_FORMAT,
     INPUT_FORMATS,
@@ -44,7 +51,10 @@ class VocabularyOptions(Settings, frozen=True, kw_only=True):
     output_file: Annotated[str, about("Vocabulary file to write, one token per line.")]
     vocab_size: Annotated[int, about("Number of tokens, including special ones.")] = 30522
     do_lower_case: Annotated[bool, about("For uncased models: convert to lower case, remove accents.")] = True
-    reserved_tokens: Annotated[tuple[str, ...], about("Additional tokens after the special tokens.")] = ()
+    strip_accents: Annotated[bool, about("Remove accents; by default the same as --do_lower_case.")] | None = None
+    reserved_tokens: Annotated[
+        tuple[str, ...], about("Tokens that are never split, after the special tokens; or a file, one per line.")
+    ] = ()
     num_unused: Annotated[int, about("Number of [unusedN] tokens to replace later.", ge=0)] = 0
     max_alphabet: Annotated[
         int, about("Most characters; by default 1000, or as many as 99.95% of the text consist of.", ge=0)
@@ -53,6 +63,21 @@ class VocabularyOptions(Settings, frozen=True, kw_only=True):
     input_format: Annotated[Literal[INPUT_FORMATS], about(HELP_INPUT_FORMAT, group="Form of the text")] = "auto"
     corpus: CorpusOptions = CorpusOptions("record")
     num_workers: Annotated[int, about("Number of processes; 0 for one per core.", ge=0)] = 0
+
+    @property
+    def kept_tokens(self) -> list[str]:
+        """The tokens that are never split."""
+        return token_list(self.reserved_tokens, "--reserved_tokens")
+
+    @property
+    def rules(self) -> dict[str, bool]:
+        """The arguments of `BasicTokenizer`."""
+        return vars(BasicTokenizer(self.do_lower_case, self.strip_accents))
+
+    @property
+    def config_file(self) -> str:
+        """The file with the rules of the tokenizer."""
+        return os.path.join(os.path.dirname(self.output_file), TOKENIZER_CONFIG_FILE)
 
 
 _OPTIONS = program_flags.SettingsFlags(
@@ -71,13 +96,26 @@ def main() -> None:
     vocabulary = learn_vocabulary(counter.counts, options.vocab_size, first, options.max_alphabet)
     with files.replacing(options.output_file) as writer:
         writer.writelines(f"{token}\n" for token in vocabulary)
+    _write_rules(options, first)
     say(f"{options.output_file}: {len(vocabulary)} tokens.")
     if len(vocabulary) < options.vocab_size:
         say(f"The words of this text have no more tokens, so there are fewer than --vocab_size={options.vocab_size}.")
 
 
+def _write_rules(options: VocabularyOptions, first: list[str]) -> None:
+    """Records rules that the vocabulary doesn't show: kept accents, and tokens that are never split."""
+    rules, kept = options.rules, options.kept_tokens
+    if kept or rules["strip_accents"] != rules["do_lower_case"] or files.exists(options.config_file):
+        decoder = added_tokens_decoder({token: AddedToken(first.index(token)) for token in kept})
+        files.write_json(options.config_file, {**rules, "added_tokens_decoder": decoder})
+
+
 def _first_tokens(options: VocabularyOptions) -> list[str]:
-    first = [*SPECIAL_TOKENS, *options.reserved_tokens, *(f"[unused{i}]" for i in range(options.num_unused))]
+    if files.exists(options.config_file) and not files.exists(options.output_file):
+        raise InputError(
+            f"--output_file: {options.config_file} has the rules of another vocabulary. Use another folder."
+        )
+    first = [*SPECIAL_TOKENS, *options.kept_tokens, *(f"[unused{i}]" for i in range(options.num_unused))]
     for token in first:
         if first.count(token) > 1 or not token or token != "".join(token.split()):
             raise InputError(
@@ -99,7 +137,8 @@ def _count_words(options: VocabularyOptions) -> BoundedCounter:
     work_dir = tempfile.mkdtemp() if files.is_remote(options.output_file) else f"{options.output_file}.work"
     folder = os.path.join(work_dir, "counts")
     splits = cut_into_splits(inputs, "record")
-    jobs = [(pieces, corpus, options.do_lower_case, options.max_words) for pieces in splits]
+    rules = {**options.rules, "kept_tokens": options.kept_tokens}
+    jobs = [(pieces, corpus, rules, options.max_words) for pieces in splits]
     with (
         claimed(work_dir, "--output_file", "vocabulary", doing="does the same work", advice=""),
         Workers(options.num_workers or available_cores()) as workers,

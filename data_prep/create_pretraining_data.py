@@ -13,7 +13,6 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.parallel import available_cores
 from bert_tf.runtime.program import say
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.tokenization import FullTokenizer
 from data_prep.examples.original_order import write_reference_examples
 from data_prep.examples.records import ShardSet
 from data_prep.local import PreparationConfig, prepare
@@ -78,7 +77,7 @@ def make_data(options: DataOptions, local: LocalOptions) -> None:
         for name in _NOT_IN_REFERENCE_ORDER:
             if given[name] != defaults[name]:
                 raise InputError("not used with --original_order. Omit it.", f"--{name}")
-        tokenizer = FullTokenizer(config.tokenizer.vocab_file, config.tokenizer.do_lower_case)
+        tokenizer = config.tokenizer.make()
         paths = [file.path for file in config.inputs]
         counts = write_reference_examples(paths, tokenizer, config.rules, config.examples, config.shards)
     elif say_if_finished(config):

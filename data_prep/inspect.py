@@ -16,8 +16,8 @@ from absl import flags
 
 from bert_tf.runtime import files, program, reporting
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import NOT_RECORDS, Sidecar, record_offsets, vocabulary_hash
-from bert_tf.tokenization.vocabulary import CONTINUATION, load_vocab
+from bert_tf.sequences.example_format import NOT_RECORDS, Sidecar, record_offsets
+from bert_tf.tokenization.vocabulary import CONTINUATION, fits_record, load_vocab
 
 _VOCAB_FILE = flags.DEFINE_string("vocab_file", None, "Vocabulary of the examples. Default: vocab.txt next to FILE.")
 _NUM_EXAMPLES = flags.DEFINE_integer("num_examples", 5, "Number of examples to print.", lower_bound=0)
@@ -50,7 +50,7 @@ def show(paths: Sequence[str], vocab_file: str, num_examples: int) -> None:
                 f"FILE: {path} has {files.size(path)} bytes, but its metadata file says {metadata.file_size}. "
                 "It was truncated or changed. Make it again."
             )
-        if metadata and metadata.vocab_sha256 != vocabulary_hash(vocab_file):
+        if metadata and not fits_record(metadata.tokenizer, vocab_file):
             raise InputError(f"--vocab_file: {path} was made with another vocabulary than {vocab_file}. Use that one.")
         left = max(0, num_examples - counts["records"])
         for number, example in enumerate(read_examples(path, len(tokens), left), 1):

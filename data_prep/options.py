@@ -6,17 +6,11 @@ from msgspec import Meta
 
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.program import say
 from bert_tf.runtime.settings import Settings, about
-from bert_tf.sequences.example_format import Sidecar, vocabulary_hash
+from bert_tf.sequences.example_format import Sidecar
 from bert_tf.sequences.masking import MaskingPolicy
-from bert_tf.tokenization.tokenizer_config import (
-    TOKENIZER_CONFIG_FILE,
-    read_tokenizer_config,
-    unusual_rules,
-    validate_case_matches_settings,
-)
-from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab, validate_case_matches_vocab
+from bert_tf.tokenization.tokenizer_config import find_rules
+from bert_tf.tokenization.vocabulary import check_vocab_file, vocabulary_hash
 from data_prep.corpus.files import HELP_INPUT_FORMAT, INPUT_FORMATS, corpus_bytes, find_input_files, require_columns
 from data_prep.corpus.reader import CorpusOptions
 from data_prep.corpus.tokens import TokenizerOptions
@@ -43,7 +37,10 @@ class DataOptions(Settings, frozen=True, kw_only=True):
     output_file: Annotated[str, about("TFRecord file, or files separated by commas.")]
     num_shards: Annotated[int, about("Number of files NAME-00000-of-... to make from --output_file.", ge=0)] = 0
     vocab_file: Annotated[str, about("Vocabulary file, one token per line.")]
-    do_lower_case: Annotated[bool, about("For uncased models: convert to lower case, remove accents.")] = True
+    do_lower_case: (
+        Annotated[bool, about("True for uncased models, False for cased ones; by default as the vocabulary is.")] | None
+    ) = None
+    strip_accents: Annotated[bool, about("Remove accents; by default the same as --do_lower_case.")] | None = None
     rules: SegmentRules = SegmentRules()
     max_predictions_per_seq: Annotated[int, about("Largest number of masked tokens in a sequence.", ge=1)] = 20
     dupe_factor: Annotated[
@@ -125,23 +122,11 @@ class DataOptions(Settings, frozen=True, kw_only=True):
             )
         return tuple(f"{paths[0]}-{i:05d}-of-{self.num_shards:05d}" for i in range(self.num_shards))
 
-    def check_vocabulary(self, warn_of_casing: bool) -> None:
-        """Checks the vocabulary and `do_lower_case`; a wrong casing is an error, or only a warning."""
+    def tokenizer(self) -> TokenizerOptions:
+        """Checks the vocabulary, and finds the rules of its tokenizer."""
         check_vocab_file(self.vocab_file)
-        values = read_tokenizer_config(self.vocab_file)
-        if rules := unusual_rules(values):
-            raise InputError(
-                f"{TOKENIZER_CONFIG_FILE} next to {self.vocab_file} has {rules}, but pre-training data are made with "
-                "the original rules only. Copy the vocabulary to another folder to use it with those.",
-                "--vocab_file",
-            )
-        try:
-            validate_case_matches_vocab(self.do_lower_case, load_vocab(self.vocab_file))
-            validate_case_matches_settings(self.do_lower_case, values, self.vocab_file)
-        except InputError as error:
-            if not warn_of_casing:
-                raise
-            say(f"Warning: {error}")
+        rules = find_rules(self.vocab_file, do_lower_case=self.do_lower_case, strip_accents=self.strip_accents)
+        return TokenizerOptions(self.vocab_file, word_segmenter=self.word_segmenter, **rules)
 
 
 def preparation_config(options: DataOptions, original_order: bool = False) -> PreparationConfig:
@@ -150,7 +135,7 @@ def preparation_config(options: DataOptions, original_order: bool = False) -> Pr
     Raises:
       InputError: if a file or a value can't be used.
     """
-    options.check_vocabulary(warn_of_casing=original_order)
+    tokenizer = options.tokenizer()
     corpus, rules, examples = options.corpus, options.segment_rules, options.example_options()
     inputs = find_input_files(
         options.input_file,
@@ -167,7 +152,8 @@ def preparation_config(options: DataOptions, original_order: bool = False) -> Pr
         "objective": options.objective,
         "masking": options.masking,
         "masking_policy": examples.policy.to_dict(),
-        "do_lower_case": options.do_lower_case,
+        "do_lower_case": tokenizer.do_lower_case,
+        "tokenizer": tokenizer.make().record,
         "word_segmenter": options.word_segmenter,
         "random_seed": rules.random_seed,
         "dupe_factor": rules.dupe_factor,
@@ -180,6 +166,5 @@ def preparation_config(options: DataOptions, original_order: bool = False) -> Pr
     paths = options.output_paths()
     read = {"--input_file": [file.path for file in inputs], "--vocab_file": [options.vocab_file]}
     files.check_output_files([*paths, *map(Sidecar.path_of, paths)], "--output_file", read)
-    tokenizer = TokenizerOptions(options.vocab_file, options.do_lower_case, options.word_segmenter)
     shards = ShardSet(paths, examples.features, vocabulary_hash(options.vocab_file), settings)
     return PreparationConfig(inputs, corpus, tokenizer, rules, examples, shards)

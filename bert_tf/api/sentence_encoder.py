@@ -70,6 +70,10 @@ class SentenceEncoder:
           InputError: if there are no texts, or there is no such pooling.
         """
         require_choice("pooling", pooling, POOLINGS)
+        if pooling == "pooled" and self.bert.encoder.pooler is None:
+            raise InputError(
+                f"pooling='pooled': {self.bert.source.path} has no pooler. Use another pooling.", "pooling='pooled'"
+            )
         texts = [
             in_memory.text_columns(value, f"text {number}") for number, value in enumerate(in_memory.as_list(x, "x"))
         ]

@@ -69,8 +69,17 @@ class TokenClassifier(RowEstimator):
         return DataConfig(TAGGING, None, labels=labels, **data)
 
     def _labels_before(self) -> list[str]:
+        if labels := self._data_config().labels:
+            return labels
         tags = output_layers.recorded_classes(self._tuned_before) or ()
-        return self._data_config().labels or sorted(_types(tags))
+        types = sorted(_types(tags))
+        if not types or sorted(tags) != sorted(output_layers.tags_of_types(types)):
+            raise InputError(
+                f"from_pretrained(): the output layer of {self._tuned_before.path} has the classes "
+                f"{', '.join(tags) or 'LABEL_0, ... (no names)'}. Only O and pairs of B- and I- of entities can be "
+                "used. Rename them in id2label of config.json, or pass reset_head=True and call fit()."
+            )
+        return types
 
     @property
     def labels(self) -> list[str]:

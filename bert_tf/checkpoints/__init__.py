@@ -13,13 +13,23 @@ Imports only from lower layers: `runtime`, `config`, `tokenization`, `sequences`
 """
 
 from bert_tf.checkpoints.formats import CheckpointSource, find_checkpoint, open_checkpoint
-from bert_tf.checkpoints.restoring import RestoreSummary, matching_weights, named_variables, restore, without
+from bert_tf.checkpoints.restoring import (
+    POOLER,
+    RestoreSummary,
+    has_pooler,
+    matching_weights,
+    named_variables,
+    restore,
+    without,
+)
 from bert_tf.checkpoints.saver import latest_checkpoint, write_checkpoint
 
 __all__ = [
+    "POOLER",
     "CheckpointSource",
     "RestoreSummary",
     "find_checkpoint",
+    "has_pooler",
     "latest_checkpoint",
     "matching_weights",
     "named_variables",

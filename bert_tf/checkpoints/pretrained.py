@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
@@ -15,7 +15,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError, require_path
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
-from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, guess_casing
+from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, check_same_ids
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +115,7 @@ def find_model(
     vocab_file = find_vocabulary(folder)
     if vocab_file is None:
         return checkpoint, config, None
-    return checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case, checkpoint)
+    return checkpoint, config, tokenizer_of(folder, config, vocab_file, do_lower_case)
 
 
 def required_tokenizer(tokenizer: Tokenizer | None, checkpoint: str, flag_name: str) -> Tokenizer:
@@ -136,7 +136,6 @@ def tokenizer_of(
     config: BertConfig,
     vocab_file: str,
     do_lower_case: bool | None = None,
-    checkpoint: str | None = None,
 ) -> Tokenizer:
     """Makes the tokenizer of a model.
 
@@ -144,15 +143,13 @@ def tokenizer_of(
       folder: the folder of the model; None for a model that has none yet.
       config: the model's config.
       vocab_file: the vocabulary.
-      do_lower_case: the casing; by default what the folder records, or else what the letters in the vocabulary show.
-      checkpoint: the checkpoint that the user named, the name of which may tell the casing.
+      do_lower_case: the casing; by default that of the model, see `find_rules`.
 
     Raises:
-      InputError: if the vocabulary can't be used, or doesn't fit the config or the casing.
+      InputError: if the vocabulary can't be used, or doesn't fit the config, the model or the casing.
     """
-    if do_lower_case is None:
-        do_lower_case = recorded_casing(os.path.dirname(vocab_file) if folder is None else folder, vocab_file)
-    tokenizer = Tokenizer.checked(vocab_file, do_lower_case, checkpoint)
+    records = tokenizer_records(folder, vocab_file)
+    tokenizer = Tokenizer.checked(vocab_file, do_lower_case, records=records, folder=folder)
     config.check_vocabulary(len(tokenizer.vocab), vocab_file)
     return tokenizer
 
@@ -191,6 +188,12 @@ def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
     return FoundFiles(folder, config_file or _first_of(CONFIG_FILES, folder), vocab_file or find_vocabulary(folder))
 
 
+def model_folder(found: FoundFiles, init_checkpoint: str | None) -> str | None:
+    """Returns the folder of the model that a run begins or goes on with; None if there is no such model yet."""
+    has_begun = found.folder and saver.latest_checkpoint(run_directory.evaluated_folder(found.folder))
+    return found.folder if init_checkpoint or has_begun else None
+
+
 def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tokenizer]:
     """Reads the config of the model that a run begins or goes on with, and makes its tokenizer.
 
@@ -207,13 +210,16 @@ def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tok
         if not path:
             raise InputError(f"--{flag} is needed, because {why}.")
     config = BertConfig.from_json_file(found.config_file)
-    return config, tokenizer_of(found.folder, config, found.vocab_file, model.do_lower_case, model.init_checkpoint)
+    folder = model_folder(found, model.init_checkpoint)
+    return config, tokenizer_of(folder, config, found.vocab_file, model.do_lower_case)
 
 
 def restored_encoder(
     config: BertConfig, source: checkpoints.CheckpointSource, flag_name: str = "--init_checkpoint", **encoder_options
 ) -> tuple[BertEncoder, checkpoints.RestoreSummary]:
-    """Builds an encoder and restores a checkpoint into it. It is left-to-right if the checkpoint's encoder was.
+    """Builds an encoder and restores a checkpoint into it.
+
+    It is left-to-right if the checkpoint's encoder was, and has a pooler if the checkpoint has one.
 
     Args:
       config: the config of the encoder.
@@ -228,7 +234,7 @@ def restored_encoder(
       InputError: if the config and the checkpoint don't fit together.
     """
     # With a random seed, the encoder would use up a number that the initial weights of later layers are drawn with.
-    options = {"seed": 0} | encoder_options
+    options = {"seed": 0, "use_pooler": checkpoints.has_pooler(source)} | encoder_options
     encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **options)
     variables = checkpoints.named_variables(encoder.weights)
     return encoder, checkpoints.restore(variables, source, may_be_fresh="", flag_name=flag_name)
@@ -255,10 +261,21 @@ def _first_of(names: Iterable[str], folder: str) -> str | None:
     return next(filter(files.exists, (os.path.join(folder, name) for name in names)), None)
 
 
-def recorded_casing(folder: str, vocab_file: str) -> bool:
-    """Reads `do_lower_case` from the run's or the tokenizer's settings, or guesses it from the vocabulary."""
-    recorded = run_directory.recorded(folder).get("do_lower_case")
-    if recorded is not None:
-        return recorded
-    recorded = read_tokenizer_config(vocab_file).get("do_lower_case")
-    return guess_casing(vocab_file) if recorded is None else recorded
+def tokenizer_records(folder: str | None, vocab_file: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """Returns the records of a model's tokenizer, for `find_rules`.
+
+    Args:
+      folder: the folder of the model; None for a model that has none yet.
+      vocab_file: the vocabulary to use with the model.
+
+    Raises:
+      InputError: if it gives other ids to the tokens of the model's own vocabulary.
+    """
+    if folder is None:
+        return []
+    records = [(os.path.join(folder, run_directory.RUN_FILE), run_directory.recorded_tokenizer(folder))]
+    own = find_vocabulary(folder)
+    if own and os.path.abspath(own) != os.path.abspath(vocab_file):
+        check_same_ids(vocab_file, own)
+        records.append((f"the tokenizer's settings next to {own}", read_tokenizer_config(own)))
+    return records

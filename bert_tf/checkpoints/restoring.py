@@ -22,6 +22,8 @@ from bert_tf.optimization import TRAINING_STATE
 from bert_tf.runtime import differences
 from bert_tf.runtime.errors import InputError
 
+POOLER = "bert/pooler/"
+
 
 @dataclasses.dataclass(frozen=True)
 class RestoreSummary:
@@ -75,9 +77,6 @@ def restore(
     """
     if not isinstance(source, CheckpointSource):
         source = open_checkpoint(source, flag_name)
-    # Hugging Face's question-answering and masked-LM models are stored without the pooler, which they don't use.
-    if source.kind == "hf" and not any(name.startswith("bert/pooler/") for name in source.shapes):
-        may_be_fresh = f"{may_be_fresh}|bert/pooler/.*"
     shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
     _check_shapes(source, shapes, may_be_fresh, may_be_ignored, flag_name)
     matched = [name for name in variables if name in source.shapes]
@@ -89,6 +88,11 @@ def restore(
         fresh=tuple(name for name in variables if name not in source.shapes),
         ignored=(*(name for name in source.shapes if name not in variables), *source.ignored),
     )
+
+
+def has_pooler(source: CheckpointSource) -> bool:
+    """Whether a checkpoint has a pooler. Models that are trained without one, such as for tagging, may lack it."""
+    return any(name.startswith(POOLER) for name in source.shapes)
 
 
 def _check_shapes(
@@ -133,7 +137,7 @@ def matching_weights(source: CheckpointSource, config: BertConfig, flag_name: st
     """
     source = without(source, TRAINING_STATE)
     expected = {variable.path: tuple(variable.shape) for variable in BertEncoder(config, seed=0).weights}
-    _check_shapes(source, expected, "bert/pooler/.*", variable_names.HEADS, flag_name)
+    _check_shapes(source, expected, f"{POOLER}.*", variable_names.HEADS, flag_name)
     return {name: _finite(source, name, flag_name) for name in source.shapes}
 
 

@@ -5,7 +5,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn, NotRequired, TypedDict
 
 import tensorflow as tf
@@ -16,13 +16,18 @@ from bert_tf.config import BertConfig, BiLstmConfig
 from bert_tf.runtime import claims, differences, files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.tokenization.tokenizer_config import (
+from bert_tf.tokenization.tokenizer_config import RULES, hf_tokenizer_config, settings_of, tokenizer_record
+from bert_tf.tokenization.vocabulary import (
     TOKENIZER_CONFIG_FILE,
-    hf_tokenizer_config,
-    read_tokenizer_config,
+    TOKENIZER_JSON,
+    VOCAB_FILE,
+    AddedToken,
+    added_tokens_decoder,
+    base_text,
+    load_vocab,
+    vocabulary_hash,
+    vocabulary_record,
 )
-from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, VOCAB_FILE, vocabulary_text
 
 CONFIG_FILE = "bert_config.json"
 RUN_FILE = "run.json"
@@ -55,6 +60,7 @@ _RENAMED_VALUES = {("task", "custom"): "text", ("task_name", "custom"): "text", 
 class _RunFile(TypedDict):
     format: NotRequired[int]
     resume_settings: dict[str, Any]
+    tokenizer: NotRequired[dict[str, Any]]
     flags: NotRequired[dict[str, Any]]
     devices: NotRequired[dict[str, Any] | None]
 
@@ -66,6 +72,7 @@ def prepare(
     flags: Mapping[str, Any],
     resume_settings: Mapping[str, Any],
     *,
+    rules: Mapping[str, bool] | None = None,
     devices: Mapping[str, Any] | None = None,
     allow_changed_settings: bool = False,
 ) -> None:
@@ -78,6 +85,7 @@ def prepare(
       flags: the values of all flags of the program; they are recorded, but not compared.
       resume_settings: the settings that must stay the same when the run is resumed: the flags that influence the
         weights, and the data.
+      rules: the rules of the tokenizer, if they are known.
       devices: what is said and recorded, but may be otherwise when the run is resumed, see `strategies.devices`.
       allow_changed_settings: resume even if they have changed.
 
@@ -112,7 +120,7 @@ def prepare(
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
         writer.write(config.to_json_string())
     if vocab_file:
-        copy_tokenizer(vocab_file, output_dir)
+        copy_tokenizer(vocab_file, output_dir, rules or {})
     files.write_json(
         path,
         {
@@ -120,6 +128,7 @@ def prepare(
             "program": os.path.basename(sys.argv[0]),
             "flags": dict(flags),
             "resume_settings": resume_settings,
+            **({"tokenizer": tokenizer_record(vocab_file, rules or {})} if vocab_file else {}),
             "devices": devices,
             # The build of TensorFlow for TPUs has another package name.
             "versions": {"python": sys.version.split()[0], "bert-tf": __version__, "tensorflow": tf.__version__}
@@ -161,36 +170,39 @@ def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "ta
         )
 
 
-def copy_tokenizer(vocab_file: str, folder: str) -> None:
-    """Writes a vocabulary into a folder, and the settings beside it, if there are any, with which it must be used."""
-    target = os.path.join(folder, VOCAB_FILE)
-    if files.resolved(vocab_file) == files.resolved(target):
-        return
-    if os.path.basename(vocab_file) == TOKENIZER_JSON:
-        with files.replacing(target) as writer:
-            writer.write(vocabulary_text(vocab_file))
-    else:
-        files.copy(vocab_file, target)
-    settings = read_tokenizer_config(vocab_file)
-    settings_file = os.path.join(folder, TOKENIZER_CONFIG_FILE)
-    if settings:
-        files.write_json(settings_file, settings)
-    else:
-        files.remove(settings_file)
-
-
-def write_hf_tokenizer(vocab_file: str, folder: str, do_lower_case: bool, max_length: int) -> None:
-    """Writes a vocabulary into a folder, with all settings that Hugging Face's tokenizers read.
+def copy_tokenizer(
+    vocab_file: str,
+    folder: str,
+    rules: Mapping[str, bool],
+    max_length: int | None = None,
+    added: Sequence[str] = (),
+) -> None:
+    """Writes a vocabulary into a folder, and `tokenizer_config.json` with the rules and the vocabulary's digest.
 
     Args:
       vocab_file: the vocabulary.
       folder: the folder.
-      do_lower_case: whether the tokenizer converts to lower case.
-      max_length: the longest input that the tokenizer shall make.
+      rules: see `find_rules`; those that are missing are not recorded.
+      max_length: if given, all settings that Hugging Face's tokenizers read are written, with this greatest length.
+      added: further tokens that are never split; those that are not in the vocabulary get the next ids.
     """
-    copy_tokenizer(vocab_file, folder)
-    settings = hf_tokenizer_config(vocab_file, do_lower_case, max_length)
-    files.write_json(os.path.join(folder, TOKENIZER_CONFIG_FILE), settings)
+    target = os.path.join(folder, VOCAB_FILE)
+    if os.path.abspath(vocab_file) == os.path.abspath(target):
+        return
+    settings = hf_tokenizer_config(vocab_file, rules, max_length) if max_length else settings_of(vocab_file, rules)
+    if os.path.basename(vocab_file) == TOKENIZER_JSON:
+        with files.replacing(target) as writer:
+            writer.write(base_text(vocab_file))
+    else:
+        files.copy(vocab_file, target)
+    settings_file = os.path.join(folder, TOKENIZER_CONFIG_FILE)
+    if added:
+        ids = dict(load_vocab(vocab_file))
+        decoder = added_tokens_decoder({token: AddedToken(ids.setdefault(token, len(ids))) for token in added})
+        settings["added_tokens_decoder"] = settings.get("added_tokens_decoder", {}) | decoder
+        files.write_json(settings_file, settings)
+        settings |= vocabulary_record(target)
+    files.write_json(settings_file, settings)
 
 
 def _say_changed_devices(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
@@ -257,6 +269,16 @@ def recorded(checkpoint: str) -> dict[str, Any]:
     """
     folder = folder_of_checkpoint(checkpoint)
     return read(folder)["resume_settings"] if files.exists(os.path.join(folder, RUN_FILE)) else {}
+
+
+def recorded_tokenizer(folder: str) -> dict[str, Any]:
+    """The record of a run's tokenizer, see `tokenizer_record`; empty if the folder is not a run's folder."""
+    path = os.path.join(folder, RUN_FILE)
+    if not files.exists(path):
+        return {}
+    run = read(folder)
+    older = {name: value for name, value in run["resume_settings"].items() if name in (*RULES, "vocab_sha256")}
+    return older | run.get("tokenizer", {})
 
 
 def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:

@@ -22,8 +22,8 @@ from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say
-from bert_tf.sequences.example_format import vocabulary_hash
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer
+from bert_tf.tokenization.tokenizer_config import RULES
 from bert_tf.training import agreement, loop, resume
 from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
@@ -48,7 +48,7 @@ class FinetuningRun:
     """
 
     def __init__(
-        self, task: Task, settings: FinetuningConfig, model: tuple[BertConfig, FullTokenizer] | None = None
+        self, task: Task, settings: FinetuningConfig, model: tuple[BertConfig, Tokenizer] | None = None
     ) -> None:
         self.task = task
         self.settings = settings
@@ -196,7 +196,8 @@ class FinetuningRun:
     @property
     def tokenizer_settings(self) -> dict[str, Any]:
         """The settings that determine how texts become ids."""
-        return {"vocab_sha256": vocabulary_hash(self.tokenizer.vocab_file), **self.tokenizer.rules}
+        compared = ("vocab_sha256", "added_tokens", *RULES)
+        return {name: value for name, value in self.tokenizer.record.items() if name in compared}
 
     def check_model(self) -> None:
         """Checks that the model to evaluate was trained to read the same as it is now given.
@@ -248,6 +249,7 @@ class FinetuningRun:
                 self.tokenizer.vocab_file,
                 self.settings.flag_values() | self.settings.flags,
                 resume_settings,
+                rules=self.tokenizer.rules,
                 devices=strategies.devices(self.strategy),
                 allow_changed_settings=self.settings.allow_changed_settings,
             )

@@ -24,7 +24,7 @@ class EncoderOutput(NamedTuple):
     embedding_output: tf.Tensor
     all_encoder_layers: tuple[tf.Tensor, ...]
     sequence_output: tf.Tensor
-    pooled_output: tf.Tensor
+    pooled_output: tf.Tensor | None
     attention_probs: tuple[tf.Tensor, ...]
     input_mask: tf.Tensor
 

@@ -1,19 +1,22 @@
 """Finds the examples of a run, and checks that they fit the model and the vocabulary before training starts."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig
 from bert_tf.pretraining import record_shards
 from bert_tf.pretraining.pretraining_config import PretrainingData
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
-from bert_tf.sequences.example_format import Feature, Sidecar, pretraining_features, vocabulary_hash
+from bert_tf.sequences.example_format import Feature, Sidecar, names
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
+from bert_tf.tokenization.tokenizer_config import find_rules
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 
 
@@ -55,21 +58,29 @@ class ExampleFinder:
       objective: see `PretrainingModel`.
       vocab_file: the vocabulary with which the data was made; "" if it isn't known.
       seed: the seed of the masks, for data that is masked while it is read.
+      model_folder: the folder of the model that training starts from or goes on with; None if there is none.
+
+    Attributes:
+      rules: the rules of the tokenizer with which the data found so far was made; None if the vocabulary isn't known.
 
     Raises:
       InputError: if the vocabulary can't be used, or doesn't fit the config.
     """
 
-    def __init__(self, config: BertConfig, objective: str, vocab_file: str, seed: int) -> None:
+    def __init__(
+        self, config: BertConfig, objective: str, vocab_file: str, seed: int, model_folder: str | None = None
+    ) -> None:
         self._config = config
         self._objective = objective
         self._vocab_file = vocab_file
         self._seed = seed
-        self._vocab_sha256 = None
+        self._model_folder = model_folder
+        self._records: list[tuple[str, Mapping[str, Any]]] = []
+        self.rules: dict[str, bool] | None = None
         if vocab_file:
             check_vocab_file(vocab_file)
             config.check_vocabulary(len(load_vocab(vocab_file)), vocab_file)
-            self._vocab_sha256 = vocabulary_hash(vocab_file)
+            self._records = pretrained.tokenizer_records(model_folder, vocab_file)
 
     def find(self, data: PretrainingData) -> ExampleSet:
         """Finds the examples that the flags describe.
@@ -80,15 +91,28 @@ class ExampleFinder:
         self._config.check_sequence_length(data.max_seq_length)
         lengths = (data.max_seq_length, data.max_predictions_per_seq)
         shards = record_shards.find_shards(
-            data.input_file, *lengths, self._config.vocab_size, self._vocab_sha256, flag_name=data.flag_name
+            data.input_file,
+            *lengths,
+            self._config.vocab_size,
+            flag_name=data.flag_name,
+            needs_next_sentence=self._objective == "mlm_nsp",
         )
+        if self._vocab_file:
+            self._find_rules(shards)
         features = record_shards.record_features(shards, *lengths, data.flag_name)
-        is_masked = features == pretraining_features(*lengths)
+        is_masked = "masked_lm_ids" in names(features)
         masker = None if is_masked or self._objective == "ltr" else self._masker(data, shards)
         limits = dict.fromkeys(("input_ids", "masked_lm_ids"), self._config.vocab_size)
         limits["segment_ids"] = self._config.type_vocab_size
         limited = tuple(dataclasses.replace(feature, limit=limits.get(feature.name)) for feature in features)
         return ExampleSet(shards, limited, masker, data.flag_name)
+
+    def _find_rules(self, shards: list[Shard]) -> None:
+        """Finds the rules of the tokenizer, by which all data must be made; see `tokenizer_config.find_rules`."""
+        for shard in shards:
+            if shard.tokenizer and shard.tokenizer not in [record for _, record in self._records]:
+                self._records.append((Sidecar.path_of(shard.path), shard.tokenizer))
+        self.rules = find_rules(self._vocab_file, self._records, folder=self._model_folder)
 
     def _masker(self, data: PretrainingData, shards: list[Shard]) -> BatchMasker:
         for shard in shards:

@@ -1,10 +1,15 @@
 """Finds, counts and checks the TFRecord files of a run before training starts."""
 
+import atexit
 import concurrent.futures
 import dataclasses
+import gzip
 import json
 import os
+import shutil
 import struct
+import tempfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,6 +19,7 @@ from google.protobuf.message import DecodeError
 from bert_tf.pretraining import record_reader
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 from bert_tf.sequences.example_format import (
     FRAME_FOOTER,
     FRAME_HEADER,
@@ -29,6 +35,11 @@ from bert_tf.sequences.example_format import (
 File = TypeVar("File")
 Result = TypeVar("Result")
 
+# Model Garden's names of features that have other names in the original.
+_GARDEN_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+# The first bytes of a gzip file.
+_GZIP = b"\x1f\x8b\x08"
+
 # There may be thousands of files, and in the cloud it takes long to open one.
 _MAX_OPEN_FILES = 32
 # Settings of masking in the metadata of earlier versions -> their names of today.
@@ -43,11 +54,18 @@ class Shard:
       path: the file.
       records: the number of its records.
       sidecar: the description that `data_prep` wrote beside it; None if there is none, as for the release's files.
+      stored_names: without a sidecar, the name of each feature in the file.
     """
 
     path: str
     records: int
     sidecar: Sidecar | None
+    stored_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def tokenizer(self) -> Mapping[str, Any]:
+        """The record of the tokenizer that made the file; empty if there is none."""
+        return self.sidecar.tokenizer if self.sidecar else {}
 
 
 def find_shards(
@@ -55,11 +73,11 @@ def find_shards(
     max_seq_length: int,
     max_predictions_per_seq: int,
     vocab_size: int,
-    vocab_sha256: str | None = None,
     *,
     flag_name: str = "--input_file",
+    needs_next_sentence: bool = True,
 ) -> list[Shard]:
-    """Finds the files of pre-training examples, and checks that they have the expected lengths and vocabulary.
+    """Finds the files of pre-training examples, and checks that they have the expected lengths.
 
     Empty files are left out: where there are more shards than examples, some get none.
 
@@ -68,11 +86,11 @@ def find_shards(
       max_seq_length: the flag's value.
       max_predictions_per_seq: the flag's value.
       vocab_size: the model's vocabulary size; all ids must be smaller.
-      vocab_sha256: the hash of the vocabulary that will be used; None if it isn't known.
       flag_name: the flag that gave the patterns, for messages.
+      needs_next_sentence: whether records of other programs must have the labels of next sentence prediction.
 
     Raises:
-      InputError: if a file is missing or incomplete, or was made with other lengths or another vocabulary, or if all
+      InputError: if a file is missing or incomplete, or was made with other lengths, or if all
         files are empty.
     """
     paths = [path for path in files.expand_patterns(patterns, flag_name) if not path.endswith(NOT_RECORDS)]
@@ -82,7 +100,8 @@ def find_shards(
     def check(path: str) -> Shard | None:
         files.require_file(path, flag_name, may_be_empty=True)
         sidecar = Sidecar.read(path, flag_name)
-        size = files.size(path)
+        path = path if sidecar else _decompressed(path)
+        size = tf.io.gfile.stat(path).length
         if sidecar is None:
             records = len(record_offsets(path, flag_name)) - 1
         else:
@@ -102,19 +121,15 @@ def find_shards(
                         f"{flag_name}: {path} was made with --{name}={found}, but --{name} is {expected}. "
                         f"Set --{name}={found}, or make the data again."
                     )
-            if vocab_sha256 is not None and sidecar.vocab_sha256 != vocab_sha256:
-                raise InputError(
-                    f"{flag_name}: {path} was made with another vocabulary than --vocab_file "
-                    f"(hash {sidecar.vocab_sha256[:12]}, not {vocab_sha256[:12]}). Use the vocabulary of the data."
-                )
         if records == 0 and size == 0:
             return None
         if records == 0:
             raise InputError(f"{flag_name}: {path} has {size} bytes, but no records by its sidecar. Make it again.")
-        shard = Shard(path, records, sidecar)
-        _check_first_record(
-            path, record_features([shard], max_seq_length, max_predictions_per_seq), vocab_size, flag_name
-        )
+        example = _first_example(path, flag_name)
+        stored = {} if sidecar else _stored_names(example, path, flag_name, needs_next_sentence)
+        shard = Shard(path, records, sidecar, stored)
+        features = record_features([shard], max_seq_length, max_predictions_per_seq)
+        _check_example(example, path, features, vocab_size, flag_name)
         return shard
 
     shards = [shard for shard in _for_each_file(paths, check) if shard]
@@ -126,7 +141,7 @@ def find_shards(
 def record_features(
     shards: Sequence[Shard], max_seq_length: int, max_predictions_per_seq: int, flag_name: str = "--input_file"
 ) -> tuple[Feature, ...]:
-    """The features in each record of the shards. Shards without a sidecar have the features that the release writes.
+    """The features in each record of the shards. Shards without a sidecar have the original's, or Model Garden's.
 
     Raises:
       InputError: if some shards are masked and others are not, or if they were made for different masks.
@@ -134,8 +149,19 @@ def record_features(
     released = pretraining_features(max_seq_length, max_predictions_per_seq)
     by_policy: dict[str, tuple[Shard, tuple[Feature, ...]]] = {}
     for shard in shards:
-        features = released if shard.sidecar is None else shard.sidecar.record_features()
-        policy = "" if features == released else json.dumps([names(features), masking_settings(shard)], sort_keys=True)
+        if shard.sidecar is None:
+            stored = {name: other if other != name else "" for name, other in shard.stored_names.items()}
+            known = [feature for feature in released if feature.name in stored]
+            features = tuple(dataclasses.replace(feature, stored_name=stored[feature.name]) for feature in known)
+        else:
+            features = shard.sidecar.record_features()
+        policy = (
+            ""
+            if features == released
+            else json.dumps(
+                [[dataclasses.asdict(feature) for feature in features], masking_settings(shard)], sort_keys=True
+            )
+        )
         by_policy.setdefault(policy, (shard, features))
     if len(by_policy) > 1:
         (first, _), (second, _) = list(by_policy.values())[:2]
@@ -181,15 +207,56 @@ def _fingerprint(path: str) -> str:
         return f"{size}-{first.hex()}-{reader.read(FRAME_FOOTER).hex()}"
 
 
-def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int, flag_name: str) -> None:
+def _decompressed(path: str) -> str:
+    """Returns the path of a file, or of a plain copy of it if gzip compressed it. The copy is removed at exit."""
+    with files.open_file(path, "rb") as reader:
+        if reader.read(len(_GZIP)) != _GZIP:
+            return path
+    folder = tempfile.mkdtemp(prefix="bert_tf_records_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    plain = os.path.join(folder, os.path.basename(path))
+    with files.open_file(path, "rb") as packed, gzip.open(packed) as reader, open(plain, "wb") as writer:
+        try:
+            shutil.copyfileobj(reader, writer)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise InputError(f"{path}: damaged gzip file ({error}). Make it again.") from None
+    say(f"{path} is compressed. A plain copy in {folder} is used until the program ends.")
+    return plain
+
+
+def _first_example(path: str, flag_name: str) -> Mapping[str, Any]:
     try:
-        found = tf.train.Example.FromString(record_reader.first_record(path, flag_name)).features.feature
+        return tf.train.Example.FromString(record_reader.first_record(path, flag_name)).features.feature
     except DecodeError as error:
         raise InputError(
             f"{flag_name}: the first record of {path} can't be read ({error}). Is it made by create_pretraining_data?"
         ) from None
+
+
+def _stored_names(example: Mapping[str, Any], path: str, flag_name: str, needs_next_sentence: bool) -> dict[str, str]:
+    """Finds each feature under the original's name or Model Garden's.
+
+    Raises:
+      InputError: if one is missing; names it.
+    """
+    stored = {}
+    for name in names(pretraining_features(1, 1)):
+        if found := [other for other in (name, _GARDEN_NAMES.get(name)) if other in example]:
+            stored[name] = found[0]
+        elif name != "next_sentence_labels" or needs_next_sentence:
+            hint = " --objective=mlm does not need it." if name == "next_sentence_labels" else ""
+            raise InputError(
+                f"{flag_name}: {path}, record 1: there is no {name}, only {', '.join(sorted(example)) or 'nothing'}."
+                f"{hint} Use pre-training data."
+            )
+    return stored
+
+
+def _check_example(
+    example: Mapping[str, Any], path: str, features: Sequence[Feature], vocab_size: int, flag_name: str
+) -> None:
     for feature in features:
-        entry = found.get(feature.name)
+        entry = example.get(feature.stored_name or feature.name)
         values = () if entry is None else (entry.float_list if feature.is_float else entry.int64_list).value
         if len(values) != feature.length:
             flag_of_length = "max_predictions_per_seq" if feature.name.startswith("masked_lm") else "max_seq_length"
@@ -197,7 +264,8 @@ def _check_first_record(path: str, features: Sequence[Feature], vocab_size: int,
                 f"{flag_name}: {path}, record 1: {feature.name} has {len(values)} numbers, but {feature.length} are "
                 f"expected. The data was made with another --{flag_of_length}, or is not pre-training data."
             )
-    largest = max(found["input_ids"].int64_list.value)
+    ids = next(feature.stored_name or feature.name for feature in features if feature.name == "input_ids")
+    largest = max(example[ids].int64_list.value)
     if largest >= vocab_size:
         raise InputError(
             f"{flag_name}: {path}, record 1: the id {largest} is outside the model's vocabulary of {vocab_size}. "

@@ -10,8 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import run_directory, saver
-from bert_tf.config import DTYPES, BertConfig
+from bert_tf.checkpoints import pretrained, run_directory, saver
+from bert_tf.config import DTYPES, BertConfig, ModelFiles
 from bert_tf.distribution import devices, strategies
 from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.model.layers import initial_values_from
@@ -73,7 +73,9 @@ class PretrainingRun:
         vocab_file: str = "",
         init_checkpoint: str | None = None,
     ) -> None:
-        self._finder = ExampleFinder(config, objective, vocab_file, training_config.seed)
+        found = pretrained.find_files(ModelFiles(init_checkpoint), training_config.output_dir)
+        folder = pretrained.model_folder(found, init_checkpoint)
+        self._finder = ExampleFinder(config, objective, vocab_file, training_config.seed, folder)
         resume.require_starting_point(training_config.output_dir, init_checkpoint)
         # Workers must find each other before TensorFlow is used for anything else.
         self.strategy = strategies.build_strategy(distribution_config, several_hosts=True)
@@ -129,6 +131,7 @@ class PretrainingRun:
             self.vocab_file,
             flags,
             self._resume_settings,
+            rules=self._finder.rules,
             devices=strategies.devices(self.strategy),
             allow_changed_settings=allow_changed_settings,
         )

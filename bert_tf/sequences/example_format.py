@@ -5,7 +5,6 @@ Writing and parsing use the same specification. TensorFlow is imported only when
 
 import array
 import dataclasses
-import hashlib
 import math
 import struct
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,6 @@ import numpy as np
 
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization.vocabulary import vocabulary_text
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,12 +36,14 @@ class Feature:
       length: its number of values.
       is_float: whether the values are floats; otherwise they are integers.
       limit: integers must be less than this, and not negative; None for any.
+      stored_name: its name in the records of another program; "" for `name`.
     """
 
     name: str
     length: int
     is_float: bool = False
     limit: int | None = None
+    stored_name: str = ""
 
 
 def _sequence(max_seq_length: int) -> tuple[Feature, ...]:
@@ -105,11 +105,16 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
     import tensorflow as tf
 
     spec = {
-        f.name: tf.io.FixedLenFeature([f.length] if f.length > 1 else [], tf.float32 if f.is_float else tf.int64)
+        f.stored_name or f.name: tf.io.FixedLenFeature(
+            [f.length] if f.length > 1 else [], tf.float32 if f.is_float else tf.int64
+        )
         for f in features
     }
     parsed = tf.io.parse_example(serialized, spec)
-    batch = {name: x if x.dtype == tf.float32 else tf.cast(x, tf.int32) for name, x in parsed.items()}
+    batch = {}
+    for feature in features:
+        values = parsed[feature.stored_name or feature.name]
+        batch[feature.name] = values if feature.is_float else tf.cast(values, tf.int32)
     for feature in features:
         if feature.limit is not None:
             # Negative numbers become the largest ones.
@@ -159,12 +164,6 @@ def record_offsets(path: str, flag_name: str, most: float = math.inf) -> np.ndar
     return np.frombuffer(offsets, np.uint64).astype(np.uint32 if size < 1 << 32 else np.int64)
 
 
-def vocabulary_hash(vocab_file: str) -> str:
-    """Returns the SHA-256 of a vocabulary's pieces, which does not depend on the line ends."""
-    pieces = vocabulary_text(vocab_file).replace("\r\n", "\n").rstrip("\n")
-    return hashlib.sha256(pieces.encode()).hexdigest()
-
-
 class _SidecarFile(TypedDict):
     records: int
     file_size: int
@@ -207,6 +206,12 @@ class Sidecar:
     def path_of(shard: str) -> str:
         """Returns the path of a shard's sidecar."""
         return shard + SIDECAR_SUFFIX
+
+    @property
+    def tokenizer(self) -> Mapping[str, Any]:
+        """The record of the tokenizer; see `tokenizer_record`. Older files have only a digest and the casing."""
+        older = {name: self.settings[name] for name in ("do_lower_case",) if name in self.settings}
+        return {"vocab_sha256": self.vocab_sha256} | self.settings.get("tokenizer", older)
 
     @property
     def is_masked(self) -> bool:

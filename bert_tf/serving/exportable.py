@@ -80,7 +80,7 @@ class Exportable(NamedTuple):
         format), and labels.json the classes.
         """
         tokenizer = self.tokenizer
-        run_directory.write_hf_tokenizer(tokenizer.vocab_file, folder, tokenizer.do_lower_case, self.max_seq_length)
+        run_directory.copy_tokenizer(tokenizer.vocab_file, folder, tokenizer.rules, self.max_seq_length)
         if self.classes is not None:
             files.write_json(os.path.join(folder, run_directory.LABELS_FILE), list(self.classes))
 

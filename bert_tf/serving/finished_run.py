@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert_tf import checkpoints
-from bert_tf.checkpoints import run_directory
+from bert_tf.checkpoints import pretrained, run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import EncoderModel
 from bert_tf.runtime.program import say
-from bert_tf.sequences.example_format import vocabulary_hash
 from bert_tf.sequences.packing import check_max_seq_length
 from bert_tf.serving.export_config import ExportConfig, check_no_bilstm
 from bert_tf.serving.inference_encoder import InferenceEncoder
 from bert_tf.tokenization import Tokenizer
+from bert_tf.training import resume
 from bert_tf.training.interface import TrainableModel
 
 
@@ -56,7 +56,6 @@ class FinishedRun:
         bert_config = BertConfig.from_json_file(os.path.join(folder, run_directory.CONFIG_FILE), "--model_dir")
         max_seq_length = config.max_seq_length or settings["max_seq_length"]
         vocab_file = os.path.join(folder, run_directory.VOCAB_FILE)
-        run_directory.check_trained_with(folder, {"vocab_sha256": vocabulary_hash(vocab_file)})
         check_max_seq_length(max_seq_length)
         bert_config.check_sequence_length(max_seq_length)
         return cls(
@@ -65,7 +64,7 @@ class FinishedRun:
             flags=recorded.get("flags", {}),
             labels=settings.get("labels") or run_directory.recorded_labels(model_dir),
             config=bert_config,
-            tokenizer=Tokenizer.checked(vocab_file, settings["do_lower_case"]),
+            tokenizer=pretrained.tokenizer_of(folder, bert_config, vocab_file),
             max_seq_length=max_seq_length,
             export_config=config,
         )
@@ -73,6 +72,7 @@ class FinishedRun:
     def restore(self, model: TrainableModel) -> int:
         """Loads the run's selected weights into a model, and returns their step."""
         source = checkpoints.open_checkpoint(self.folder, "--model_dir")
+        resume.leave_out_untrained(model, source)
         variables = checkpoints.named_variables(model.variables)
         say(str(checkpoints.restore(variables, source, may_be_fresh="", flag_name="--model_dir")))
         return int(source.read("global_step"))

@@ -74,6 +74,7 @@ class InferenceEncoder(tf.Module):
         self.causal = encoder.causal
         self.dtype = tf.as_dtype(dtype)
         self.has_masked_lm = masked_lm is not None
+        self.has_pooler = encoder.pooler is not None
         self._activation = (ACTIVATIONS | _FUSED_ACTIVATIONS)[self.config.hidden_act]
         weights = {v.path.removeprefix("bert/"): v.numpy() for v in encoder.weights}
         if masked_lm is not None:

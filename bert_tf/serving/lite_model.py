@@ -13,7 +13,6 @@ from bert_tf.sequences import packing
 from bert_tf.serving import export_config
 from bert_tf.serving.answering import CHOICE_INPUTS, AnsweringModel, Field
 from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.tokenizer_config import read_tokenizer_config
 from bert_tf.tokenization.vocabulary import CLS, SEP, VOCAB_FILE
 
 
@@ -59,7 +58,7 @@ class LiteModel(AnsweringModel):
             )
         self._task = json_files.read(task_path, "--model", TextTask)
         vocab_file = os.path.join(folder, VOCAB_FILE)
-        self._tokenizer = Tokenizer.checked(vocab_file, read_tokenizer_config(vocab_file).get("do_lower_case", True))
+        self._tokenizer = Tokenizer.checked(vocab_file)
         try:
             threads = threads or parallel.available_cores()
             self._run = interpreter.Interpreter(path, num_threads=threads).get_signature_runner()

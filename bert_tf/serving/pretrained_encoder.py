@@ -49,7 +49,8 @@ class ServedEncoder(tf.Module):
         """Returns the signatures.
 
         - `serving_default` (text_a [B]), `pairs` (text_a and text_b [B]) and `ids` (input_ids, input_mask, segment_ids
-          [B, T]) return `sequence_output` [B, T, H], with zeros after the end of a text, and `pooled_output` [B, H].
+          [B, T]) return `sequence_output` [B, T, H], with zeros after the end of a text, and, if there is a pooler,
+          `pooled_output` [B, H].
           The signatures for texts also return `tokens` and `input_ids` [B, T], padded after the first `num_tokens`
           [B], and `truncated` [B].
         - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H] and the same values for texts.
@@ -87,10 +88,8 @@ class ServedEncoder(tf.Module):
 
     def _outputs(self, batch: TokenBatch, length: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         last = token_states_in_parts(self._encoder, batch)
-        return {
-            "sequence_output": batch.padded(last, length=length),
-            "pooled_output": self._encoder.pool(batch, last),
-        }
+        outputs = {"sequence_output": batch.padded(last, length=length)}
+        return outputs | ({"pooled_output": self._encoder.pool(batch, last)} if self._encoder.has_pooler else {})
 
     def _tokens(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
         return {
@@ -134,6 +133,7 @@ def exportable(model_dir: str, config: ExportConfig) -> Exportable:
 
     def states(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         output = loaded.encoder(input_ids, input_mask, segment_ids)
-        return {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
+        outputs = {"sequence_output": output.sequence_output, "pooled_output": output.pooled_output}
+        return {name: value for name, value in outputs.items() if value is not None}
 
     return Exportable(served, states, tokenizer, max_seq_length)

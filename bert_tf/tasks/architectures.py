@@ -52,7 +52,10 @@ def hf_settings(source: CheckpointSource) -> dict[str, Any]:
     """
     if source.kind == "hf":
         config = output_layers.hf_config(source)
-        return {name: config[name] for name in _HEAD_KEYS if name in config}
+        settings = {name: config[name] for name in _HEAD_KEYS if name in config}
+        if SEQUENCE in (settings.get("architectures") or ()) and source.shapes.get("output_weights", ())[:1] == (1,):
+            settings["problem_type"] = PROBLEM_TYPES["regression"]  # as transformers computes the loss of one output
+        return settings
     settings = run_directory.recorded(source.path)
     if "task" not in settings:
         return {}

@@ -21,8 +21,9 @@ from bert_tf.tokenization.splitting import (
     printable_text,
     whitespace_tokenize,
 )
+from bert_tf.tokenization.tokenizer_config import validate_case_matches_checkpoint
 from bert_tf.tokenization.tokenizers import FullTokenizer, Tokenizer
-from bert_tf.tokenization.vocabulary import load_vocab, validate_case_matches_checkpoint
+from bert_tf.tokenization.vocabulary import load_vocab
 
 __all__ = [
     "BasicTokenizer",

@@ -18,7 +18,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tokenization import graph_characters as tables
 from bert_tf.tokenization.splitting import BasicTokenizer
 from bert_tf.tokenization.tokenizers import Tokenizer
-from bert_tf.tokenization.vocabulary import MAX_CHARS_PER_WORD, UNK
+from bert_tf.tokenization.vocabulary import MAX_CHARS_PER_WORD, UNK, kept_forms
 
 _MAX_BYTES_PER_WORD = 4 * MAX_CHARS_PER_WORD
 # Replaces a word with too many characters but not too many bytes.
@@ -71,6 +71,7 @@ class GraphTokenizer(tf.Module):
       do_lower_case: whether to convert to lower case and remove accents.
       kept_tokens: tokens in brackets, such as "[MASK]", that are not split; `SPECIAL_TOKENS` corresponds to
         `Tokenizer(keep_special_tokens=True)`.
+      added_tokens: see `kept_forms`.
       rules: `strip_accents` and `tokenize_chinese_chars`; see `BasicTokenizer`.
 
     Raises:
@@ -82,6 +83,7 @@ class GraphTokenizer(tf.Module):
         vocab: Mapping[str, int],
         do_lower_case: bool = True,
         kept_tokens: Sequence[str] = (),
+        added_tokens: Mapping[str, bool] | None = None,
         **rules: bool | None,
     ) -> None:
         super().__init__(name="graph_tokenizer")
@@ -100,14 +102,18 @@ class GraphTokenizer(tf.Module):
         self._pages, self._rules, self._contexts, self._spellings = map(
             tf.constant, tables.character_rules(**vars(basic))
         )
-        self._special = None
-        if kept_tokens:  # [tokens, longest], padded with -1
-            self._special = tf.ragged.constant([[*map(ord, token)] for token in kept_tokens], tf.int32).to_tensor(-1)
+        self._kept = None
+        kept = kept_forms(kept_tokens, added_tokens or {}, do_lower_case)
+        if kept:  # three tables [tokens, longest], padded with -1: each token, and how it may be written
+            rows = [(token, *forms) for token, forms in kept.items()]
+            tables_of_codes = [[[*map(ord, text)] for text in column] for column in zip(*rows, strict=True)]
+            self._kept = [tf.ragged.constant(table, tf.int32).to_tensor(-1) for table in tables_of_codes]
+            self._first_codes = sorted({ord(text[0]) for row in rows for text in row[1:]})
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, kept_tokens: Sequence[str] = ()) -> Self:
         """Returns the tokenizer with the vocabulary and the rules of one in Python."""
-        return cls(tokenizer.vocab, kept_tokens=kept_tokens, **vars(tokenizer.basic_tokenizer))
+        return cls(tokenizer.vocab, kept_tokens=kept_tokens, added_tokens=tokenizer.added_tokens, **tokenizer.rules)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Texts [B] in UTF-8 -> ids [B, (pieces)] int32, as `Tokenizer.encode`; invalid bytes are dropped."""
@@ -139,35 +145,46 @@ class GraphTokenizer(tf.Module):
 
     def _characters(self, codes: tf.Tensor) -> _Characters:
         rules = tf.gather(self._rules, self._places(codes))
-        if self._special is not None:
-            rules = self._keep_special_tokens(codes, rules)
+        if self._kept is not None:
+            codes, rules = self._keep_tokens(codes, rules)
         return _Characters(codes, rules, tf.range(tf.size(codes, out_type=tf.int64)))
 
     def _places(self, codes: tf.Tensor) -> tf.Tensor:
         page = tf.gather(self._pages, tf.bitwise.right_shift(codes, tables.PAGE_BITS))
         return page + tf.bitwise.bitwise_and(codes, (1 << tables.PAGE_BITS) - 1)
 
-    def _keep_special_tokens(self, codes: tf.Tensor, rules: tf.Tensor) -> tf.Tensor:
-        """Makes each special token one word and leaves its characters unchanged."""
-        lengths = tf.reduce_sum(tf.cast(self._special >= 0, tf.int64), axis=1)
-        longest = self._special.shape[1]
+    def _keep_tokens(self, codes: tf.Tensor, rules: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Makes each token that is never split one word, whose characters other rules leave unchanged."""
+        tokens, *forms = self._kept
+        lengths = tf.reduce_sum(tf.cast(tokens >= 0, tf.int64), axis=1)
+        longest = tokens.shape[1]
+        begins = tf.reduce_any(codes[:, tf.newaxis] == self._first_codes, axis=1)
 
-        def keep() -> tf.Tensor:
-            brackets = tf.where(codes == ord("["))  # [brackets, 1]
+        def keep() -> tuple[tf.Tensor, tf.Tensor]:
+            candidates = tf.where(begins)  # [candidates, 1]
             padded = tf.concat([codes, tf.zeros([longest], tf.int32)], axis=0)
-            found = tf.gather(padded, brackets + tf.range(longest, dtype=tf.int64))[:, tf.newaxis]
-            matches = tf.reduce_all((found == self._special) | (self._special < 0), axis=-1)  # [brackets, tokens]
-            length = tf.reduce_max(tf.where(matches, lengths, 0), axis=-1)
-            first = tf.boolean_mask(brackets[:, 0], length > 0)
+            found = tf.gather(padded, candidates + tf.range(longest, dtype=tf.int64))[:, tf.newaxis]
+            is_equal = (found == forms[0]) | (found == forms[1]) | (tokens < 0)
+            matches = tf.where(tf.reduce_all(is_equal, axis=-1), lengths, 0)  # [candidates, tokens]
+            length = tf.reduce_max(matches, axis=-1)
+            first, number = (tf.boolean_mask(x, length > 0) for x in (candidates[:, 0], tf.argmax(matches, axis=-1)))
             behind = first + tf.boolean_mask(length, length > 0)
-            inside = tf.ragged.range(first, behind).flat_values
-            literal = tf.fill(tf.shape(inside), tables.LITERAL)
-            kept = tf.tensor_scatter_nd_update(rules, inside[:, tf.newaxis], literal)
-            ends = tf.fill(tf.shape(first), tables.WORD_BEHIND | tables.TOKEN_ENDS)
-            kept = tf.tensor_scatter_nd_add(kept, behind[:, tf.newaxis] - 1, ends)
-            return tf.tensor_scatter_nd_add(kept, first[:, tf.newaxis], tf.fill(tf.shape(first), tables.WORD_BEFORE))
+            # A token that begins inside the one before it is not found.
+            ends = tf.scan(
+                lambda end, span: tf.where(span[0] >= end, span[1], end), (first, behind), tf.zeros([], tf.int64)
+            )
+            is_found = first >= tf.concat([tf.zeros([1], tf.int64), ends], axis=0)[:-1]
+            first, behind, number = (tf.boolean_mask(x, is_found) for x in (first, behind, number))
+            inside = tf.ragged.range(first, behind).flat_values[:, tf.newaxis]
+            written = tf.gather(tokens, number)
+            written = tf.tensor_scatter_nd_update(codes, inside, tf.boolean_mask(written, written >= 0))
+            kept = tf.tensor_scatter_nd_update(rules, inside, tf.fill(tf.shape(inside)[:1], tables.LITERAL))
+            last = tf.fill(tf.shape(first), tables.WORD_BEHIND | tables.TOKEN_ENDS)
+            kept = tf.tensor_scatter_nd_add(kept, behind[:, tf.newaxis] - 1, last)
+            begin = tf.fill(tf.shape(first), tables.WORD_BEFORE)
+            return written, tf.tensor_scatter_nd_add(kept, first[:, tf.newaxis], begin)
 
-        return tf.cond(tf.reduce_any(codes == ord("[")), keep, lambda: rules)
+        return tf.cond(tf.reduce_any(begins), keep, lambda: (codes, rules))
 
     def _spell_out(self, characters: _Characters) -> _Characters:
         """Applies the rules about several characters: sigmas, characters that become several, canonical order."""
@@ -185,9 +202,13 @@ class GraphTokenizer(tf.Module):
             lambda: characters,
         )
 
+    def _contexts_of(self, characters: _Characters) -> tf.Tensor:
+        contexts = tf.gather(self._contexts, self._places(characters.codes))
+        return tf.where(_has(characters.rules, tables.LITERAL), 0, contexts)
+
     def _settle_sigmas(self, characters: _Characters) -> _Characters:
         """Makes a capital sigma at the end of a word a final sigma, as `str.lower` does."""
-        contexts = tf.gather(self._contexts, self._places(characters.codes))
+        contexts = self._contexts_of(characters)
         ignored = _has(contexts, tables.CASE_IGNORABLE) | _has(characters.rules, tables.DELETED)
         seen = tf.where(~ignored)[:, 0]
         cased = tf.pad(_has(tf.gather(contexts, seen), tables.CASED), [[1, 1]])
@@ -213,7 +234,7 @@ class GraphTokenizer(tf.Module):
 
     def _put_in_canonical_order(self, characters: _Characters) -> _Characters:
         """Sorts each run of combining characters by combining class; the order of equal ones stays."""
-        contexts = tf.gather(self._contexts, self._places(characters.codes))
+        contexts = self._contexts_of(characters)
         classes = tf.cast(tf.bitwise.bitwise_and(contexts, tables.COMBINING_CLASS), tf.int64)
         run = tf.cumsum(tf.cast(classes == 0, tf.int64))
         return characters.take(tf.argsort(run * (tables.COMBINING_CLASS + 1) + classes, stable=True))

@@ -1,29 +1,66 @@
-"""`tokenizer_config.json`: Hugging Face's settings of a tokenizer, beside the vocabulary.
+"""The rules of a model's tokenizer: finds them, checks that all files agree, and writes them.
 
-Settings that the tokenizers here have are honoured. Those with which another tokenizer would be needed are errors.
+The rules are recorded in `tokenizer_config.json` next to a vocabulary (the file of Hugging Face), in `run.json`, and in
+the metadata files of records. Rules that BERT's tokenizer doesn't have are errors.
 """
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from bert_tf.runtime import files, json_files
-from bert_tf.runtime.files import InputError
-from bert_tf.tokenization.vocabulary import CLS, MASK, PAD, SEP, UNK
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.program import say_once
+from bert_tf.tokenization.characters import strip_accents as without_accents
+from bert_tf.tokenization.vocabulary import (
+    CLS,
+    MASK,
+    PAD,
+    SEP,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_JSON,
+    UNK,
+    VOCAB_FILE,
+    TokenizerJson,
+    added_tokens,
+    added_tokens_decoder,
+    fits_record,
+    load_vocab,
+    vocabulary_record,
+)
 
-TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 
 _SPECIAL_TOKENS = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
-# The settings of the rules, besides `do_lower_case`, and their usual values.
-_DEFAULTS = {"strip_accents": None, "tokenize_chinese_chars": True}
-# Settings with which a text would become other pieces, and the values with which it doesn't.
+RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+# Settings with which a text would become other tokens, and the values with which it doesn't.
 _REQUIRED = {
     "tokenizer_class": (*TOKENIZER_CLASSES, None),
     "do_basic_tokenize": (True,),
     "never_split": (None, []),
     **{name: (token,) for name, token in _SPECIAL_TOKENS.items()},
 }
+# The parts of `tokenizer.json` and their types. The last part adds [CLS] and [SEP].
+_PARTS = {
+    "normalizer": ("BertNormalizer",),
+    "pre_tokenizer": ("BertPreTokenizer",),
+    "post_processor": ("TemplateProcessing", "BertProcessing", None),
+}
+# The rules in the normalizer of `tokenizer.json`.
+_NORMALIZER = {"lowercase": "do_lower_case", "strip_accents": "strip_accents", "handle_chinese_chars": RULES[2]}
+# The largest share of tokens that an uncased tokenizer can't produce, in the vocabulary of an uncased model. Users
+# replace some unused tokens by words with capitals.
+_FEW = 0.02
+
+_LOWER_MODELS = (
+    "uncased_L-24_H-1024_A-16",
+    "uncased_L-12_H-768_A-12",
+    "multilingual_L-12_H-768_A-12",
+    "chinese_L-12_H-768_A-12",
+)
+_CASED_MODELS = ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
+_RELEASED_NAME = re.compile(r"(?:.*_)?(uncased|multilingual|chinese|cased)_L-\d+_H-\d+_A-\d+")
 
 
 class _Settings(TypedDict, total=False):
@@ -31,70 +68,178 @@ class _Settings(TypedDict, total=False):
     strip_accents: bool | None
     tokenize_chinese_chars: bool
     model_max_length: float
+    vocab_sha256: str
+    vocab_unused: list[tuple[int, int]]
+    vocab_used_sha256: str
 
 
 def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
-    """Reads and checks the settings beside a vocabulary; empty if there are none.
+    """Reads and checks Hugging Face's settings next to a vocabulary; empty if there are none.
+
+    `tokenizer_config.json` has priority over `tokenizer.json`.
 
     Raises:
-      InputError: if they are those of another tokenizer than the release's; names the setting.
+      InputError: if they are those of another tokenizer than BERT's; names the setting.
     """
-    path = os.path.join(os.path.dirname(vocab_file), TOKENIZER_CONFIG_FILE)
+    folder = os.path.dirname(vocab_file)
+    path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
     values = json_files.read(path, "--vocab_file", _Settings) if files.exists(path) else {}
     for name, allowed in _REQUIRED.items():
         value = values.get(name, allowed[0])
         value = value.get("content") if isinstance(value, dict) else value  # a token with its own settings
-        if value not in allowed:
-            raise InputError(
-                f"--vocab_file: {path} says {name} {value!r}, but {allowed[0]!r} is expected. Texts would become other "
-                "pieces than the model was trained with, so it can't be used."
-            )
+        _require(path, name, value, allowed)
+    path = os.path.join(folder, TOKENIZER_JSON)
+    if os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(path):
+        values = _rules_of_tokenizer_json(path) | values
     return values
 
 
-def unusual_rules(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The rules in a tokenizer's settings, besides `do_lower_case`, that differ from the release's.
-
-    Args:
-      values: what `read_tokenizer_config` returned.
-
-    Returns:
-      Arguments of `Tokenizer`: `strip_accents` and `tokenize_chinese_chars`, or none of them.
-    """
-    rules = {name: values.get(name, default) for name, default in _DEFAULTS.items()}
-    if rules["strip_accents"] == values.get("do_lower_case"):
-        rules["strip_accents"] = None
-    return {name: value for name, value in rules.items() if value != _DEFAULTS[name]}
+def _rules_of_tokenizer_json(path: str) -> dict[str, Any]:
+    values = json_files.read(path, "--vocab_file", TokenizerJson)
+    for part, allowed in _PARTS.items():
+        if part in values:
+            _require(path, f"{part} of type", (values[part] or {}).get("type"), allowed)
+    normalizer = values.get("normalizer") or {}
+    _require(path, "clean_text", normalizer.get("clean_text", True), (True,))
+    return {rule: normalizer[name] for name, rule in _NORMALIZER.items() if name in normalizer}
 
 
-def validate_case_matches_settings(do_lower_case: bool, values: Mapping[str, Any], vocab_file: str) -> None:
-    """Checks the casing flag against the settings beside a vocabulary.
-
-    Args:
-      do_lower_case: the casing.
-      values: what `read_tokenizer_config` returned.
-      vocab_file: the vocabulary, for the message.
-
-    Raises:
-      InputError: if they say another casing.
-    """
-    if values.get("do_lower_case", do_lower_case) != do_lower_case:
+def _require(path: str, name: str, value: Any, allowed: tuple) -> None:
+    if value not in allowed:
         raise InputError(
-            f"--do_lower_case is {do_lower_case}, but {TOKENIZER_CONFIG_FILE} beside {vocab_file} says "
-            f"{not do_lower_case}. Set --do_lower_case={not do_lower_case}; if the file is wrong, mend it."
+            f"--vocab_file: {path} has {name} {value!r}, but {allowed[0]!r} is expected. Texts would become other "
+            "tokens than the model was trained with, so this tokenizer can't be used."
         )
 
 
-def hf_tokenizer_config(vocab_file: str, do_lower_case: bool, max_positions: int) -> dict[str, Any]:
-    """The content of `tokenizer_config.json` for a vocabulary; what is known of it already stays.
+def find_rules(
+    vocab_file: str,
+    records: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    do_lower_case: bool | None = None,
+    strip_accents: bool | None = None,
+    folder: str | None = None,
+) -> dict[str, bool]:
+    """Finds the rules of a tokenizer: the recorded ones, else by the name of a released model, else by the vocabulary.
+
+    Args:
+      vocab_file: the vocabulary. The files next to it are read too.
+      records: where rules and the digest of a vocabulary are recorded, and the record; parts may be missing.
+      do_lower_case: the casing that the user asks for, or None.
+      strip_accents: whether the user asks to remove accents, or None.
+      folder: the folder of the model, if it has another one than the vocabulary.
+
+    Returns:
+      The arguments of `BasicTokenizer`.
+
+    Raises:
+      InputError: if records, files and arguments contradict each other, or if a record has another vocabulary.
+    """
+    own = read_tokenizer_config(vocab_file)
+    asked = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
+    records = [*records, (f"the tokenizer's settings next to {vocab_file}", own)]
+    rules: dict[str, bool] = {}
+    places: dict[str, str] = {}
+    for place, record in records:
+        if not fits_record(record, vocab_file):
+            raise InputError(
+                f"--vocab_file: {vocab_file} is not the vocabulary whose digest is recorded in {place}. Use "
+                "that vocabulary."
+            )
+        for name, value in _complete(record).items():
+            if rules.setdefault(name, value) != value:
+                raise InputError(
+                    f"--vocab_file: {place}: {name} is {value}, but {places[name]} has {rules[name]}. Use files that "
+                    "belong together."
+                )
+            places.setdefault(name, place)
+    for name, value in asked.items():
+        if value is not None and rules.get(name, value) != value:
+            raise InputError(
+                f"--{name} is {value}, but {places[name]} has {rules[name]}. Omit the flag. If the file is wrong, "
+                "correct it."
+            )
+    if "do_lower_case" not in rules:
+        folders = [os.path.abspath(path) for path in (folder or "", os.path.dirname(vocab_file))]
+        rules["do_lower_case"] = _unrecorded_casing(vocab_file, folders, do_lower_case)
+    rules.setdefault("strip_accents", rules["do_lower_case"] if strip_accents is None else strip_accents)
+    return {"tokenize_chinese_chars": True} | rules
+
+
+def _complete(record: Mapping[str, Any]) -> dict[str, bool]:
+    """Returns the rules in a record. By default, accents are removed where letters are converted to lower case."""
+    rules = {name: record[name] for name in RULES if record.get(name) is not None}
+    return {"strip_accents": rules["do_lower_case"]} | rules if "do_lower_case" in rules else rules
+
+
+def _unrecorded_casing(vocab_file: str, folders: Iterable[str], asked: bool | None) -> bool:
+    """Returns whether a model without a record is uncased, and says so if it is a guess."""
+    for folder in folders:
+        released = _RELEASED_NAME.fullmatch(os.path.basename(folder))
+        named = bool(released) and released.group(1) != "cased"
+        if released and asked not in (None, named):
+            raise _casing_error(asked, f"{folder} has the name of a released model")
+        if released:
+            return named
+    tokens = [token for token in load_vocab(vocab_file) if not (token.startswith("[") and token.endswith("]"))]
+    changed = [token for token in tokens if without_accents(token.lower()) != token]
+    guess = len(changed) <= _FEW * len(tokens)
+    found = (
+        f"{vocab_file}: the model's casing is not recorded. {len(changed)} of {len(tokens)} tokens have capitals or "
+        f"accents{f', such as {changed[0]!r}' if changed else ''}"
+    )
+    if asked is None:
+        say_once(f"{found}, so --do_lower_case={guess} is used. Set this flag if it is wrong.")
+    elif asked != guess and any(token != token.upper() for token in tokens):
+        say_once(f"Warning: {found}, but --do_lower_case is {asked}: the model may have been trained on other tokens.")
+    return guess if asked is None else asked
+
+
+def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None) -> None:
+    """Checks the casing flag against the names of the released models, as the release does.
+
+    Raises:
+      InputError: (a ValueError) if the checkpoint's folder is named like a released model with the other casing.
+    """
+    match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
+    if match is None:
+        return
+    name = match.group(1)
+    if name in (_CASED_MODELS if do_lower_case else _LOWER_MODELS):
+        raise _casing_error(do_lower_case, f"--init_checkpoint ({init_checkpoint}) is the released model {name}")
+
+
+def _casing_error(do_lower_case: bool, found: str) -> InputError:
+    kind, fix = ("cased", "False") if do_lower_case else ("uncased", "True")
+    return InputError(
+        f"{found}, so the model is {kind}, but --do_lower_case is {do_lower_case}: the text would become "
+        f"tokens that the model was not trained with. Set --do_lower_case={fix}."
+    )
+
+
+def tokenizer_record(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
+    """Returns the rules and what identifies the vocabulary, for the records of runs and data."""
+    added = {token: token_added.normalized for token, token_added in added_tokens(vocab_file).items()}
+    return {**rules, **({"added_tokens": added} if added else {}), **vocabulary_record(vocab_file)}
+
+
+def settings_of(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
+    """Returns the content of `tokenizer_config.json` for a vocabulary; other known settings stay."""
+    decoder = added_tokens_decoder(added_tokens(vocab_file))
+    known = read_tokenizer_config(vocab_file)
+    if decoder:
+        known["added_tokens_decoder"] = known.get("added_tokens_decoder", {}) | decoder
+    return known | dict(rules) | vocabulary_record(vocab_file)
+
+
+def hf_tokenizer_config(vocab_file: str, rules: Mapping[str, bool], max_positions: int) -> dict[str, Any]:
+    """Returns the content of `tokenizer_config.json` with all settings that Hugging Face's tokenizers read.
 
     Args:
       vocab_file: the vocabulary.
-      do_lower_case: whether the tokenizer converts to lower case.
-      max_positions: the number of the model's positions, the longest input that the tokenizer shall make.
+      rules: see `find_rules`.
+      max_positions: the largest number of tokens in a sequence of the model.
     """
-    known = read_tokenizer_config(vocab_file)
-    ours = {"do_lower_case": do_lower_case, "tokenizer_class": TOKENIZER_CLASSES[0]}
+    known = settings_of(vocab_file, rules)
     # Where no length was set, transformers writes a very large one.
-    ours["model_max_length"] = min(known.get("model_max_length", max_positions), max_positions)
-    return _DEFAULTS | _SPECIAL_TOKENS | known | ours
+    length = min(known.get("model_max_length", max_positions), max_positions)
+    return _SPECIAL_TOKENS | known | {"tokenizer_class": TOKENIZER_CLASSES[0], "model_max_length": length}

@@ -8,7 +8,7 @@ import itertools
 import re
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -17,21 +17,17 @@ from bert_tf.sequences import packing
 from bert_tf.tokenization.characters import split_words
 from bert_tf.tokenization.memo import Memo
 from bert_tf.tokenization.splitting import BasicTokenizer, WordpieceTokenizer, convert_by_vocab, convert_to_unicode
-from bert_tf.tokenization.tokenizer_config import (
-    read_tokenizer_config,
-    unusual_rules,
-    validate_case_matches_settings,
-)
+from bert_tf.tokenization.tokenizer_config import find_rules, tokenizer_record
 from bert_tf.tokenization.traced_text import TracedText
 from bert_tf.tokenization.vocabulary import (
     CLS,
     CONTINUATION,
     SEP,
     SPECIAL_TOKENS,
+    added_tokens,
     check_vocab_file,
+    kept_forms,
     load_vocab,
-    validate_case_matches_checkpoint,
-    validate_case_matches_vocab,
 )
 
 if TYPE_CHECKING:
@@ -68,8 +64,15 @@ class Tokenizer:
         self.inv_vocab = {index: piece for piece, index in self.vocab.items()}
         self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case, **rules)
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
-        kept = [token for token in SPECIAL_TOKENS if token in self.vocab] if keep_special_tokens else []
-        self._special = re.compile("(" + "|".join(map(re.escape, kept)) + ")") if kept else None
+        self.added_tokens = {token: added.normalized for token, added in added_tokens(vocab_file).items()}
+        special = [token for token in SPECIAL_TOKENS if token in self.vocab] if keep_special_tokens else []
+        self.kept = kept_forms(special, self.added_tokens, do_lower_case)
+        # The longest token is tried first.
+        patterns = [
+            "".join(f"[{re.escape(a)}{re.escape(b)}]" for a, b in zip(*forms, strict=True))
+            for _, forms in sorted(self.kept.items(), key=lambda item: -len(item[0]))
+        ]
+        self._special = re.compile("(" + "|".join(patterns) + ")") if patterns else None
         # 16 bits if all ids fit, otherwise 32.
         self.id_typecode = "H" if max(self.vocab.values(), default=0) < 1 << 16 else "I"
         # "word", "Word" and "word," are different words with a common token, so words and tokens are remembered.
@@ -81,32 +84,29 @@ class Tokenizer:
         self._traced = Memo(self._traced_pieces_of_word)
 
     @classmethod
-    def checked(cls, vocab_file: str, do_lower_case: bool, init_checkpoint: str | None = None) -> Self:
-        """Checks the vocabulary and the casing, and makes the tokenizer.
-
-        Settings in `tokenizer_config.json` next to the vocabulary are used; see `tokenizer_config`.
+    def checked(cls, vocab_file: str, do_lower_case: bool | None = None, **options: Any) -> Self:
+        """Checks the vocabulary, finds the rules, and makes the tokenizer.
 
         Args:
           vocab_file: the vocabulary.
-          do_lower_case: the casing.
-          init_checkpoint: the checkpoint that the user named, whose name may show the casing.
+          do_lower_case: the casing; None for that of the model.
+          options: further arguments of `find_rules`.
 
         Raises:
-          InputError: see `check_vocab_file`, `validate_case_matches_checkpoint`, `validate_case_matches_vocab`,
-            `read_tokenizer_config` and `validate_case_matches_settings`.
+          InputError: see `check_vocab_file` and `find_rules`.
         """
         check_vocab_file(vocab_file)
-        validate_case_matches_checkpoint(do_lower_case, init_checkpoint)
-        settings = read_tokenizer_config(vocab_file)
-        tokenizer = cls(vocab_file, do_lower_case=do_lower_case, **unusual_rules(settings))
-        validate_case_matches_vocab(do_lower_case, tokenizer.vocab)
-        validate_case_matches_settings(do_lower_case, settings, vocab_file)
-        return tokenizer
+        return cls(vocab_file, **find_rules(vocab_file, do_lower_case=do_lower_case, **options))
 
     @property
     def rules(self) -> dict[str, bool]:
         """The settings of the rules, which determine the tokens of a text as the vocabulary does."""
         return dict(vars(self.basic_tokenizer))
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The rules and the digest of the vocabulary, for run.json and the metadata of records."""
+        return tokenizer_record(self.vocab_file, self.rules)
 
     def tokenize(self, text: str | bytes) -> list[str]:
         """Splits a text into tokens."""
@@ -232,7 +232,7 @@ class Tokenizer:
         return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
     def _split(self, text: str | bytes) -> list[str]:
-        """Returns words that can be tokenized alone; a special token that is kept is one word."""
+        """Returns words that can be tokenized alone; a token that is never split is one word."""
         text = convert_to_unicode(text)
         if self._special is None:
             return split_words(text)
@@ -249,15 +249,21 @@ class Tokenizer:
             yield word, begin
             begin += len(word)
 
+    def _kept_token(self, word: str) -> str | None:
+        """Returns the token that is never split and that a word is, or None."""
+        if self._special is None or not self._special.fullmatch(word):
+            return None
+        forms = (
+            (token, zip(word, *forms, strict=True)) for token, forms in self.kept.items() if len(token) == len(word)
+        )
+        return next(token for token, chars in forms if all(char in (a, b) for char, a, b in chars))
+
     def _tokens_of_word(self, word: str) -> list[str]:
-        if self._special is not None and self._special.fullmatch(word):
-            return [word]
-        return self.basic_tokenizer.tokenize(word)
+        kept = self._kept_token(word)
+        return self.basic_tokenizer.tokenize(word) if kept is None else [kept]
 
     def _pieces_of_token(self, token: str) -> list[str]:
-        if self._special is not None and self._special.fullmatch(token):
-            return [token]
-        return self.wordpiece_tokenizer.split_word(token)
+        return [token] if token in self.kept else self.wordpiece_tokenizer.split_word(token)
 
     def _bytes_of_token(self, token: str) -> bytes:
         return array(self.id_typecode, self.convert_tokens_to_ids(self._pieces_of_token(token))).tobytes()
@@ -272,8 +278,8 @@ class Tokenizer:
         return b"".join(map(self._token_bytes.__getitem__, self._tokens_of_word(word)))
 
     def _traced_pieces_of_word(self, word: str) -> tuple[tuple[str, int, int], ...]:
-        if self._special is not None and self._special.fullmatch(word):
-            return ((word, 0, len(word)),)
+        if kept := self._kept_token(word):
+            return ((kept, 0, len(word)),)
         traced: list[tuple[str, int, int]] = []
         for token in self.basic_tokenizer.tokenize_with_origins(word):
             pieces = self.wordpiece_tokenizer.split_word(token.text())

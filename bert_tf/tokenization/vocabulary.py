@@ -1,10 +1,12 @@
-"""Vocabulary files: reads them as the release does, and checks them for the programs."""
+"""Vocabulary files and added tokens: reads them as the original does, checks them, and compares them."""
 
 import collections
+import hashlib
+import itertools
 import os
 import re
-from collections.abc import Iterable
-from typing import Any, TypedDict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
@@ -13,6 +15,10 @@ SPECIAL_TOKENS = PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", 
 VOCAB_FILE = "vocab.txt"
 # A vocabulary with everything else that Hugging Face's tokenizers know.
 TOKENIZER_JSON = "tokenizer.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
+_FILES_OF_ADDED_TOKENS = (TOKENIZER_JSON, "added_tokens.json", TOKENIZER_CONFIG_FILE)
+# A token that users may replace by one of their own.
+_UNUSED = re.compile(r"\[unused\d+\]")
 # A piece with this prefix continues a word.
 CONTINUATION = "##"
 # Longer words become [UNK].
@@ -20,41 +26,172 @@ MAX_CHARS_PER_WORD = 200
 # Released vocabularies have other characters that the tokenizer drops; these show that a file is something else.
 _NOT_IN_PIECES = re.compile(r"[ \t\x00-\x1f]")
 
-_LOWER_MODELS = (
-    "uncased_L-24_H-1024_A-16",
-    "uncased_L-12_H-768_A-12",
-    "multilingual_L-12_H-768_A-12",
-    "chinese_L-12_H-768_A-12",
-)
-_CASED_MODELS = ("cased_L-12_H-768_A-12", "cased_L-24_H-1024_A-16", "multi_cased_L-12_H-768_A-12")
-
 
 class _Model(TypedDict, total=False):
     type: str
     vocab: dict[str, int] | list[Any]  # a list in models that are not WordPiece
+    continuing_subword_prefix: str
+    unk_token: str
 
 
-class _TokenizerFile(TypedDict):
+class _AddedTokenFields(TypedDict):
+    content: str
+    id: NotRequired[int]
+    normalized: NotRequired[bool]
+    single_word: NotRequired[bool]
+
+
+class TokenizerJson(TypedDict, total=False):
+    """The parts of `tokenizer.json` that are read."""
+
     model: _Model
+    normalizer: dict[str, Any] | None
+    pre_tokenizer: dict[str, Any] | None
+    post_processor: dict[str, Any] | None
+    added_tokens: list[_AddedTokenFields]
 
 
-def vocabulary_text(vocab_file: str) -> str:
-    """Reads the text of a vocab.txt, or makes it from a `tokenizer.json`, which may be all that Hugging Face wrote.
+class _AddedTokensConfig(TypedDict, total=False):
+    added_tokens_decoder: dict[str, _AddedTokenFields]
+    additional_special_tokens: list[str | _AddedTokenFields] | None
 
-    Raises:
-      InputError: if the file is missing or empty, or not UTF-8, or a `tokenizer.json` holds no WordPiece vocabulary.
+
+class AddedToken(NamedTuple):
+    """A token that is never split.
+
+    Attributes:
+      id: its id.
+      normalized: whether capitals don't matter if the tokenizer converts to lower case. This is Hugging Face's setting
+        `normalized`, as far as letters and their capitals are concerned.
     """
+
+    id: int
+    normalized: bool = False
+
+
+def base_text(vocab_file: str) -> str:
+    """Reads vocab.txt, or the vocabulary in `tokenizer.json`, without the added tokens."""
     if os.path.basename(vocab_file) != TOKENIZER_JSON:
         return files.read_text(vocab_file, "--vocab_file")
-    model = json_files.read(vocab_file, "--vocab_file", _TokenizerFile)["model"]
+    model = json_files.read(vocab_file, "--vocab_file", TokenizerJson).get("model", {})
     if model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
         raise InputError(
             f"--vocab_file: {vocab_file} is a tokenizer of {model.get('type')!r}, but WordPiece is expected."
         )
+    for name, expected in (("continuing_subword_prefix", CONTINUATION), ("unk_token", UNK)):
+        if model.get(name, expected) != expected:
+            raise InputError(f"--vocab_file: {vocab_file}: {name} is {model[name]!r}. Only {expected!r} is supported.")
     pieces = sorted(model["vocab"], key=model["vocab"].get)
     if [model["vocab"][piece] for piece in pieces] != list(range(len(pieces))):
         raise InputError(f"--vocab_file: the ids in {vocab_file} have gaps, but 0 to {len(pieces) - 1} are expected.")
     return "".join(f"{piece}\n" for piece in pieces)
+
+
+def _lines(text: str) -> list[str]:
+    """Returns the tokens of a text as the original reads them: the id of a token is its index."""
+    lines = [line.strip() for line in text.replace("\r", "").split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
+def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
+    """Reads the added tokens from the files of Hugging Face next to a vocabulary, without the special tokens.
+
+    These files are `tokenizer.json`, `added_tokens.json`, and `tokenizer_config.json`, which has priority.
+
+    Raises:
+      InputError: if a token can't be kept whole by BERT's tokenizer, or if its id is not the one in the vocabulary.
+    """
+    where, fields = {}, {}
+
+    def add(path: str, token: _AddedTokenFields, number: int) -> None:
+        where[token["content"]], fields[token["content"]] = path, {**token, "id": number}
+
+    folder = os.path.dirname(vocab_file)
+    tokenizer_json, added_json, config_json = (os.path.join(folder, name) for name in _FILES_OF_ADDED_TOKENS)
+    config: _AddedTokensConfig = {}
+    if files.exists(config_json):
+        config = json_files.read(config_json, "--vocab_file", _AddedTokensConfig)
+    if os.path.basename(vocab_file) in (VOCAB_FILE, TOKENIZER_JSON) and files.exists(tokenizer_json):
+        for token in json_files.read(tokenizer_json, "--vocab_file", TokenizerJson).get("added_tokens", []):
+            add(tokenizer_json, token, token.get("id", -1))
+    if files.exists(added_json):
+        special = config.get("additional_special_tokens") or []
+        special = [token["content"] if isinstance(token, dict) else token for token in special]
+        for content, number in json_files.read(added_json, "--vocab_file", dict[str, int]).items():
+            add(added_json, {"content": content, "normalized": content not in special}, number)
+    for number, token in config.get("added_tokens_decoder", {}).items():
+        add(config_json, token, int(number))
+    if not fields:
+        return {}
+    ids = {token: number for number, token in enumerate(_lines(base_text(vocab_file)))}
+    for content, token in sorted(fields.items(), key=lambda item: item[1]["id"]):
+        number = ids.setdefault(content, len(ids))
+        problem = ""
+        if number != token["id"]:
+            problem = f"has id {token['id']}, but {number} is its id in {vocab_file}. Use the files of one tokenizer."
+        elif content not in SPECIAL_TOKENS and (not content or _NOT_IN_PIECES.search(content)):
+            problem = "contains white space, and can't be kept whole. Remove it."
+        elif token.get("single_word") and content not in SPECIAL_TOKENS:
+            problem = "has single_word=true, which BERT's tokenizer does not have. Remove this setting."
+        if problem:
+            raise InputError(f"--vocab_file: {where[content]}: the added token {content!r} {problem}")
+    return {
+        content: AddedToken(token["id"], token.get("normalized", False))
+        for content, token in fields.items()
+        if content not in SPECIAL_TOKENS
+    }
+
+
+def token_list(given: Sequence[str], flag_name: str) -> list[str]:
+    """Returns the tokens that a flag lists, or those in the file that it names, which has one per line."""
+    if len(given) == 1 and files.exists(given[0]):
+        return files.read_text(given[0], flag_name).split()
+    return list(given)
+
+
+def added_tokens_decoder(tokens: Mapping[str, AddedToken]) -> dict[str, dict[str, Any]]:
+    """Returns added tokens as `tokenizer_config.json` holds them."""
+    return {
+        str(token.id): {"content": content, "normalized": token.normalized, "special": not token.normalized}
+        | dict.fromkeys(("lstrip", "rstrip", "single_word"), False)
+        for content, token in tokens.items()
+    }
+
+
+def kept_forms(exact: Iterable[str], added: Mapping[str, bool], do_lower_case: bool) -> dict[str, tuple[str, str]]:
+    """Returns how tokens that are never split are written in texts.
+
+    Args:
+      exact: tokens that are found as they are.
+      added: added tokens, and whether each is normalized; see `AddedToken`.
+      do_lower_case: whether the tokenizer converts to lower case.
+
+    Returns:
+      token -> two strings of its length; a text has one of the two characters at each position.
+    """
+    forms = {token: (token, token) for token in exact}
+    for token, is_normalized in added.items():
+        lower = upper = token
+        if is_normalized and do_lower_case:
+            lower = "".join(char.lower() if len(char.lower()) == 1 else char for char in token)
+            upper = "".join(char.upper() if char.upper().lower() == char else char for char in lower)
+        forms[token] = lower, upper if len(upper) == len(lower) else lower
+    return forms
+
+
+def vocabulary_text(vocab_file: str) -> str:
+    """Reads the text of a vocab.txt or a `tokenizer.json`, followed by those added tokens that it doesn't contain.
+
+    Raises:
+      InputError: if the file is missing or empty, or not UTF-8, or a `tokenizer.json` holds no WordPiece vocabulary; or
+        see `added_tokens`.
+    """
+    text = base_text(vocab_file)
+    size = len(_lines(text))
+    added = sorted((token.id, content) for content, token in added_tokens(vocab_file).items() if token.id >= size)
+    if not added:
+        return text
+    return text.removesuffix("\n") + "\n" + "".join(f"{content}\n" for _, content in added)
 
 
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
@@ -66,13 +203,9 @@ def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
     Raises:
       InputError: if the file is missing or empty, or not UTF-8.
     """
-    text = vocabulary_text(vocab_file).replace("\r", "")
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
     vocab: collections.OrderedDict[str, int] = collections.OrderedDict()
-    for index, line in enumerate(lines):
-        vocab[line.strip()] = index
+    for index, token in enumerate(_lines(vocabulary_text(vocab_file))):
+        vocab[token] = index
     return vocab
 
 
@@ -121,51 +254,63 @@ def check_vocab_file(vocab_file: str) -> None:
         )
 
 
-def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None) -> None:
-    """Checks the casing flag against the names of the released models, as the release does.
+def vocabulary_hash(vocab_file: str) -> str:
+    """Returns the SHA-256 of a vocabulary's tokens, which does not depend on the line ends."""
+    return _digest(vocabulary_text(vocab_file).replace("\r\n", "\n").rstrip("\n").split("\n"))
+
+
+def _digest(tokens: list[str]) -> str:
+    return hashlib.sha256("\n".join(tokens).encode()).hexdigest()
+
+
+def vocabulary_record(vocab_file: str) -> dict[str, Any]:
+    """Returns what identifies a vocabulary, for `check_recorded`: its digest, and its digest without unused tokens.
+
+    The ranges of ids in `vocab_unused` are those of the tokens [unusedN], which users may replace.
+    """
+    tokens = list(load_vocab(vocab_file))
+    unused = [number for number, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
+    # Consecutive numbers have the same difference from their places.
+    groups = itertools.groupby(enumerate(unused), key=lambda pair: pair[1] - pair[0])
+    runs = [[number for _, number in group] for _, group in groups]
+    ranges = [[run[0], run[-1] + 1] for run in runs]
+    return {
+        "vocab_sha256": vocabulary_hash(vocab_file),
+        "vocab_unused": ranges,
+        "vocab_used_sha256": _digest(_without(tokens, ranges)),
+    }
+
+
+def _without(tokens: list[str], ranges: list[list[int]]) -> list[str]:
+    kept = list(tokens)
+    for first, end in ranges:
+        kept[first:end] = [""] * len(kept[first:end])
+    return kept
+
+
+def fits_record(record: Mapping[str, Any], vocab_file: str) -> bool:
+    """Whether a vocabulary is the recorded one, apart from replaced [unusedN] tokens. An empty record fits.
+
+    Args:
+      record: see `vocabulary_record`; old records have only `vocab_sha256`.
+      vocab_file: the vocabulary.
+    """
+    if record.get("vocab_sha256") in (None, vocabulary_hash(vocab_file)):
+        return True
+    tokens, ranges = list(load_vocab(vocab_file)), record.get("vocab_unused")
+    return ranges is not None and record.get("vocab_used_sha256") == _digest(_without(tokens, ranges))
+
+
+def check_same_ids(vocab_file: str, other: str) -> None:
+    """Checks that two vocabularies give the same ids to the same tokens; one may be longer, and [unusedN] replaced.
 
     Raises:
-      InputError: (a ValueError) if the checkpoint's folder is named like a released model with the other casing.
+      InputError: if they don't; names the first difference.
     """
-    match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
-    if match is None:
-        return
-    name = match.group(1)
-    if name in (_CASED_MODELS if do_lower_case else _LOWER_MODELS):
-        raise _casing_error(do_lower_case, f"--init_checkpoint ({init_checkpoint}) is the released model {name}")
-
-
-def validate_case_matches_vocab(do_lower_case: bool, vocab: Iterable[str]) -> None:
-    """Checks the casing flag against the letters in a vocabulary.
-
-    A lower-casing tokenizer never produces a piece with an upper-case letter, and a vocabulary of cased text has many.
-    Only ASCII letters outside of brackets are checked.
-
-    Raises:
-      InputError: if the flag doesn't match the vocabulary.
-    """
-    upper, lower = _letter_cases(vocab)
-    if do_lower_case and upper:
-        raise _casing_error(do_lower_case, f"--vocab_file has pieces with upper-case letters (such as {upper!r})")
-    if not do_lower_case and lower and not upper:
-        raise _casing_error(do_lower_case, "--vocab_file has no piece with an upper-case letter")
-
-
-def guess_casing(vocab_file: str) -> bool:
-    """Returns True if a vocabulary has no upper-case letter, so its tokenizer must convert to lower case."""
-    return not _letter_cases(load_vocab(vocab_file))[0]
-
-
-def _letter_cases(vocab: Iterable[str]) -> tuple[str, str]:
-    """Finds a piece with an upper-case and one with a lower-case ASCII letter; "" if there is none."""
-    pieces = "\n".join(piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]")))
-    found = [re.search(f"(?m)^.*{letters}.*", pieces) for letters in ("[A-Z]", "[a-z]")]
-    return tuple(match.group() if match else "" for match in found)
-
-
-def _casing_error(do_lower_case: bool, found: str) -> InputError:
-    kind, fix = ("cased", "False") if do_lower_case else ("uncased", "True")
-    return InputError(
-        f"{found}, so the model is {kind}, but --do_lower_case is {do_lower_case}: the text would become "
-        f"pieces that the model has never seen. Set --do_lower_case={fix}."
-    )
+    pairs = zip(load_vocab(vocab_file), load_vocab(other), strict=False)
+    for number, (token, expected) in enumerate(pairs):
+        if token != expected and not (_UNUSED.fullmatch(token) or _UNUSED.fullmatch(expected)):
+            raise InputError(
+                f"--vocab_file: {vocab_file}, line {number + 1}: id {number} is {token!r}, but {expected!r} in the "
+                f"model's own {other}. Use the vocabulary of the model."
+            )

@@ -47,6 +47,7 @@ def restore_or_initialize(
     own = saver.latest_checkpoint(output_dir)
     if own:
         source = checkpoints.open_checkpoint(own, "--output_dir")
+        leave_out_untrained(model, source)
         variables = state(source.shapes)
         source = _with_slots_of(variables, source)
         return checkpoints.restore(
@@ -54,12 +55,24 @@ def restore_or_initialize(
         )
     if init_checkpoint:
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
+        leave_out_untrained(model, source)
         variables = checkpoints.named_variables(model.variables)
         source = output_layers.with_classes(source, variables, model.classes)
-        return checkpoints.restore(
-            variables, source, may_be_fresh=f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
-        )
+        may_be_fresh = f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
+        if not checkpoints.has_pooler(source):
+            may_be_fresh += f"|{checkpoints.POOLER}.*"
+        return checkpoints.restore(variables, source, may_be_fresh=may_be_fresh)
+    leave_out_untrained(model, None)
     return None
+
+
+def leave_out_untrained(model: TrainableModel, source: CheckpointSource | None) -> None:
+    """Removes those variables from a model's list that are neither trained nor in its checkpoint.
+
+    Their values are random: no checkpoint of the run contains them, and so no later model uses them.
+    """
+    kept = {variable.path for variable in model.trained_variables} | set(source.shapes if source else ())
+    model.variables = [variable for variable in model.variables if variable.path in kept]
 
 
 def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -> CheckpointSource:
@@ -104,6 +117,7 @@ def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoi
             f"--output_dir: {output_dir} holds no checkpoint, and no --init_checkpoint is given. Train first."
         )
     source = checkpoints.open_checkpoint(own or init_checkpoint, "--output_dir" if own else "--init_checkpoint")
+    leave_out_untrained(model, source)
     variables = checkpoints.named_variables(model.variables)
     if not own:
         source = output_layers.with_classes(source, variables, model.classes)

@@ -19,13 +19,13 @@ import os
 import resource
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_tf.runtime import files
 from bert_tf.runtime.parallel import available_memory
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.vocabulary import load_vocab
 from data_prep.corpus.files import FileRange
 from data_prep.corpus.reader import BadLines, CorpusOptions, CorpusReader
@@ -44,11 +44,15 @@ class TokenizerOptions:
       vocab_file: a file with one token per line.
       do_lower_case: whether to convert to lower case and remove accents.
       word_segmenter: "module:function" that splits a text into words; "" for the words that "##" tokens form.
+      strip_accents: see `BasicTokenizer`.
+      tokenize_chinese_chars: see `BasicTokenizer`.
     """
 
     vocab_file: str
     do_lower_case: bool
     word_segmenter: str = ""
+    strip_accents: bool | None = None
+    tokenize_chinese_chars: bool = True
 
     @functools.cached_property
     def vocab(self) -> Mapping[str, int]:
@@ -56,9 +60,18 @@ class TokenizerOptions:
         return load_vocab(self.vocab_file)
 
     @property
-    def rules(self) -> tuple[bool, str]:
-        """The settings that, with the vocabulary, decide the tokens."""
-        return self.do_lower_case, self.word_segmenter
+    def rules(self) -> tuple[dict[str, Any], str]:
+        """The settings that decide the tokens."""
+        return self.make().record, self.word_segmenter
+
+    def make(self) -> Tokenizer:
+        """Returns the tokenizer."""
+        return Tokenizer(
+            self.vocab_file,
+            self.do_lower_case,
+            strip_accents=self.strip_accents,
+            tokenize_chinese_chars=self.tokenize_chinese_chars,
+        )
 
     @functools.cached_property
     def id_dtype(self) -> np.dtype:
@@ -75,7 +88,7 @@ class TokenizerOptions:
 # A process keeps the tokenizer, which remembers words.
 @functools.lru_cache(maxsize=1)
 def _encoder(options: TokenizerOptions) -> Callable[[str], bytes]:
-    tokenizer = FullTokenizer(options.vocab_file, options.do_lower_case)
+    tokenizer = options.make()
     if options.word_segmenter:
         return SegmentedTokenizer(tokenizer, options.word_segmenter).encode_to_bytes
     return tokenizer.encode_to_bytes

@@ -7,6 +7,7 @@ of processes.
 
 import collections
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ def count_words(
     path: str,
     pieces: Sequence[FileRange],
     corpus: CorpusOptions,
-    do_lower_case: bool,
+    rules: Mapping[str, Any],
     capacity: int,
     advance: Callable[[int], None],
 ) -> dict[str, Any]:
@@ -61,12 +62,14 @@ def count_words(
       path: the file of words and counts to write.
       pieces: the pieces of files to count.
       corpus: how files become lines.
-      do_lower_case: whether the tokenizer converts to lower case and removes accents.
+      rules: the arguments of `BasicTokenizer`, and `kept_tokens`, which are never split and are not counted.
       capacity: largest number of words in memory.
       advance: called with the number of bytes that were read.
     """
     counter = BoundedCounter(capacity)
-    tokenize = BasicTokenizer(do_lower_case).tokenize
+    rules = dict(rules)
+    kept = re.compile("|".join(map(re.escape, sorted(rules.pop("kept_tokens", []), key=len, reverse=True))) or "(?!)")
+    tokenize = BasicTokenizer(**rules).tokenize
     # Text between white space is counted first, so equal texts are tokenized once.
     raw: collections.Counter[str] = collections.Counter()
 
@@ -77,7 +80,7 @@ def count_words(
     reader = CorpusReader(corpus)
     for line in itertools.chain.from_iterable(reader.sentences(piece, advance) for piece in pieces):
         if line is not None:
-            raw.update(split_words(line))
+            raw.update(split_words(kept.sub(" ", line)))
             if len(raw) > capacity:
                 add_raw()
     add_raw()

@@ -3,9 +3,11 @@ import tempfile
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from bert_tf.serving.settings import ExportConfig
 
 import bert_tf
-from bert_tf import checkpoints, convert_checkpoint
+from bert_tf import checkpoints, convert_checkpoint, export
 from bert_tf.checkpoints import pretrained, saver
 from bert_tf.config import ModelFiles
 from bert_tf.encoder import BertEncoder
@@ -59,15 +61,16 @@ def test_texts_and_pairs_are_encoded(tmp_path):
         bert_tf.load_model(str(tmp_path))("a")
 
 
-def test_casing_is_read_from_the_run_or_guessed_from_the_vocabulary(tmp_path):
+def test_casing_is_read_from_the_run_or_guessed_from_the_vocabulary(tmp_path, capsys):
     save(tmp_path, VOCAB + "A\n")
     assert not bert_tf.load_model(str(tmp_path)).tokenizer.do_lower_case
-    with pytest.raises(InputError, match="Set --do_lower_case=False"):
-        bert_tf.load_model(str(tmp_path), do_lower_case=True)
+    assert "so --do_lower_case=False is used" in capsys.readouterr().err
+    assert bert_tf.load_model(str(tmp_path), do_lower_case=True).tokenizer.do_lower_case
+    assert "Warning" in capsys.readouterr().err
     (tmp_path / "vocab.txt").write_text(VOCAB.replace("a\nb\n", "中\n"))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not bert_tf.load_model(str(tmp_path)).tokenizer.do_lower_case
-    with pytest.raises(InputError, match=r"tokenizer_config\.json beside .* says False\. Set --do_lower_case=False"):
+    with pytest.raises(InputError, match=r"settings next to .* has False\. Omit the flag"):
         bert_tf.load_model(str(tmp_path), do_lower_case=True)
     (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "run.json").write_text('{"resume_settings": {"do_lower_case": true}}')
@@ -141,3 +144,54 @@ def test_the_files_of_a_model_are_found(tmp_path):
     assert pretrained.find_files(ModelFiles(str(tmp_path / "gone")), str(own)) == beside[1]
     with pytest.raises(InputError, match="there is no checkpoint"):
         pretrained.find_files(ModelFiles(str(tmp_path / "gone")), "")
+
+
+def test_nothing_random_is_returned_where_no_pooler_was_loaded(tmp_path):
+    encoder = save(tmp_path)
+    weights = {name: w for name, w in checkpoints.named_variables(encoder.weights).items() if "pooler" not in name}
+    saver.write_checkpoint(str(tmp_path / "bert_model.ckpt"), weights)
+    bert = bert_tf.load_model(tmp_path)
+    output, expected = bert("a b"), encoder(bert.tokenizer("a b"))
+    assert output.pooled_output is None
+    assert_close(output.sequence_output, expected.sequence_output, 1e-6)
+    with pytest.raises(InputError, match="has no pooler"):
+        bert_tf.SentenceEncoder.from_pretrained(tmp_path).encode(["a"], pooling="pooled")
+    signatures = export.build(str(tmp_path), ExportConfig()).served.signatures()
+    assert "pooled_output" not in signatures["serving_default"](tf.constant(["a"]))
+
+
+@pytest.mark.parametrize("formats", [["hf", "tf1", "hf"], ["tf1", "tf1", "hf", "tf1"]])
+def test_conversion_keeps_the_tokenizer_and_the_numbers(tmp_path, formats):
+    (tmp_path / "0").mkdir()
+    encoder = save(tmp_path / "0", VOCAB + "[unused0]\nE\né\n")
+    (tmp_path / "0" / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    added = [["[URL]", "[unused0]"], *[[]] * len(formats)]
+    for number, (target, tokens) in enumerate(zip(formats, added, strict=False)):
+        folders = str(tmp_path / f"{number}"), str(tmp_path / f"{number + 1}")
+        convert_checkpoint.convert(*folders, target, added_tokens=tokens)
+    first, last = bert_tf.load_model(tmp_path / "1"), bert_tf.load_model(tmp_path / f"{len(formats)}")
+    text = "A é [URL]b [unused0]"
+    assert last.tokenizer.tokenize(text) == ["a", "é", "[URL]", "b", "[unused0]"]
+    assert first.tokenizer.record == last.tokenizer.record
+    assert_close(first(text).sequence_output, last(text).sequence_output, 1e-6)
+    old = encoder.embedding_table.numpy()
+    assert last.tokenizer.vocab["[URL]"] == 10
+    assert_close(last.encoder.embedding_table[10], old[1], 1e-6)  # "[", "url" and "]" were [UNK]
+
+
+def test_vocabularies_that_do_not_belong_to_the_model_are_refused(tmp_path):
+    save(tmp_path)
+    config = tiny_config()
+    for name, text, error in (
+        ("swapped.txt", VOCAB.replace("a\nb", "b\na"), "id 5 is 'b', but 'a'"),
+        ("shorter.txt", VOCAB.removesuffix("b\n"), None),
+        ("longer.txt", VOCAB + "".join(f"c{number}\n" for number in range(config.vocab_size)), "--added_tokens"),
+    ):
+        path = tmp_path / "given" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        if error is None:
+            assert len(pretrained.tokenizer_of(str(tmp_path), config, str(path)).vocab) == 6
+        else:
+            with pytest.raises(InputError, match=error):
+                pretrained.tokenizer_of(str(tmp_path), config, str(path))

@@ -15,7 +15,8 @@ import pytest
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime import claims, files
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import vocabulary_hash
+from bert_tf.sequences.example_format import Sidecar
+from bert_tf.tokenization.vocabulary import vocabulary_hash
 from data_prep import local
 from data_prep.corpus import tokens
 from data_prep.examples import instances
@@ -89,8 +90,8 @@ def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypat
 
 def test_shards_are_read_by_training(text, tmp_path):
     paths, counts = make(tmp_path, text, num_shards=2)
-    digest = vocabulary_hash(str(tmp_path / "vocab.txt"))
-    shards = record_shards.find_shards(str(tmp_path / "out.tfrecord-*"), 24, 4, len(PIECES), digest)
+    assert Sidecar.read(paths[0]).vocab_sha256 == vocabulary_hash(str(tmp_path / "vocab.txt"))
+    shards = record_shards.find_shards(str(tmp_path / "out.tfrecord-*"), 24, 4, len(PIECES))
     assert [shard.path for shard in shards] == list(paths)
     assert sum(shard.records for shard in shards) == counts["records"]
     assert sum(shard.sidecar.counts["predictions"] for shard in shards) == counts["predictions"]

@@ -1,9 +1,14 @@
+import gzip
+
 import pytest
 import tensorflow as tf
 
 from bert_tf.pretraining import record_shards
+from bert_tf.pretraining.data import ExampleFinder, PretrainingData
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import Sidecar, pretraining_features, serialize
+from bert_tf.sequences.example_format import Sidecar, parse, pretraining_features, serialize
+from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS, vocabulary_record
+from tests.conftest import tiny_config
 
 LENGTH, PREDICTIONS, VOCAB = 5, 2, 1000
 FEATURES = pretraining_features(LENGTH, PREDICTIONS)
@@ -18,8 +23,8 @@ def write_shard(path, numbers, features=FEATURES):
             writer.write(serialize(features, values))
 
 
-def find(pattern, length=LENGTH, predictions=PREDICTIONS, vocab_size=VOCAB, vocab_sha256=None):
-    return record_shards.find_shards(str(pattern), length, predictions, vocab_size, vocab_sha256)
+def find(pattern, length=LENGTH, predictions=PREDICTIONS, vocab_size=VOCAB):
+    return record_shards.find_shards(str(pattern), length, predictions, vocab_size)
 
 
 def sidecar(path, **changes):
@@ -38,7 +43,7 @@ def test_counts_are_read_from_sidecars_which_globs_ignore(tmp_path):
     path = tmp_path / "a.tfrecord"
     write_shard(path, range(3))
     sidecar(path)
-    (shard,) = find(tmp_path / "*", vocab_sha256="abc")
+    (shard,) = find(tmp_path / "*")
     assert (shard.records, shard.sidecar.vocab_sha256) == (3, "abc")
 
 
@@ -47,7 +52,6 @@ def test_counts_are_read_from_sidecars_which_globs_ignore(tmp_path):
     [
         ({"max_seq_length": 9}, "--max_seq_length=9, but --max_seq_length is 5"),
         ({"max_predictions_per_seq": 9}, "--max_predictions_per_seq=9"),
-        ({"vocab_sha256": "other"}, "another vocabulary"),
         ({"file_size": 1}, "by its sidecar"),
         ({"format_version": 99}, "format"),
     ],
@@ -57,7 +61,7 @@ def test_sidecars_that_do_not_fit_are_refused(tmp_path, changes, message):
     write_shard(path, range(3))
     sidecar(path, **changes)
     with pytest.raises(InputError, match=rf"^--eval_input_file: .*a\.tfrecord.*{message}"):
-        record_shards.find_shards(str(path), LENGTH, PREDICTIONS, VOCAB, "abc", flag_name="--eval_input_file")
+        record_shards.find_shards(str(path), LENGTH, PREDICTIONS, VOCAB, flag_name="--eval_input_file")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ def test_empty_files_are_left_out(tmp_path, write):
     write("a-00000", b"")
     write("a-00002", b"")
     sidecar(tmp_path / "a-00002", records=0)
-    assert [shard.path for shard in find(tmp_path / "a-*", vocab_sha256="abc")] == [str(path)]
+    assert [shard.path for shard in find(tmp_path / "a-*")] == [str(path)]
     with pytest.raises(InputError, match="every file is empty"):
         find(f"{tmp_path}/a-00000,{tmp_path}/a-00002")
     sidecar(tmp_path / "a-00000", records=3, file_size=100)
@@ -107,3 +111,55 @@ def test_damaged_files_are_refused(tmp_path, write):
     ):
         with pytest.raises(InputError, match=message):
             find(write("a.tfrecord", content))
+
+
+def test_records_of_other_programs_are_read_or_what_is_missing_is_named(tmp_path):
+    """Model Garden's names, gzip, and no labels of next sentence prediction."""
+    names = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+    example = tf.train.Example()
+    for feature in FEATURES[:-1]:
+        entry = example.features.feature[names.get(feature.name, feature.name)]
+        (entry.float_list if feature.is_float else entry.int64_list).value.extend([1] * feature.length)
+    path = str(tmp_path / "a.tfrecord.gz")
+    with tf.io.TFRecordWriter(path, "GZIP") as writer:
+        writer.write(example.SerializeToString())
+    with pytest.raises(InputError, match=r"no next_sentence_labels, only input_mask, .* --objective=mlm"):
+        find(path)
+    finder = ExampleFinder(tiny_config(vocab_size=VOCAB), "mlm", "", 0)
+    examples = finder.find(PretrainingData(path, LENGTH, PREDICTIONS))
+    (record,) = tf.data.TFRecordDataset(examples.shards[0].path).as_numpy_iterator()
+    batch = parse(examples.features, tf.constant([record]))
+    assert {name: values.numpy().tolist() for name, values in batch.items()} == {
+        feature.name: [[1] * feature.length] for feature in FEATURES[:-1]
+    }
+    damaged = gzip.compress(gzip.decompress((tmp_path / "a.tfrecord.gz").read_bytes()))[:-9]
+    (tmp_path / "a.tfrecord.gz").write_bytes(damaged)
+    with pytest.raises(InputError, match="damaged gzip file"):
+        find(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "record", "error"),
+    [
+        ({}, {}, None),
+        ({5: "COVID"}, {}, None),
+        ({6: "b", 7: "a"}, {}, "recorded in"),
+        ({}, {"do_lower_case": False}, "do_lower_case is False, but .* has True"),
+    ],
+)
+def test_records_and_model_have_the_same_tokenizer(tmp_path, write, change, record, error):
+    tokens = [*SPECIAL_TOKENS, "[unused0]", "a", "b"]
+    data_vocab = write("data/vocab.txt", "\n".join(tokens))
+    model_vocab = write("model/vocab.txt", "\n".join(change.get(i, token) for i, token in enumerate(tokens)))
+    write("model/tokenizer_config.json", '{"do_lower_case": true}')
+    path = tmp_path / "a.tfrecord"
+    write_shard(path, [1])
+    identity = {"do_lower_case": True, **record, **vocabulary_record(data_vocab)}
+    sidecar(path, records=1, vocab_sha256=identity["vocab_sha256"], settings={"tokenizer": identity})
+    finder = ExampleFinder(tiny_config(vocab_size=len(tokens)), "mlm_nsp", model_vocab, 0, str(tmp_path / "model"))
+    data = PretrainingData(str(path), LENGTH, PREDICTIONS)
+    if error is None:
+        assert finder.find(data).records == 1 and finder.rules["do_lower_case"]
+    else:
+        with pytest.raises(InputError, match=error):
+            finder.find(data)

@@ -14,9 +14,10 @@ from bert_tf.pretraining.data import ExampleFinder
 from bert_tf.pretraining.run import PretrainingData, PretrainingRun
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences import graph_masking
-from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features, vocabulary_hash
+from bert_tf.sequences.example_format import Sidecar, names, serialize, unmasked_features
 from bert_tf.sequences.graph_masking import BatchMasker
 from bert_tf.sequences.masking import MaskingPolicy, MaskingVocabulary
+from bert_tf.tokenization.vocabulary import vocabulary_hash
 from bert_tf.training.settings import TrainingConfig
 from tests.conftest import tiny_config
 
@@ -61,7 +62,7 @@ def write_unmasked(path, batch, rows, **settings):
 def test_pipeline_masks_what_it_reads(batch, tmp_path, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_WINDOW_RECORDS", 8)
     write_unmasked(tmp_path / "a.tfrecord", batch, range(20))
-    shards = record_shards.find_shards(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB), "abc")
+    shards = record_shards.find_shards(str(tmp_path / "a.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
     features = record_shards.record_features(shards, LENGTH, PREDICTIONS)
     masker = BatchMasker(MaskingPolicy(whole_word=True), MaskingVocabulary.of(VOCAB), PREDICTIONS, seed=5)
 

@@ -87,17 +87,6 @@ def test_casing_check_against_names():
                 tokenization.validate_case_matches_checkpoint(row["do_lower_case"], row["init_checkpoint"])
 
 
-@pytest.mark.parametrize(("pieces", "right"), [("A\na\n", {False}), ("a\nb\n", {True}), ("中\n", {True, False})])
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_casing_check_against_vocabulary(write, pieces, right, do_lower_case):
-    path = write("vocab.txt", SPECIAL + pieces)
-    if do_lower_case in right:
-        tokenization.Tokenizer.checked(path, do_lower_case)
-    else:
-        with pytest.raises(InputError, match=f"Set --do_lower_case={not do_lower_case}"):
-            tokenization.Tokenizer.checked(path, do_lower_case)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -7,7 +7,7 @@ import pytest
 from bert_tf import tokenization
 from bert_tf.checkpoints import run_directory
 from bert_tf.runtime.files import InputError
-from bert_tf.tokenization.tokenizer_config import hf_tokenizer_config
+from bert_tf.tokenization.tokenizer_config import find_rules, hf_tokenizer_config
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS
 from tests.conftest import tiny_config
 
@@ -38,17 +38,16 @@ def vocab(write):
 def test_rules_are_honoured_and_stay_with_the_vocabulary(vocab, tmp_path, settings, pieces):
     path = vocab(**settings)
     assert tokenization.Tokenizer.checked(path, True).tokenize("É 中文") == pieces
-    run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
+    rules = tokenization.Tokenizer.checked(path, True).rules
+    run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {}, rules=rules)
     copied = str(tmp_path / "run" / "vocab.txt")
-    assert tokenization.Tokenizer.checked(copied, True).tokenize("É 中文") == pieces
-    rules = tokenization.Tokenizer.checked(copied, True).rules
+    assert tokenization.Tokenizer.checked(copied).tokenize("É 中文") == pieces
+    rules = tokenization.Tokenizer.checked(copied).rules
     assert rules == {
         "do_lower_case": True,
         "strip_accents": pieces[0] == "e",
         "tokenize_chinese_chars": pieces[2] == "文",
     }
-    run_directory.prepare(str(tmp_path / "run"), tiny_config(), vocab(), {}, {})
-    assert not (tmp_path / "run" / "tokenizer_config.json").exists()
 
 
 def test_accents_can_be_removed_from_cased_text(vocab):
@@ -65,7 +64,7 @@ def test_accents_can_be_removed_from_cased_text(vocab):
         ({"never_split": ["x"]}, "never_split"),
         ({"cls_token": "<s>"}, "cls_token '<s>'"),
         ({"strip_accents": "no"}, "strip_accents: .*bool"),
-        ({"do_lower_case": False}, "--do_lower_case=False"),
+        ({"do_lower_case": False}, "--do_lower_case is True, but .* has False"),
         ([], "object"),
     ],
 )
@@ -77,11 +76,11 @@ def test_other_tokenizers_are_refused_by_name(write, settings, message):
 
 def test_known_settings_stay_when_they_are_written(vocab):
     path = vocab(model_max_length=64, strip_accents=False, do_lower_case=True)
-    written = hf_tokenizer_config(path, True, 512)
+    written = hf_tokenizer_config(path, find_rules(path), 512)
     assert (written["model_max_length"], written["strip_accents"], written["do_lower_case"]) == (64, False, True)
     assert (written["tokenizer_class"], written["mask_token"]) == ("BertTokenizer", "[MASK]")
     for settings in ({}, {"model_max_length": 10**30}):
-        assert hf_tokenizer_config(vocab(**settings), False, 512)["model_max_length"] == 512
+        assert hf_tokenizer_config(vocab(**settings), {}, 512)["model_max_length"] == 512
 
 
 def test_a_vocabulary_is_read_from_tokenizer_json(write, tmp_path):

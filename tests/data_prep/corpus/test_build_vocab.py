@@ -21,7 +21,8 @@ FIRST = [*SPECIAL_TOKENS, "[unused0]"]
 
 def count(folder, text, num_workers=1, capacity=1000, do_lower_case=True):
     splits = cut_into_splits(find_input_files(text), "record")
-    jobs = [(pieces, CorpusOptions("record"), do_lower_case, capacity) for pieces in splits]
+    rules = {"do_lower_case": do_lower_case, "kept_tokens": ["[URL]"]}
+    jobs = [(pieces, CorpusOptions("record"), rules, capacity) for pieces in splits]
     with Workers(num_workers) as workers:
         return add_up(workers.map("words", count_words, str(folder), jobs, 0, "B"), capacity)
 
@@ -32,7 +33,7 @@ def counts(tmp_path):
 
 
 def test_words_are_those_of_the_tokenizer(tmp_path, write):
-    text = write("text.txt", "The café's CAFÉ, 北京\nthe\u00a0the\x0c 'tis\n".replace("\x0c", ""))
+    text = write("text.txt", "The café's CAFÉ,[URL]北京\nthe\u00a0the\x0c 'tis\n".replace("\x0c", ""))
     expected = {"the": 3, "cafe": 2, "'": 2, "s": 1, ",": 1, "北": 1, "京": 1, "tis": 1}
     assert count(tmp_path / "lower", text).counts == expected
     assert count(tmp_path / "cased", text, do_lower_case=False).counts["CAFÉ"] == 1

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from bert_tf.pretraining import input_pipeline, record_shards
 from bert_tf.runtime.files import InputError
-from bert_tf.sequences.example_format import vocabulary_hash
+from bert_tf.sequences.example_format import Sidecar
 from bert_tf.sequences.masking import MaskingPolicy
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization.vocabulary import vocabulary_hash
 from data_prep.corpus.files import find_input_files
 from data_prep.examples.instances import SegmentRules
 from data_prep.examples.original_order import read_documents, write_reference_examples
@@ -66,30 +67,27 @@ def test_program_makes_cased_examples_of_an_uncased_vocabulary(tmp_path):
     flags["input_file"] = ",".join(str(golden_path(f"pretraining_data/{name}")) for name in flags["input_file"])
     flags |= {"vocab_file": golden_path("tokenization/vocab.txt"), "output_file": tmp_path / "out.tfrecord"}
     program = ("-m", "data_prep.create_pretraining_data", *(f"--{name}={value}" for name, value in flags.items()))
-    message = "the model is uncased, but --do_lower_case is False"
-    assert f"error: --vocab_file has no piece with an upper-case letter, so {message}" in run(*program, expect=1)
-    assert f"Warning: --vocab_file has no piece with an upper-case letter, so {message}" in run(
-        *program, "--original_order"
-    )
+    assert "but --do_lower_case is False" in run(*program, "--original_order")
     found = b"".join(map(canonical, records(str(flags["output_file"]))))
     assert hashlib.sha256(found).hexdigest() == case["outputs"][0]["canonical_sha256"]
 
 
-def test_a_vocabulary_of_other_rules_is_refused(write):
-    vocab = write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
-    write("tokenizer_config.json", '{"strip_accents": false}')
-    files = (f"--input_file={write('text.txt', 'a')}", f"--vocab_file={vocab}", f"--output_file={vocab}.tfrecord")
-    printed = run("-m", "data_prep.create_pretraining_data", *files, expect=1)
-    assert "has {'strip_accents': False}, but pre-training data are made with the original rules only" in printed
+def test_the_rules_next_to_a_vocabulary_are_followed_and_recorded(write):
+    vocab = write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ne\né\n")
+    write("tokenizer_config.json", '{"do_lower_case": true, "strip_accents": false}')
+    text = write("text.txt", "É É É\nÉ\n\nÉ É\n")
+    files = (f"--input_file={text}", f"--vocab_file={vocab}", f"--output_file={vocab}.tfrecord")
+    run("-m", "data_prep.create_pretraining_data", *files)
+    record = Sidecar.read(f"{vocab}.tfrecord").tokenizer
+    assert (record["do_lower_case"], record["strip_accents"]) == (True, False)
 
 
 def test_training_reads_them(tmp_path):
     name = "edge"
     case = CASES[name]
     paths, _ = make(tmp_path, case)
-    vocab = str(golden_path("tokenization/vocab.txt"))
     lengths = case["args"]["max_seq_length"], case["args"]["max_predictions_per_seq"]
-    shards = record_shards.find_shards(",".join(paths), *lengths, 30522, vocabulary_hash(vocab))
+    shards = record_shards.find_shards(",".join(paths), *lengths, 30522)
     assert [shard.records for shard in shards] == [o["records"] for o in case["outputs"]]
     batch = next(iter(input_pipeline.evaluation_batches(shards, shards[0].sidecar.record_features(), 4)))
     expected = golden_json(f"pretraining_data/{name}.first40.json.gz")[0][:4]

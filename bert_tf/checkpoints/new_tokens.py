@@ -1,0 +1,45 @@
+"""Embeddings of tokens that are added to a model."""
+
+import os
+
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.tokenization import Tokenizer
+from bert_tf.tokenization.vocabulary import VOCAB_FILE
+
+_TABLE, _BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
+
+
+def add_embeddings(
+    weights: dict[str, np.ndarray], config: BertConfig, tokenizer: Tokenizer, folder: str, method: str
+) -> BertConfig:
+    """Adds the embeddings of new tokens to the weights of a model, and their biases in the masked-LM head.
+
+    The table keeps its size if it has enough unused embeddings at its end.
+
+    Args:
+      weights: released name -> array; changed.
+      config: the model's config.
+      tokenizer: the model's tokenizer, without the new tokens.
+      folder: the folder with the vocabulary and the settings of the new tokenizer.
+      method: "mean" of the embeddings of the tokens into which the text of a new token was split, or "random".
+
+    Returns:
+      The config of the model with the new tokens.
+    """
+    vocab = Tokenizer(os.path.join(folder, VOCAB_FILE), **tokenizer.rules).vocab
+    size = max(config.vocab_size, len(vocab))
+    generator = np.random.default_rng(0)
+    new = [(token, number) for token, number in vocab.items() if token not in tokenizer.vocab]
+    for name in (_TABLE, _BIAS):
+        if name in weights:
+            old = weights[name]
+            weights[name] = np.concatenate([old, np.zeros((size - len(old), *old.shape[1:]), old.dtype)])
+            for token, number in new:
+                before = old[tokenizer.encode(token)]
+                spread = config.initializer_range if name == _TABLE else 0.0
+                weights[name][number] = (
+                    before.mean(axis=0) if method == "mean" else generator.normal(0.0, spread, old.shape[1:])
+                )
+    return config.replace(vocab_size=size)
