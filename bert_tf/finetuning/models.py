@@ -48,7 +48,7 @@ class EncoderModel:
         """Sets `variables`; subclasses call it when the output layer is built."""
         top_variables = head.weights if self.bilstm is None else self.bilstm.variables + head.weights
         self.variables = self.encoder.weights + top_variables
-        self._uses_pooler = not reads_tokens and self.bilstm is None
+        self.uses_pooler = not reads_tokens and self.bilstm is None
 
     @property
     def trained_variables(self) -> list[keras.Variable]:
@@ -56,7 +56,7 @@ class EncoderModel:
 
         A pooler that is not used gets no gradient. As in the original code, it has no weight decay and no moments.
         """
-        unused = () if self._uses_pooler else ("bert/pooler/",)
+        unused = () if self.uses_pooler else ("bert/pooler/",)
         return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
     def encode(self, batch: Batch, seed: tf.Tensor | None) -> EncoderOutput:

@@ -41,9 +41,14 @@ class PretrainingModel:
             self.metric_names += ("next_sentence_accuracy", "next_sentence_loss")
 
     @property
+    def uses_pooler(self) -> bool:
+        """Whether the loss depends on the pooler."""
+        return self.next_sentence is not None
+
+    @property
     def trained_variables(self) -> list[keras.Variable]:
         """The variables that are not frozen and on which the loss depends. Only next sentence prediction pools."""
-        unused = () if self.next_sentence else ("bert/pooler/",)
+        unused = () if self.uses_pooler else ("bert/pooler/",)
         return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
     def flops(self, batch: Batch) -> tf.Tensor:

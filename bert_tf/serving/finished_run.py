@@ -72,7 +72,7 @@ class FinishedRun:
     def restore(self, model: TrainableModel) -> int:
         """Loads the run's selected weights into a model, and returns their step."""
         source = checkpoints.open_checkpoint(self.folder, "--model_dir")
-        resume.leave_out_untrained(model, source)
+        resume.leave_out_unused_pooler(model, source)
         variables = checkpoints.named_variables(model.variables)
         say(str(checkpoints.restore(variables, source, may_be_fresh="", flag_name="--model_dir")))
         return int(source.read("global_step"))

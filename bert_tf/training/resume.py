@@ -47,7 +47,7 @@ def restore_or_initialize(
     own = saver.latest_checkpoint(output_dir)
     if own:
         source = checkpoints.open_checkpoint(own, "--output_dir")
-        leave_out_untrained(model, source)
+        leave_out_unused_pooler(model, source)
         variables = state(source.shapes)
         source = _with_slots_of(variables, source)
         return checkpoints.restore(
@@ -55,24 +55,26 @@ def restore_or_initialize(
         )
     if init_checkpoint:
         source = checkpoints.without(checkpoints.open_checkpoint(init_checkpoint), fresh_variables)
-        leave_out_untrained(model, source)
+        leave_out_unused_pooler(model, source)
         variables = checkpoints.named_variables(model.variables)
         source = output_layers.with_classes(source, variables, model.classes)
         may_be_fresh = f"{variable_names.ADDED_BY_FINE_TUNING}|{fresh_variables}"
-        if not checkpoints.has_pooler(source):
+        is_frozen = any(v.path.startswith(checkpoints.POOLER) and not v.trainable for v in model.variables)
+        if not checkpoints.has_pooler(source) and not is_frozen:
             may_be_fresh += f"|{checkpoints.POOLER}.*"
         return checkpoints.restore(variables, source, may_be_fresh=may_be_fresh)
-    leave_out_untrained(model, None)
+    leave_out_unused_pooler(model, None)
     return None
 
 
-def leave_out_untrained(model: TrainableModel, source: CheckpointSource | None) -> None:
-    """Removes those variables from a model's list that are neither trained nor in its checkpoint.
+def leave_out_unused_pooler(model: TrainableModel, source: CheckpointSource | None) -> None:
+    """Removes the pooler from a model's variables if it is neither used nor in the model's checkpoint.
 
-    Their values are random: no checkpoint of the run contains them, and so no later model uses them.
+    Its values are random: no checkpoint of the run contains them, and so no later model returns them.
     """
-    kept = {variable.path for variable in model.trained_variables} | set(source.shapes if source else ())
-    model.variables = [variable for variable in model.variables if variable.path in kept]
+    is_used = getattr(model, "uses_pooler", True)  # models without an encoder have none
+    if not is_used and (source is None or not checkpoints.has_pooler(source)):
+        model.variables = [v for v in model.variables if not v.path.startswith(checkpoints.POOLER)]
 
 
 def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -> CheckpointSource:
@@ -117,7 +119,7 @@ def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoi
             f"--output_dir: {output_dir} holds no checkpoint, and no --init_checkpoint is given. Train first."
         )
     source = checkpoints.open_checkpoint(own or init_checkpoint, "--output_dir" if own else "--init_checkpoint")
-    leave_out_untrained(model, source)
+    leave_out_unused_pooler(model, source)
     variables = checkpoints.named_variables(model.variables)
     if not own:
         source = output_layers.with_classes(source, variables, model.classes)
