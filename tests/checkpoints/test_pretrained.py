@@ -4,7 +4,7 @@ import tempfile
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_tf.serving.settings import ExportConfig
+from bert_tf.serving.export_config import ExportConfig
 
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint, export
