@@ -4,7 +4,6 @@ import tempfile
 import numpy as np
 import pytest
 import tensorflow as tf
-from bert_tf.serving.export_config import ExportConfig
 
 import bert_tf
 from bert_tf import checkpoints, convert_checkpoint, export
@@ -12,6 +11,7 @@ from bert_tf.checkpoints import pretrained, saver
 from bert_tf.config import ModelFiles
 from bert_tf.encoder import BertEncoder
 from bert_tf.runtime.files import InputError
+from bert_tf.serving.export_config import ExportConfig
 from tests.conftest import assert_close, tiny_config
 
 VOCAB = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
