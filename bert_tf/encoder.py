@@ -220,7 +220,8 @@ class BertEncoder(BertLayer):
 
         Raises:
           ValueError: if the dict has an unknown key or lacks the input_ids, an input isn't [B, T] numbers or has
-            another shape than input_ids, or the sequences are longer than the model's positions.
+            another shape than input_ids, the sequences are longer than the model's positions, or (outside of graphs) a
+            segment id is not one of the model's.
         """
         inputs = _named_inputs(input_ids, input_mask, segment_ids)
         # Keras's inputs are float32 by default, and masks may be bool.
@@ -232,6 +233,9 @@ class BertEncoder(BertLayer):
         positions = self.config.max_position_embeddings
         if isinstance(length, int) and length > positions:
             raise ValueError(f"the sequences have {length} tokens, but the model has only {positions} positions.")
+        segments = self.config.type_vocab_size
+        if tf.executing_eagerly() and not tf.reduce_all((segment_ids >= 0) & (segment_ids < segments)):
+            raise ValueError(f"segment_ids must be from 0 to {segments - 1}, the segments of the model.")
         seed = seed_of_call(self.seed_generator, training, seed)
 
         x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0))

@@ -75,8 +75,6 @@ def export_run(
     config = config or ExportConfig()
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
     files.check_new_folder(export_dir, "--export_dir")
-    if config.onnx:
-        extras.require("tf2onnx", "--export_onnx")
     model = build(model_dir, config)
     with files.replacing_folder(export_dir) as folder:
         signatures = model.write(folder, config)

@@ -173,15 +173,17 @@ def extract(
         return {str(layer): tf.cast(output.all_encoder_layers[layer], tf.float32) for layer in layers}
 
     run = strategies.replicated(activations, strategy)
+    truncated = 0
     replicas, is_tpu = strategy.num_replicas_in_sync, strategies.is_tpu(strategy)
     for start in range(0, len(examples), batch_size):
         batch = examples[start : start + batch_size]
         tokenized = [_tokenize(example, tokenizer, max_seq_length) for example in batch]
-        packed = [(tokenizer.convert_tokens_to_ids(tokens), segments) for tokens, segments in tokenized]
+        packed = [(tokenizer.convert_tokens_to_ids(tokens), segments) for tokens, segments, _ in tokenized]
+        truncated += sum(is_truncated for _, _, is_truncated in tokenized)
         rows = batch_size if is_tpu else len(packed)  # a TPU compiles the graph again for each shape
         packed += packed[-1:] * (rows - len(packed) + -rows % replicas)
         values = run(packing.pad_all(packed, max_seq_length if is_tpu else 0))
-        for row, (example, (tokens, _)) in enumerate(zip(batch, tokenized, strict=True)):
+        for row, (example, (tokens, *_)) in enumerate(zip(batch, tokenized, strict=True)):
             yield {
                 "linex_index": example.unique_id,
                 "features": [
@@ -196,11 +198,15 @@ def extract(
                 ],
             }
 
+    reporting.report_truncation(truncated, len(examples), "--input_file", max_seq_length)
 
-def _tokenize(example: TextLine, tokenizer: Tokenizer, max_seq_length: int) -> tuple[list[str], list[int]]:
-    tokens_b = tokenizer.tokenize(example.text_b) if example.text_b else None
-    a, b = packing.fit_segments(tokenizer.tokenize(example.text_a), tokens_b, max_seq_length)
-    return packing.join_segments(a, b, cls="[CLS]", sep="[SEP]")
+
+def _tokenize(example: TextLine, tokenizer: Tokenizer, max_seq_length: int) -> tuple[list[str], list[int], bool]:
+    """Returns the tokens, the segment ids, and whether tokens were removed."""
+    whole_a, whole_b = tokenizer.tokenize(example.text_a), tokenizer.tokenize(example.text_b or "")
+    a, b = packing.fit_segments(whole_a, whole_b, max_seq_length)
+    is_truncated = len(a) + len(b) < len(whole_a) + len(whole_b)
+    return *packing.join_segments(a, b, cls="[CLS]", sep="[SEP]"), is_truncated
 
 
 def write_features(path: str, features: Iterator[dict], total: int) -> None:

@@ -4,7 +4,7 @@
 
 A line is an object with the fields of the model's signature, or a string if there is only one field. Other fields, such
 as an id, are copied to the answer; one that has the name of a part of the answer, such as the label, is there as
-given_NAME. If a line can't be used, its answer is {"error": ...}; the other lines are still answered, and the program
+given_NAME. If a line is blank or can't be used, its answer is {"error": ...}; the others are answered, and the program
 ends with exit status 1.
 """
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 
 from bert_tf.runtime import files
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError, is_no_list
 
 Flag = str | int | float | bool | os.PathLike[str]
 
@@ -75,6 +75,8 @@ def _input_files(texts: str | os.PathLike[str] | Iterable[str]) -> Iterator[str]
     if isinstance(texts, str | os.PathLike):
         yield os.fspath(texts)
         return
+    if is_no_list(texts):
+        raise InputError(f"texts is a {type(texts).__name__}. Use a list of texts, such as one column of a table.")
     with tempfile.TemporaryDirectory(prefix="data_prep-") as folder:
         path = os.path.join(folder, "texts.jsonl")
         with files.replacing(path, "wb") as writer:

@@ -35,7 +35,18 @@ USED_BY_DATA_PREPARATION = [
     *("config", "tokenization", "program_flags", "runtime.settings"),
     *(
         f"runtime.{name}"
-        for name in ("errors", "claims", "files", "outputs", "json_files", "extras", "program", "parallel", "reporting")
+        for name in (
+            "errors",
+            "claims",
+            "files",
+            "first_bytes",
+            "outputs",
+            "json_files",
+            "extras",
+            "program",
+            "parallel",
+            "reporting",
+        )
     ),
     *(
         f"tokenization.{name}"

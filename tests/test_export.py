@@ -150,27 +150,29 @@ def test_valid_lines_are_answered_although_others_are_invalid(model, capsys):
         b"{oops\n",
         b"\n",
         b'{"text_a": "a", "id": 6}\n',
-        b'{"text_a": "\\ud800\xff", "text_b": "\\u0000", "id": "\\udc00"}',
+        b'{"text_a": "\\ud800", "text_b": "\\u0000", "id": "\\udc00"}',
         b'{"text_a": "a", "text_b": "b", "id": ' + b"[" * 5000 + b"]" * 5000 + b"}",
         b'{"text_a": "a", "text_b": "b", "id": ' + b"7" * 5000 + b"}",
         b'{"text_a": "a", "text_b": "b", "id": NaN}',
         b'{"text_a": "a", "text_b": "b", "text_b": "c"}',
+        b'{"text_a": "a", "text_b": "\xff"}',
     ]
     written = io.StringIO()
-    assert line_predictions.answer_lines(model, lines, written, 2, input_bytes=sum(map(len, lines))) == (6, 8)
-    assert "8/8 " in capsys.readouterr().err
+    assert line_predictions.answer_lines(model, lines, written, 2, input_bytes=sum(map(len, lines))) == (8, 10)
+    assert "10/10 " in capsys.readouterr().err
     answers = [json.loads(line) for line in written.getvalue().splitlines()]
     assert answers[0]["id"] == 5
     assert answers[0]["label"] in ("x", "ý", "z")
     assert (answers[0]["given_label"], answers[0]["given_error"]) == ("w", 1) and "error" not in answers[0]
     assert answers[1] == {"error": answers[1]["error"]}
     assert answers[1]["error"].startswith("column 2: not valid JSON")
-    assert answers[2]["id"] == 6
-    assert "'text_b' is missing" in answers[2]["error"]
-    assert answers[3]["label"] in ("x", "ý", "z")
-    assert answers[3]["id"] == "\udc00"
-    keywords = ("maximum recursion depth", "digits", "NaN", "the key 'text_b'")
-    assert all(word in answer["error"] for word, answer in zip(keywords, answers[4:], strict=True))
+    assert "the line is blank" in answers[2]["error"]
+    assert answers[3]["id"] == 6
+    assert "'text_b' is missing" in answers[3]["error"]
+    assert answers[4]["label"] in ("x", "ý", "z")
+    assert answers[4]["id"] == "\udc00"
+    keywords = ("maximum recursion depth", "digits", "NaN", "the key 'text_b'", "0xff")
+    assert all(word in answer["error"] for word, answer in zip(keywords, answers[5:], strict=True))
     assert written.getvalue().encode()  # a file can hold all of it
 
 
@@ -335,6 +337,7 @@ def test_wrong_folders_and_signatures_are_refused(run_folder, exported, tmp_path
     left = shutil.copytree(exported, tmp_path / "model.tmp-0")
     for call, message in (
         (lambda: export.export_run(run_folder, exported), f"--export_dir: {exported} exists already"),
+        (lambda: export.export_run(run_folder, f"{exported}/labels.json/1"), "--export_dir: .*labels.json is a file"),
         (lambda: export.export_run(pathlib.Path("nowhere"), tmp_path / "out"), "--model_dir: .* 'nowhere'"),
         (lambda: export.load(str(tmp_path)), f"^{tmp_path} is not an exported model"),
         (

@@ -77,9 +77,10 @@ def printed(command, *arguments):
     with open(reader) as output:
         return output.read()
 
-def written(name):
+def written(name, content=b""):
     path = os.path.join(tempfile.mkdtemp(), name)
-    open(path, "w").close()
+    with open(path, "wb") as writer:
+        writer.write(content)
     return path
 
 def error(function, *arguments):
@@ -98,7 +99,7 @@ print(json.dumps({
     "tf2onnx": [error(extras.require, "tf2onnx", "--export_onnx")],
     "ai-edge-litert": [error(lite_model.LiteModel, "exported")],
     "pyarrow": [
-        error(lambda: list(lines.read_lines(written("a.zst")))),
+        error(lambda: list(lines.read_lines(written("a.zst", b"(\xb5/\xfd")))),
         error(lambda: list(lines.read_rows(written("a.parquet"), "text", 0, 1))),
     ],
 }))

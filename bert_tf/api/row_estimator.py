@@ -12,6 +12,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.run import FinetuningRun
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.reporting import report_truncation
 from bert_tf.tasks import registry
 from bert_tf.tasks.data_config import DataConfig
 
@@ -83,6 +84,7 @@ class RowEstimator(Estimator):
         self, task: ReportingTask, examples: Sequence[Any], batch_size: int
     ) -> tuple[ModelOutputs, FeatureSet]:
         features = task.featurize(examples, self.tokenizer, self._flags["max_seq_length"])
+        report_truncation(features.num_truncated, len(features), "x", self._flags["max_seq_length"])
         return self._model_of(task).predict(features, batch_size, shown=False), features
 
     def _model_of(self, task: ReportingTask) -> FinetuningRun:

@@ -13,6 +13,7 @@ from bert_tf.encoder import EncoderOutput
 from bert_tf.finetuning import feature_sets
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime.errors import InputError, require_choice
+from bert_tf.runtime.reporting import report_truncation
 from bert_tf.sequences import packing
 
 POOLINGS = ("mean", "max", "cls", "pooled")
@@ -45,7 +46,7 @@ class SentenceEncoder:
         *,
         max_seq_length: int | None = None,
         do_lower_case: bool | None = None,
-        dtype: str = "float32",
+        dtype: str | None = None,
     ) -> Self:
         """An encoder with a model's weights; the arguments are those of `bert_tf.load_model`.
 
@@ -82,6 +83,7 @@ class SentenceEncoder:
         tokenizer, longest = self.bert.tokenizer, self.max_seq_length
         packed = [tokenizer.pack(text["text"], text.get("text_b"), longest) for text in texts]
         features = FeatureSet.from_sequences(packed)
+        report_truncation(features.num_truncated, len(features), "x", longest)
         buckets = feature_sets.bucket_lengths(self.max_seq_length, compiled=False)
         vectors = np.zeros((len(texts), self.bert.config.hidden_size), np.float32)
         for numbers, batch in feature_sets.batches_by_length(features, batch_size, buckets):

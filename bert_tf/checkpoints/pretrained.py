@@ -76,7 +76,7 @@ class LoadedBert:
         return self.encoder(tokenizer(texts, max_length=max_seq_length))
 
 
-def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str = "float32") -> LoadedBert:
+def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str | None = None) -> LoadedBert:
     """Loads an encoder.
 
     Args:
@@ -85,7 +85,7 @@ def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, 
         `hf://owner/name@revision`, a repository on the Hugging Face Hub; or a released zip file or its URL.
       do_lower_case: the tokenizer's casing. By default it is read from the run's or the tokenizer's settings, or
         derived from the letters in the vocabulary.
-      dtype: see `BertEncoder`.
+      dtype: see `BertEncoder`; None for Keras's global policy.
 
     Raises:
       InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.

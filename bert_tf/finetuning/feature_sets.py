@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.reporting import report_truncation
 
 WINDOW_BATCHES = 16
 # With fewer batches per epoch there are so few windows that nearly the same examples share a batch in every epoch. From
@@ -56,6 +57,7 @@ class FeatureSet:
       per_example: arrays with one row per example, such as labels or positions.
       per_token: arrays with one row per element of `input_ids`, such as tags, each with its padding value.
       choices: the number of sequences in one example (C); 1 except for multiple choice.
+      truncated: whether tokens of each sequence were removed; None if all sequences are complete.
     """
 
     input_ids: np.ndarray
@@ -64,23 +66,25 @@ class FeatureSet:
     per_example: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     per_token: Mapping[str, tuple[np.ndarray, int]] = dataclasses.field(default_factory=dict)
     choices: int = 1
+    truncated: np.ndarray | None = None
 
     @classmethod
     def from_sequences(
         cls,
-        sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
+        sequences: Sequence[tuple[Sequence[int], Sequence[int]] | tuple[list[int], list[int], bool]],
         per_example: Mapping[str, np.ndarray] | None = None,
         choices: int = 1,
     ) -> "FeatureSet":
-        """Stores (ids, segment_ids) pairs, as `packing.join_segments` returns them."""
-        lengths = np.array([len(ids) for ids, _ in sequences], np.int32)
-        ids = itertools.chain.from_iterable(ids for ids, _ in sequences)
+        """Stores sequences as `packing.join_segments` or `Tokenizer.pack` returns them."""
+        lengths = np.array([len(ids) for ids, *_ in sequences], np.int32)
+        ids = itertools.chain.from_iterable(ids for ids, *_ in sequences)
         return cls(
             input_ids=np.fromiter(ids, np.int32, count=int(lengths.sum())),
             lengths=lengths,
-            first_lengths=np.array([len(segments) - sum(segments) for _, segments in sequences], np.int32),
+            first_lengths=np.array([len(segments) - sum(segments) for _, segments, *_ in sequences], np.int32),
             per_example=dict(per_example or {}),
             choices=choices,
+            truncated=np.array([any(is_truncated) for _, _, *is_truncated in sequences], bool),
         )
 
     @classmethod
@@ -94,6 +98,7 @@ class FeatureSet:
             first_lengths=np.concatenate([part.first_lengths for part in parts]),
             per_example=dict(per_example),
             choices=choices,
+            truncated=np.concatenate([part.truncated for part in parts]),
         )
 
     def with_values(self, **per_example: np.ndarray) -> "FeatureSet":
@@ -103,6 +108,11 @@ class FeatureSet:
     def __len__(self) -> int:
         """The number of examples."""
         return len(self.lengths) // self.choices
+
+    @property
+    def num_truncated(self) -> int:
+        """The number of examples that have a truncated sequence."""
+        return 0 if self.truncated is None else int(self.truncated.reshape(-1, self.choices).any(axis=1).sum())
 
     @property
     def token_names(self) -> set[str]:
@@ -182,6 +192,7 @@ class LazyFeatures:
         self._part_of_example = np.full(len(examples), -1)  # the part that holds each example, and its number there
         self._number_in_part = np.zeros(len(examples), np.int64)
         self._longest, self._tokens = np.zeros((2, len(examples)), np.int32)
+        self._missing, self._truncated = len(examples), 0
         self._lock = threading.Lock()  # the input pipelines of two successive trials may run at the same time
 
     def __len__(self) -> int:
@@ -227,6 +238,10 @@ class LazyFeatures:
                 self._longest[missing], self._tokens[missing] = part.longest, part.tokens_of(numbers)
                 self._number_in_part[missing] = numbers
                 self._part_of_example[missing] = len(self._parts) - 1
+                self._missing -= len(missing)
+                self._truncated += part.num_truncated
+                if not self._missing:
+                    report_truncation(self._truncated, len(self), "train", self.max_length)
 
 
 class BatchSampler:

@@ -7,6 +7,7 @@ No module needs TensorFlow; `remote` imports it when it first gets a URL.
 - `remote`: opens URLs such as `gs://bucket/name`.
 - `outputs`: what an output may be.
 - `files`: reads and writes local and remote files.
+- `first_bytes`: what the first bytes of a file tell: compression, or the encoding of text.
 - `json_files`: reads JSON and TOML files, and checks their types.
 - `claims`: keeps a second process from doing the same work in a folder.
 - `program`: starts and ends a program: flags, messages, exit codes, signals.

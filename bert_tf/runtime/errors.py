@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
@@ -77,6 +77,14 @@ def require_path(name: str, value: object) -> str:
     if not isinstance(path, str) or not path:
         raise InputError(f"a path is expected, but {value!r} is given.", name)
     return path
+
+
+def is_no_list(values: object) -> bool:
+    """Returns whether a loop over values would yield other things than examples.
+
+    A text yields its characters, a dictionary its keys, and a table (of pandas, polars or pyarrow) its columns.
+    """
+    return isinstance(values, str | bytes | Mapping) or hasattr(values, "columns")
 
 
 def require_utf8(name: str, what: str) -> None:

@@ -9,7 +9,6 @@ is killed, the next program that writes the same output uses the temporary name 
 random. After a kill, remove them yourself.)
 """
 
-import codecs
 import contextlib
 import errno
 import functools
@@ -24,7 +23,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO
 
-from bert_tf.runtime import remote
+from bert_tf.runtime import first_bytes
 from bert_tf.runtime.errors import InputError as InputError
 from bert_tf.runtime.errors import require_utf8
 from bert_tf.runtime.outputs import check_output_files as check_output_files
@@ -195,12 +194,13 @@ def check_new_folder(path: str, flag_name: str) -> None:
       flag_name: the flag or function that gave the path, for messages; for example `--export_dir`.
 
     Raises:
-      InputError: if the path is missing, or there is a file or a folder with content.
+      InputError: if the path is missing, there is a file or a folder with content, or no folder can be made there.
     """
     if not path:
         raise InputError(f"{flag_name} is needed, but it is not given.")
     if exists(path) and (not is_folder(path) or list_folder(path)):
         raise InputError(f"{flag_name}: {path} exists already. Choose another folder, or remove this one.")
+    check_output_files([os.path.join(path, "file")], flag_name)
 
 
 def find(pattern: str) -> list[str]:
@@ -239,18 +239,19 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
 
 
 def read_text(path: str, flag_name: str) -> str:
-    """Reads a text file in UTF-8 or UTF-16, without its byte-order mark.
-
-    UTF-16 is recognised by the mark, or by a first character below 128, of which one byte is zero.
+    """Reads a text file in UTF-8 or UTF-16, without its byte-order mark. If all lines end with CR, they end with LF.
 
     Raises:
-      InputError: if the file is missing or empty, or if it contains bytes that are not text; names their line.
+      InputError: if the file is missing, empty, compressed, or has bytes that are not text; names their line.
     """
     with open_file(require_file(path, flag_name), "rb") as reader:
         data = reader.read()
-    encoding = _encoding(data[:2])
+    if name := first_bytes.compression(data):
+        raise InputError(f"{flag_name}: {path} is {name} data. Unpack the file, or save the spreadsheet as CSV.")
+    encoding = first_bytes.encoding(data)
     try:
-        return data.decode(encoding)
+        text = data.decode(encoding)
+        return text if "\n" in text else text.replace("\r", "\n")
     except UnicodeDecodeError as error:
         line = error.object[: error.start].decode(encoding, errors="ignore").count("\n") + 1
         name = "UTF-8" if encoding == "utf-8-sig" else "UTF-16"
@@ -258,15 +259,6 @@ def read_text(path: str, flag_name: str) -> str:
             f"{path}, line {line}: byte 0x{error.object[error.start]:02x} is not {name}. "
             "Convert the file (for example with `iconv -t UTF-8`)."
         ) from None
-
-
-def _encoding(first: bytes) -> str:
-    """Returns the codec of a text that begins with two bytes."""
-    if first in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        return "utf-16"
-    if len(first) == 2 and first.count(0) == 1:
-        return "utf-16-be" if first[0] == 0 else "utf-16-le"
-    return "utf-8-sig"
 
 
 @contextlib.contextmanager

@@ -6,11 +6,14 @@ What a file must contain is a type: `list[str]`, `dict[str, int] | None`, a `Typ
 
 import json
 import math
+import re
 import tomllib
 from typing import Any
 
 from bert_tf.runtime import files, program
 from bert_tf.runtime.errors import InputError, check
+
+_HALF_OF_PAIR = re.compile("[\ud800-\udfff]")
 
 
 def parse(text: str, *, only_finite: bool = True) -> Any:
@@ -47,6 +50,17 @@ def _refuse(constant: str) -> Any:
     raise InputError(f"{constant} is not valid JSON. Use a number or null.")
 
 
+def check_surrogates(text: str, value: Any) -> None:
+    """Raises an InputError if a parsed value has half of a surrogate pair, which is no character.
+
+    Args:
+      text: the JSON.
+      value: what it was parsed to.
+    """
+    if "\\u" in text and _HALF_OF_PAIR.search(json.dumps(value, ensure_ascii=False)):
+        raise InputError(r"a text has half of a surrogate pair (\ud800 to \udfff), which is no character. Remove it.")
+
+
 def is_number(value: Any) -> bool:
     """Whether a parsed value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -66,6 +80,7 @@ def read(path: str, flag_name: str, kind: Any = Any) -> Any:
     text = files.read_text(path, flag_name)
     try:
         value = parse(text)
+        check_surrogates(text, value)
     except InputError as error:
         raise InputError(str(error), f"{flag_name}: {path}") from None
     return checked(value, kind, f"{flag_name}: {path}")

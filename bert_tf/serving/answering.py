@@ -4,7 +4,7 @@ import abc
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bert_tf.runtime.errors import InputError, require_whole
+from bert_tf.runtime.errors import InputError, is_no_list, require_whole
 
 # The names of texts that have no columns to be named after.
 TEXT_INPUTS = ("text_a", "text_b")
@@ -88,7 +88,8 @@ class AnsweringModel(abc.ABC):
         """Answers examples; those of similar length are computed together.
 
         Args:
-          examples: mappings with the fields `inputs`, or strings if there is only one input.
+          examples: mappings with the fields `inputs`, or strings if there is only one input; or a pandas.DataFrame with
+            columns of these names.
           batch_size: the number of examples that are computed together.
 
         Returns:
@@ -97,7 +98,11 @@ class AnsweringModel(abc.ABC):
         Raises:
           InputError: if an example can't be used, and the message has its number, counted from 0; or if it comes alone.
         """
-        if isinstance(examples, str | Mapping):  # whose characters, or keys, would be answered
+        if hasattr(examples, "itertuples"):  # a pandas.DataFrame
+            if not examples.columns.is_unique:
+                raise InputError(f"examples has several columns of one name: {list(examples.columns)}. Rename some.")
+            examples = examples.to_dict("records")
+        if is_no_list(examples):
             raise InputError(f"examples is {_abbreviated(examples)}, but a list of examples is expected.")
         require_whole("batch_size", batch_size, 1)
         answers = self.answer(examples, batch_size)

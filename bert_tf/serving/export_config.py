@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from bert_tf.runtime import extras
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
 
@@ -17,7 +18,7 @@ ENGINES = ("tensorflow", "litert")
 LITE_INT8_FILE, LITE_FILE = "model_int8.tflite", "model.tflite"
 # What is around the logits of these models: `lite_model.TextTask`.
 LITE_TASK_FILE = "litert.json"
-# In multi-label tasks an example has the labels with at least this probability.
+# In multi-label tasks an example has the labels with at least this probability, unless the run has another threshold.
 LABEL_THRESHOLD = 0.5
 
 
@@ -50,6 +51,9 @@ class ExportConfig(Settings, frozen=True):
         is above this; None for the threshold that was tuned for the model, or else 0.
       answers: SQuAD: values of `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length` that replace the
         run's.
+
+    Raises:
+      InputError: if an ONNX model is wanted, but tf2onnx is not installed.
     """
 
     dtype: Annotated[
@@ -69,3 +73,5 @@ class ExportConfig(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         msgspec.structs.force_setattr(self, "dtype", self.dtype.removeprefix("mixed_"))
+        if self.onnx:
+            extras.require("tf2onnx", "--export_onnx")

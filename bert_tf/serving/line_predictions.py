@@ -1,5 +1,6 @@
 """Answers JSON lines with an exported model as soon as they arrive, in their order."""
 
+import codecs
 import contextlib
 import json
 import os
@@ -20,7 +21,7 @@ _SORTED_BATCHES = 16
 def answer_lines(
     model: AnsweringModel, lines: Iterable[bytes], writer: IO[str], batch_size: int, input_bytes: int = 0
 ) -> tuple[int, int]:
-    """Writes an answer for each line that isn't empty, as soon as it is computed.
+    """Writes an answer for each line, as soon as it is computed. The answer to a blank line is an error.
 
     Args:
       model: the model.
@@ -75,8 +76,12 @@ def answers_file(path: str | None) -> Iterator[IO[str]]:
 
 
 def _parsed(line: bytes) -> Any:
+    if not line.strip():
+        return InputError("the line is blank. Give JSON, or remove the line.")
     try:
-        return json_files.parse(line.decode("utf-8", "ignore").strip())
+        return json_files.parse(line.decode().strip())
+    except UnicodeDecodeError as error:
+        return InputError(f"byte 0x{line[error.start]:02x} is not UTF-8. Convert the file (`iconv -t UTF-8`).")
     except InputError as error:
         return error
 
@@ -93,9 +98,8 @@ def _available(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:
 
     def read() -> None:
         try:
-            for line in lines:
-                if line.strip():
-                    arrived.put(line)
+            for number, line in enumerate(lines):
+                arrived.put(line if number else line.removeprefix(codecs.BOM_UTF8))
             arrived.put(None)
         except OSError as error:
             arrived.put(error)

@@ -54,7 +54,7 @@ def convert_single_example(
     """
     if example.label not in label_list:
         raise InputError(f"example {ex_index}: the label {example.label!r} is unknown. Use one of {label_list}.")
-    ids, segment_ids = tokenizer.pack(example.text_a, example.text_b, max_seq_length)
+    ids, segment_ids, _ = tokenizer.pack(example.text_a, example.text_b, max_seq_length)
     return InputFeatures(*packing.pad(ids, segment_ids, max_seq_length), label_id=label_list.index(example.label))
 
 

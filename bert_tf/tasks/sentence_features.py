@@ -71,7 +71,7 @@ def featurize(
         numbers = {label: i for i, label in enumerate(labels)} | {None: 0}
         label_ids = np.array([numbers[example.label] for example in examples], np.int32)
 
-    def pack(example: InputExample) -> list[tuple[list[int], list[int]]]:
+    def pack(example: InputExample) -> list[tuple[list[int], list[int], bool]]:
         return [tokenizer.pack(example.text_a, example.text_b, max_seq_length)]
 
     return pack_data_set(examples, pack, label_ids, num_workers)
@@ -79,7 +79,7 @@ def featurize(
 
 def pack_data_set(
     examples: Sequence[Any],
-    pack: Callable[[Any], Sequence[tuple[Sequence[int], Sequence[int]]]],
+    pack: Callable[[Any], Sequence[tuple[list[int], list[int], bool]]],
     label_ids: np.ndarray,
     num_workers: int,
     choices: int = 1,
@@ -88,7 +88,7 @@ def pack_data_set(
 
     Args:
       examples: examples of any type.
-      pack: returns the ids and segment ids of an example's sequences, one for each choice.
+      pack: returns an example's sequences, one for each choice; see `Tokenizer.pack`.
       label_ids: one row per example.
       num_workers: see `parallel.map_chunks`.
       choices: the number of sequences in one example.

@@ -152,11 +152,16 @@ class Tokenizer:
         """Returns the tokens of ids; raises a KeyError if one is not in the vocabulary."""
         return convert_by_vocab(self.inv_vocab, ids)
 
-    def pack(self, text_a: str, text_b: str | None, max_seq_length: int) -> tuple[list[int], list[int]]:
-        """Returns the ids of [CLS] A [SEP] B [SEP] and the segment ids, cut to `max_seq_length` but not padded."""
-        segment_b = None if text_b is None else self.encode(text_b)
-        a, b = packing.fit_segments(self.encode(text_a), segment_b, max_seq_length)
-        return packing.join_segments(a, b, cls=self.vocab[CLS], sep=self.vocab[SEP])
+    def pack(self, text_a: str, text_b: str | None, max_seq_length: int) -> tuple[list[int], list[int], bool]:
+        """Returns [CLS] A [SEP] B [SEP], truncated to `max_seq_length` but not padded.
+
+        Returns:
+          The ids, the segment ids, and whether tokens were removed.
+        """
+        whole_a, whole_b = self.encode(text_a), [] if text_b is None else self.encode(text_b)
+        a, b = packing.fit_segments(whole_a, whole_b, max_seq_length)
+        is_truncated = len(a) + len(b) < len(whole_a) + len(whole_b)
+        return *packing.join_segments(a, b, cls=self.vocab[CLS], sep=self.vocab[SEP]), is_truncated
 
     def __call__(
         self,
@@ -196,13 +201,12 @@ class Tokenizer:
                 raise InputError(f"{name} is {value!r}. Use one of {', '.join(map(repr, choices))}.", name)
         is_cut = truncation in (True, "longest_first")
         pairs = _pairs(texts, text_pair)
-        # One token more than may stay shows that a sequence is too long.
-        packed = [self.pack(*pair, max_length + (not is_cut)) for pair in pairs]
-        length = max(len(ids) for ids, _ in packed)
-        if length > max_length:
-            number = next(number for number, (ids, _) in enumerate(packed) if len(ids) > max_length)
-            raise InputError(f"text {number} has more than {max_length} tokens, and truncation is {truncation!r}.")
-        batch = packing.pad_all(packed, max_length if padding == "max_length" else length)
+        packed = [self.pack(*pair, max_length) for pair in pairs]
+        too_long = [number for number, (_, _, is_truncated) in enumerate(packed) if is_truncated]
+        if too_long and not is_cut:
+            raise InputError(f"text {too_long[0]} has more than {max_length} tokens, and truncation is {truncation!r}.")
+        sequences = [(ids, segment_ids) for ids, segment_ids, _ in packed]
+        batch = packing.pad_all(sequences, max_length if padding == "max_length" else 0)
         if return_tensors == "np":
             return batch
         import tensorflow as tf  # text needs no TensorFlow

@@ -49,17 +49,14 @@ class InputFile:
       size: its size on the disk in bytes.
       sample: a hash of samples of its content.
       format: "text", "jsonl" (one JSON object per line) or "parquet".
+      is_compressed: whether the file can only be read from its start.
     """
 
     path: str
     size: int
     sample: str
     format: str
-
-    @property
-    def is_compressed(self) -> bool:
-        """True if the file can only be read from its start."""
-        return decompressor(self.path) is not None
+    is_compressed: bool = False
 
     def may_have_changed(self, since: int) -> bool:
         """True if it was written after a time in nanoseconds, and is so large that it is known by samples only."""
@@ -139,7 +136,9 @@ def find_input_files(
         files.require_file(path, INPUT_FLAG, may_be_empty=as_released or may_be_empty)
         size, sample = _size_and_sample(path)
         found = "text" if as_released else input_format
-        return InputFile(path, size, sample, _format(path) if found == "auto" else found)
+        with files.open_file(path, "rb") as reader:
+            is_compressed = decompressor(reader) is not None
+        return InputFile(path, size, sample, _format(path) if found == "auto" else found, is_compressed)
 
     at_a_time = min(len(paths) // (4 * _OPENED_TOGETHER) + 1, _MOST_FOR_A_THREAD)
     groups = [paths[first : first + at_a_time] for first in range(0, len(paths), at_a_time)]

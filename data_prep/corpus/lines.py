@@ -8,13 +8,12 @@ import gzip
 import itertools
 import lzma
 import math
-import os
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO
 
-from bert_tf.runtime import extras, files
+from bert_tf.runtime import extras, files, first_bytes
 from bert_tf.runtime.files import InputError
 
 INPUT_FLAG = "--input_file"
@@ -34,12 +33,16 @@ def _open_zstandard(raw: BinaryIO) -> Any:
     return arrow.CompressedInputStream(arrow.PythonFile(raw, mode="r"), "zstd")
 
 
-_DECOMPRESSORS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstandard}
+_DECOMPRESSORS = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open, "zstandard": _open_zstandard}
 
 
-def decompressor(path: str) -> Callable[[BinaryIO], Any] | None:
-    """Returns the function that opens a compressed file's content; None for other files."""
-    return _DECOMPRESSORS.get(os.path.splitext(path)[1])
+def decompressor(raw: BinaryIO) -> Callable[[BinaryIO], Any] | None:
+    """Returns the function that opens a compressed file's content; None for other files. The name does not matter."""
+    name = first_bytes.compression(raw.read(first_bytes.LENGTH))
+    raw.seek(0)
+    if name and name not in _DECOMPRESSORS:
+        raise InputError(f"{INPUT_FLAG}: {raw.name} is {name} data. Unpack it.")
+    return _DECOMPRESSORS.get(name)
 
 
 def read_lines(
@@ -62,7 +65,7 @@ def read_lines(
       InputError: if a compressed file is damaged, or the file is UTF-16.
     """
     with files.open_file(path, "rb") as raw:
-        decompress = decompressor(path)
+        decompress = decompressor(raw)
         reader = decompress(raw) if decompress else raw
         if start:
             reader.seek(start - 1)

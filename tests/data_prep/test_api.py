@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import pandas as pd
 import pytest
 
 from bert_tf.runtime.files import InputError
@@ -30,6 +31,9 @@ def test_half_of_a_surrogate_pair_is_cleaned_as_in_files(tmp_path, capfd):
 
 
 def test_errors_are_those_of_the_programs(tmp_path):
+    for texts in ({"text": ["a"]}, pd.DataFrame({"text": ["a"]})):
+        with pytest.raises(InputError, match=r"texts is a .*one column of a table"):
+            api.build_vocab(texts, tmp_path / "vocab.txt")
     with pytest.raises(InputError, match=r"text 1 is '5' \(int\), but a str is expected"):
         api.build_vocab(["a", 5], str(tmp_path / "vocab.txt"))
     with pytest.raises(InputError, match=r"^data_prep\.build_vocab: --input_file: .*no_such\.txt"):

@@ -1,3 +1,4 @@
+import itertools
 import types
 
 import numpy as np
@@ -159,3 +160,20 @@ def test_pairs_are_refused_for_a_model_with_one_segment():
     )
     with pytest.raises(InputError, match="one segment only"):
         FinetuningRun.featurize(run, [])
+
+
+def test_truncated_examples_are_counted_when_all_are_read(capsys):
+    def featurize(examples):
+        return FeatureSet.from_sequences([([1, 2], [0, 0], is_truncated) for is_truncated in examples], choices=2)
+
+    assert featurize([True, True, False, True, False, False]).num_truncated == 2
+    lazy = LazyFeatures(
+        [[True, False], [False, False]], lambda pairs: featurize([*itertools.chain(*pairs)]), max_length=2
+    )
+    lazy.longest_of(np.array([0]))
+    assert not capsys.readouterr().err
+    for _ in range(2):
+        lazy.longest_of(np.array([0, 1]))
+    assert capsys.readouterr().err == (
+        "train: 1 of 2 examples are longer than 2 tokens and were truncated (--max_seq_length).\n"
+    )

@@ -1,5 +1,6 @@
 """What all models that answer plain Python values refuse."""
 
+import pandas as pd
 import pytest
 
 from bert_tf.runtime.errors import InputError
@@ -14,6 +15,8 @@ class _Echo(AnsweringModel):
 def test_examples_come_in_lists_and_batches():
     model = _Echo({"text": Field(str)})
     assert model.predict(["b", {"text": "aa"}], batch_size=1) == [{"text": "b"}, {"text": "aa"}]
+    table = pd.DataFrame({"text": ["b", "aa"], "other": [1, 2]})
+    assert model.predict(table) == [{"text": "b"}, {"text": "aa"}]
     for alone in ("a text", {"text": "a text"}):
         with pytest.raises(InputError, match=r"examples is .*a text.*, but a list of examples is expected"):
             model.predict(alone)

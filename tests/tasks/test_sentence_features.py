@@ -38,6 +38,7 @@ def test_whole_data_sets_give_the_same_features(write):
         for name in ("input_ids", "input_mask", "segment_ids"):
             assert batch[name][i].tolist() == getattr(single, name)
         assert batch["label_ids"][i] == single.label_id
+    assert features.num_truncated == 2
 
 
 def test_regression_labels_are_numbers(write):

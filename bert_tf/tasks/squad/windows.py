@@ -71,6 +71,7 @@ class SquadWindows(FeatureSet):
       example_index: [W] the question; ascending.
       documents: the paragraphs.
       document_of_example: for each question the index of its paragraph.
+      truncated_questions: the number of questions of which tokens were removed.
     """
 
     is_max_context: np.ndarray
@@ -78,6 +79,7 @@ class SquadWindows(FeatureSet):
     example_index: np.ndarray
     documents: list[Document]
     document_of_example: np.ndarray
+    truncated_questions: int = 0
 
     @property
     def unique_ids(self) -> np.ndarray:
@@ -89,10 +91,16 @@ class SquadWindows(FeatureSet):
         return np.setdiff1d(np.arange(len(self.document_of_example)), self.example_index).tolist()
 
     def report(self, examples: Sequence[SquadExample]) -> list[str]:
-        """Lines that count and name the questions without windows."""
-        ids = [examples[i].qas_id for i in self.examples_without_windows()]
-        what = "have no window, because their text or their answer has no tokens"
-        return [f"{len(ids)} of {len(examples)} questions {what}: {name_ids(ids)}"] if ids else []
+        """Lines that count the truncated questions, and count and name the questions without windows."""
+        ids, lines = [examples[i].qas_id for i in self.examples_without_windows()], []
+        if self.truncated_questions:
+            lines.append(
+                f"{self.truncated_questions} of {len(examples)} questions were truncated (--max_query_length)."
+            )
+        if ids:
+            what = "have no window, because their text or their answer has no tokens"
+            lines.append(f"{len(ids)} of {len(examples)} questions {what}: {name_ids(ids)}")
+        return lines
 
     def padded(self, windows: slice, length: int) -> tuple[np.ndarray, np.ndarray]:
         """[W, T] each, for some windows: whether a position is one of its tokens; `is_max_context`."""
@@ -174,6 +182,7 @@ def featurize(
         example_index=example_index,
         documents=documents,
         document_of_example=np.array(document_of_example, dtype=np.int64),
+        truncated_questions=sum(question.is_truncated for question in questions),
     )
 
 
@@ -182,6 +191,7 @@ class _Question(NamedTuple):
 
     ids: list[int]
     answer: tuple[int, int] | None
+    is_truncated: bool
 
 
 def _tokenize(
@@ -199,14 +209,16 @@ def _tokenize(
     document = Document(paragraph[0].doc_tokens, ids, first_piece, context, spans)
     questions = []
     for example in paragraph:
-        query = tokenizer.encode(example.question_text)[: config.max_query_length]
+        whole = tokenizer.encode(example.question_text)
+        query = whole[: config.max_query_length]
         if text_room(len(query), config.max_seq_length) < 1:
             raise InputError(
                 f"question {example.qas_id!r} leaves no room for text in --max_seq_length={config.max_seq_length}. "
                 "Lower --max_query_length."
             )
         needs_answer = is_training and not example.is_impossible
-        questions.append(_Question(query, _answer(example, document, tokenizer) if needs_answer else _NO_ANSWER))
+        answer = _answer(example, document, tokenizer) if needs_answer else _NO_ANSWER
+        questions.append(_Question(query, answer, len(query) < len(whole)))
     return document, questions
 
 

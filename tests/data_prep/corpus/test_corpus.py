@@ -79,10 +79,12 @@ def test_compressed_files(tmp_path):
         documents(tmp_path / "c.txt.gz")
     (tmp_path / "d.txt.xz").write_bytes(lzma.compress(TEXT.encode()))
     assert documents(tmp_path / "d.txt.xz") == expected
-    for damaged in (lzma.compress(TEXT.encode())[:-9], b"no archive"):
-        (tmp_path / "e.txt.xz").write_bytes(damaged)
-        with pytest.raises(InputError, match=r"e\.txt\.xz can't be decompressed"):
-            documents(tmp_path / "e.txt.xz")
+    (tmp_path / "e.txt.xz").write_bytes(lzma.compress(TEXT.encode())[:-9])
+    with pytest.raises(InputError, match=r"e\.txt\.xz can't be decompressed"):
+        documents(tmp_path / "e.txt.xz")
+    for content in (TEXT.encode(), gzip.compress(TEXT.encode())):  # the content counts, not the name
+        (tmp_path / "f.txt.xz").write_bytes(content)
+        assert documents(tmp_path / "f.txt.xz") == expected
 
 
 def test_zstandard(tmp_path):

@@ -1,0 +1,33 @@
+"""What the first bytes of a file tell: its compression, or the encoding of its text. Its name may say otherwise."""
+
+import codecs
+import re
+
+# Patterns of the first bytes of compressed files.
+_MAGIC = {
+    rb"\x1f\x8b": "gzip",
+    rb"BZh[1-9]1AY&SY": "bzip2",
+    rb"\xfd7zXZ\x00": "xz",
+    rb"\x28\xb5\x2f\xfd": "zstandard",
+    rb"PK\x03\x04": "zip",
+}
+# So many bytes of a file tell what it is.
+LENGTH = 10
+
+
+def compression(first: bytes) -> str:
+    """Returns the name of the compression of a file that begins with these bytes; "" for other files."""
+    return next((name for magic, name in _MAGIC.items() if re.match(magic, first)), "")
+
+
+def encoding(first: bytes) -> str:
+    """Returns the codec of a text that begins with these bytes.
+
+    UTF-16 is recognised by its mark, or by a first character below 128, of which one byte is zero.
+    """
+    start = first[:2]
+    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        return "utf-16"
+    if len(start) == 2 and start.count(0) == 1:
+        return "utf-16-be" if start[0] == 0 else "utf-16-le"
+    return "utf-8-sig"
