@@ -33,6 +33,7 @@ class RunFolder:
 
     _SAVED_FILES: ClassVar[tuple[str, ...]] = (
         *(run_directory.CONFIG_FILE, run_directory.VOCAB_FILE, run_directory.RUN_FILE, run_directory.LABELS_FILE),
+        run_directory.TUNED_FILE,
         TOKENIZER_CONFIG_FILE,
     )
 

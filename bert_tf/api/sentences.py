@@ -71,7 +71,7 @@ class _TextEstimator(RowEstimator):
     def _columns(self) -> Columns:
         """Those of the data that the model was trained on, which a program may have read under other names."""
         names = {name: self._flags.get(f"{name}_column") for name in ("text", "text_b", "label", "weight")}
-        return Columns(**{name: column for name, column in names.items() if column})
+        return Columns(**{name: column for name, column in names.items() if column and "," not in column})
 
     def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
         if table and not self._trained_checkpoint:
@@ -83,7 +83,10 @@ class _TextEstimator(RowEstimator):
 
     def _data_config(self, **data: Any) -> DataConfig:
         labels = self._labels and [str(label) for label in self._labels]
-        data |= {"columns": self._columns, "problem": self._problem, "labels": labels}
+        threshold = str(self._flags.get("label_threshold", ""))
+        if not threshold and self._problem == "multi_label" and not self._trained_checkpoint and self._tuned_before:
+            threshold = str(run_directory.label_threshold(run_directory.folder_of_checkpoint(self._tuned_before.path)))
+        data |= {"columns": self._columns, "problem": self._problem, "labels": labels, "label_threshold": threshold}
         return DataConfig(TEXT, None, **data, class_weights=self._flags.get("class_weights", ""))
 
     @property
@@ -116,20 +119,23 @@ class Classifier(_TextEstimator):
     Settings of `from_pretrained`:
       multi_label: an example may have any number of labels.
       class_weights: "balanced", or a dictionary: how much an example of each class counts in the training loss.
+      label_threshold: with `multi_label`, the least probability of a predicted label; "tune" for the one with the best
+        F1 on the validation data; 0.5 by default.
     """
 
     _PROBLEMS = ("classification", "multi_label")
-    _SETTINGS: ClassVar[Mapping[str, Any]] = {"multi_label": False, "class_weights": ""}
+    _SETTINGS: ClassVar[Mapping[str, Any]] = {"multi_label": False, "class_weights": "", "label_threshold": ""}
     _HAS_LABELS = True
 
     @classmethod
     def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        multi_label, weights = (cls._SETTINGS | super()._checked(settings)).values()
+        multi_label, weights, threshold = (cls._SETTINGS | super()._checked(settings)).values()
         if isinstance(weights, Mapping):
             weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
         if not isinstance(weights, str):
             raise InputError(f"class_weights is {weights!r}. Use 'balanced' or a dictionary of classes.")
-        return {"problem": "multi_label" if multi_label else "classification", "class_weights": weights}
+        problem = "multi_label" if multi_label else "classification"
+        return {"problem": problem, "class_weights": weights, "label_threshold": str(threshold)}
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         is_named = self._problem != "multi_label" or self._labels or self._trained_checkpoint
@@ -192,7 +198,7 @@ class Classifier(_TextEstimator):
         return self._outputs(task, examples, batch_size)[0]["probabilities"]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[Any]:
-        """The class of each example; with `multi_label`, the list of those with a probability of at least one half.
+        """The class of each example; with `multi_label`, the list of those with at least the threshold's probability.
 
         Classes have the type that they were given in: text, int or bool.
         """

@@ -1,10 +1,9 @@
 """Entities in sentences, by tags of words."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf.api import in_memory
 from bert_tf.api.row_estimator import RowEstimator
@@ -12,7 +11,7 @@ from bert_tf.checkpoints import output_layers
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures
 from bert_tf.tasks.data_config import TAGGING, DataConfig
-from bert_tf.tasks.tagging import conll
+from bert_tf.tasks.tagging import schemes
 
 
 class TaggedEntity(NamedTuple):
@@ -36,13 +35,17 @@ class TaggedEntity(NamedTuple):
 class TokenClassifier(RowEstimator):
     """Entities in sentences (paper, section 5.3).
 
-    Examples are lists of words; labels are lists of tags such as "B-PER", "I-PER" and "O", one for each word. Tags that
-    are not those of entities, such as parts of speech, are not taken. `labels` of `from_pretrained` are the types of
-    entities ("PER") or their tags, by default those of the training data.
+    Examples are lists of words; labels are lists of tags, one for each word: of entities in any scheme ("B-PER",
+    "I-PER", "O"), or plain tags, such as parts of speech. `labels` of `from_pretrained` are the types of entities
+    ("PER"), or the tags, by default those of the training data.
+
+    Settings of `from_pretrained`:
+      tag_scheme: "iob2", "iob1", "bioes", "bilou" or "plain"; "auto" to detect it in the training data.
     """
 
     _ARCHITECTURE = architectures.TOKENS
     _RANK = 1
+    _SETTINGS: ClassVar[Mapping[str, Any]] = {"tag_scheme": schemes.AUTO}
     _HAS_LABELS = True
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
@@ -64,34 +67,48 @@ class TokenClassifier(RowEstimator):
 
     def _data_config(self, **data: Any) -> DataConfig:
         labels = self._labels
-        if labels and all(conll.TAG.fullmatch(str(label)) for label in labels):
+        if labels and all(schemes.TAG.fullmatch(str(label)) for label in labels):
             labels = _types(labels)
-        return DataConfig(TAGGING, None, labels=labels, **data)
+        return DataConfig(TAGGING, None, labels=labels, tag_scheme=self._scheme, **data)
+
+    @classmethod
+    def _recorded(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"tag_scheme": settings["tag_scheme"]} if "tag_scheme" in settings else {}
+
+    @property
+    def _scheme(self) -> str:
+        """The scheme that was asked for or detected. For a model of `from_pretrained`, that of its classes."""
+        scheme = self._flags.get("tag_scheme", schemes.AUTO)
+        if scheme != schemes.AUTO or self._tuned_before is None:
+            return scheme
+        return schemes.detect_scheme([output_layers.recorded_classes(self._tuned_before) or ()])
+
+    def _learned_settings(self, table: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> dict[str, Any]:
+        scheme = self._flags.get("tag_scheme", schemes.AUTO)
+        return {"tag_scheme": schemes.detect_scheme(labels) if scheme == schemes.AUTO else scheme}
 
     def _labels_before(self) -> list[str]:
         if labels := self._data_config().labels:
             return labels
         tags = output_layers.recorded_classes(self._tuned_before) or ()
-        types = sorted(_types(tags))
-        if not types or sorted(tags) != sorted(output_layers.tags_of_types(types)):
+        if not tags:
             raise InputError(
-                f"from_pretrained(): the output layer of {self._tuned_before.path} has the classes "
-                f"{', '.join(tags) or 'LABEL_0, ... (no names)'}. Only O and pairs of B- and I- of entities can be "
-                "used. Rename them in id2label of config.json, or pass reset_head=True and call fit()."
+                f"from_pretrained(): the output layer of {self._tuned_before.path} has no names of its classes. Set "
+                "id2label in config.json, or pass reset_head=True and call fit()."
             )
-        return types
+        return list(tags) if self._scheme == schemes.PLAIN else sorted(_types(tags))
 
     @property
     def labels(self) -> list[str]:
         """The tags, in the order of the columns of `predict_proba`."""
-        return list(output_layers.tags_of_types(self._labels_now()))
+        return list(output_layers.tag_classes(self._labels_now(), self._scheme == schemes.PLAIN))
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> list[np.ndarray]:
         """The probability of each tag for the words of each sentence, [words, tags], in the order of `labels`."""
         return [probabilities for _, _, probabilities in self._tagged(x, batch_size)]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
-        """The tags of the words of each sentence, in the IOB2 scheme."""
+        """The tags of the words of each sentence, in the IOB2 scheme if they are not plain."""
         return [tags for _, tags, _ in self._tagged(x, batch_size)]
 
     def predict_entities(self, x: Any, *, batch_size: int = 8) -> list[list[TaggedEntity]]:
@@ -101,7 +118,7 @@ class TokenClassifier(RowEstimator):
                 TaggedEntity(
                     kind, " ".join(words[first : last + 1]), first, last + 1, float(best[first : last + 1].min())
                 )
-                for kind, first, last in get_entities(tags)
+                for kind, first, last in schemes.entities_of(tags, self._scheme == schemes.PLAIN)
             ]
             for words, tags, probabilities in self._tagged(x, batch_size)
             for best in [probabilities.max(axis=-1)]

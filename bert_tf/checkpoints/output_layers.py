@@ -34,9 +34,9 @@ class _HfConfig(TypedDict, total=False):
     id2label: dict[str, str | int | float] | None
 
 
-def tags_of_types(types: Sequence[str]) -> tuple[str, ...]:
-    """The classes of a tagger of some types of entities; their scheme is always IOB2."""
-    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
+def tag_classes(labels: Sequence[str], is_plain: bool = False) -> tuple[str, ...]:
+    """Returns the classes of a model of tags: the labels if they are plain tags, or else IOB2's tags of their types."""
+    return tuple(labels) if is_plain else ("O", *(f"{prefix}-{kind}" for kind in labels for prefix in "BI"))
 
 
 def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
@@ -48,7 +48,8 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
     if source.kind != "hf":
         settings = run_directory.recorded(source.path)
         labels = settings.get("labels") or None
-        return labels and tuple(tags_of_types(labels) if settings.get("task") == TAGGING else labels)
+        has_types = settings.get("task") == TAGGING
+        return labels and tag_classes(labels, is_plain=not has_types or settings.get("tag_scheme") == "plain")
     names: Mapping[str, Any] = hf_config(source).get("id2label") or {}
     classes = tuple(str(names[number]) for number in sorted(names, key=int))
     return None if all(re.fullmatch(_GENERIC_NAME, name) for name in classes) else classes

@@ -33,6 +33,8 @@ CONFIG_FILE = "bert_config.json"
 RUN_FILE = "run.json"
 # The classes of a fine-tuned model, in the order of their ids.
 LABELS_FILE = "labels.json"
+# The settings of predictions that were tuned on the dev set.
+TUNED_FILE = "tuned.json"
 # The checkpoint with the best score on the dev set, if the run keeps it.
 BEST_FOLDER = "best"
 # Runs with different hyperparameters; only the best one is used later.
@@ -337,6 +339,16 @@ def recorded_labels(output_dir: str) -> list[str] | None:
     """The classes that the run in a folder was trained with; None if they are not recorded."""
     path = os.path.join(output_dir, LABELS_FILE)
     return json_files.read(path, "--output_dir", list[str] | None) if files.exists(path) else None
+
+
+def label_threshold(folder: str) -> float:
+    """The least probability of a label that the model in a folder predicts: fixed, or tuned on the dev set, or 0.5."""
+    path = os.path.join(folder, TUNED_FILE)
+    flags = read(folder).get("flags", {}) if files.exists(os.path.join(folder, RUN_FILE)) else {}
+    if (given := flags.get("label_threshold", "")) not in ("", "tune"):
+        return float(given)
+    tuned = json_files.read(path, "--output_dir", dict[str, float]) if files.exists(path) else {}
+    return tuned.get("label_threshold", 0.5)
 
 
 def is_causal(checkpoint: str | None) -> bool:

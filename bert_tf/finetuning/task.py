@@ -1,15 +1,18 @@
 """The interface that every fine-tuning task implements: its examples, features, model and scores."""
 
 import abc
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints import run_directory
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import reports
 from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.runtime import files
 from bert_tf.runtime.program import say
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.interface import TrainableModel
@@ -39,6 +42,7 @@ class Task(abc.ABC):
       train_splits: the splits to train on, one after the other.
       dev_splits: the splits for evaluation; models are chosen by the first one.
       test_splits: the splits for prediction.
+      tunes: whether settings of predictions are tuned on the dev set; see `ReportingTask.tune`.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Task(abc.ABC):
     train_splits: Sequence[str] = ("train",)
     dev_splits: Sequence[str] = ("dev",)
     test_splits: Sequence[str] = ("test",)
+    tunes = False
 
     @abc.abstractmethod
     def examples(self, split: str) -> list[Any]:
@@ -107,6 +112,10 @@ class ReportingTask(Task):
     def has_labels(self, examples: Sequence[Any]) -> bool:
         """Returns whether the examples of a test split have labels, so that their predictions can be scored."""
 
+    def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
+        """Returns the settings of predictions that are best for the dev set, which are then used, if `tunes` is set."""
+        return {}
+
     @abc.abstractmethod
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
         """Returns the scores under the names of eval_results.txt."""
@@ -141,6 +150,11 @@ class ReportingTask(Task):
 
         for split in self.dev_splits if settings.do_eval else ():
             found = run.predict(run.features(split), settings.eval_batch_size, split)
+            if self.tunes and split == self.dev_splits[0]:
+                tuned = self.tune(found, run.features(split))
+                for folder in {output_dir, run.training_config.output_dir}:
+                    files.write_json(os.path.join(folder, run_directory.TUNED_FILE), tuned)
+                say(f"Tuned on {split}: {tuned}.")
             report(split, "" if split == self.dev_splits[0] else f"_{split}", found, settings.eval_batch_size)
         for split in self.test_splits if settings.do_predict else ():
             examples, features = run.examples(split), run.features(split)

@@ -65,6 +65,8 @@ def prepare(run: FinetuningRun) -> None:
     task, config = run.task, run.settings
     config.distribution.check_one_worker(*config.flags_for_one_worker)
     splits: list[str] = []
+    if task.tunes and config.do_train and not config.do_eval:
+        raise InputError("--label_threshold is 'tune', but there is no dev set. Evaluate on one (--do_eval).")
     if config.do_train:
         run.prepare(task.train_splits)
         for split in task.train_splits:

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
@@ -23,12 +23,14 @@ class TextTask(TypedDict):
     problem: "classification", "multi_label", "regression" or "choice".
     labels: the classes, where there are some.
     max_seq_length: longer sequences are cut.
+    threshold: with several labels, the least probability of one of them.
     """
 
     inputs: list[str]
     problem: str
     labels: list[str] | None
     max_seq_length: int
+    threshold: NotRequired[float]
 
 
 class LiteModel(AnsweringModel):
@@ -85,7 +87,7 @@ class LiteModel(AnsweringModel):
         outputs = {"logits": logits.tolist(), "label_names": labels}
         if problem == "multi_label":
             probabilities = 1 / (1 + np.exp(-logits))
-            chosen = probabilities >= export_config.LABEL_THRESHOLD
+            chosen = probabilities >= self._task.get("threshold", export_config.LABEL_THRESHOLD)
             return outputs | {"probabilities": probabilities.tolist(), "chosen": chosen.tolist()}
         return outputs | {"probabilities": _softmax(logits).tolist(), "label": labels[int(np.argmax(logits))]}
 

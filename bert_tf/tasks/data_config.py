@@ -13,6 +13,8 @@ TEXT, TAGGING = "text", "ner"
 # "all", and several names with commas, are accepted for GLUE's tasks too.
 TASK_NAMES = (*GLUE_TASKS, "xnli", "swag", "codah", "multiple_choice", TEXT, TAGGING)
 PROBLEMS = ("classification", "regression", "multi_label")
+# The schemes of tags; see `tagging.schemes`.
+TAG_SCHEMES = ("iob2", "iob1", "bioes", "bilou", "plain")
 # Of the layers of feature-based tagging.
 COMBINATIONS = ("concat", "weighted_sum")
 
@@ -26,7 +28,9 @@ class Columns(Settings, frozen=True):
 
     text: Annotated[str, about("Your own data: the column of the text.", flag="text_column", group="Data")] = "text"
     text_b: Annotated[str, about("Your own data: the column of a second text.", flag="text_b_column")] = ""
-    label: Annotated[str, about("Your own data: the column of the label.", flag="label_column")] = "label"
+    label: Annotated[str, about("Column of the label; multi-label: or several of 0 and 1.", flag="label_column")] = (
+        "label"
+    )
     id: Annotated[
         str, about('Your own data: the column of a unique id; by default "id", or else line numbers.', flag="id_column")
     ] = ""
@@ -72,6 +76,16 @@ class DataConfig(Settings, frozen=True):
     document_context: Annotated[
         bool, about("Tagging: add text of the document to a sentence, if the file has -DOCSTART-.")
     ] = True
+    label_threshold: Annotated[
+        str, about("Multi-label: least probability of a label; 'tune' for the best F1 on the dev set; by default 0.5.")
+    ] = ""
+    tag_scheme: Annotated[Literal[(AUTO, *TAG_SCHEMES)], about("Tagging: scheme of the tags; auto detects it.")] = AUTO
+    word_column: Annotated[
+        str, about("Tagging: number (from 1) or name of the words' column; by default it is detected.")
+    ] = ""
+    tag_column: Annotated[
+        str, about("Tagging: number (from 1) or name of the tags' column; by default it is detected.")
+    ] = ""
     dev_fraction: Annotated[
         float, about("Share of the training file that becomes the dev set; not for GLUE.", ge=0, lt=1)
     ] = 0.0

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
-from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
 from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
@@ -52,7 +52,7 @@ class ServedClassifier(tf.Module):
       head: the output layer.
       texts: the reader of its input texts.
       labels: the classes; None for regression.
-      multi_label: whether an example may have several labels.
+      threshold: if an example may have several labels, the least probability of one of them; otherwise None.
       inputs: the names of the inputs: one, or two for pairs.
     """
 
@@ -63,14 +63,14 @@ class ServedClassifier(tf.Module):
         texts: TextReader,
         *,
         labels: Sequence[str] | None,
-        multi_label: bool,
+        threshold: float | None,
         inputs: Sequence[str],
     ) -> None:
         super().__init__(name="classifier")
         self._scores = _Scores(encoder, head)
         self._texts = texts
         self._labels = None if labels is None else tf.constant(list(labels))
-        self._multi_label = multi_label
+        self._threshold = threshold
         self._inputs = tuple(inputs)
 
     def signatures(self) -> dict[str, Signature]:
@@ -95,8 +95,8 @@ class ServedClassifier(tf.Module):
             return outputs
         probabilities = outputs["probabilities"]
         outputs["label_names"] = tf.repeat(self._labels[tf.newaxis], tf.shape(probabilities)[0], axis=0)
-        if self._multi_label:
-            return outputs | {"chosen": probabilities >= LABEL_THRESHOLD}
+        if self._threshold is not None:
+            return outputs | {"chosen": probabilities >= self._threshold}
         return outputs | {"label": tf.gather(self._labels, tf.argmax(outputs["logits"], axis=-1))}
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -106,7 +106,10 @@ class ServedClassifier(tf.Module):
         logits = self._scores(batch)
         if self._labels is None:
             return {"score": logits[:, 0]}
-        return {"logits": logits, "probabilities": tf.sigmoid(logits) if self._multi_label else tf.nn.softmax(logits)}
+        return {
+            "logits": logits,
+            "probabilities": tf.nn.softmax(logits) if self._threshold is None else tf.sigmoid(logits),
+        }
 
 
 class ServedChooser(tf.Module):
@@ -199,10 +202,10 @@ def _exportable_classifier(
 ) -> Exportable:
     model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
     run.restore(model)
-    is_multi_label = problem == "multi_label"
+    threshold = run_directory.label_threshold(run.folder) if problem == "multi_label" else None
     texts = TextReader(run.tokenizer, run.max_seq_length)
-    served = ServedClassifier(
-        run.encoder(model), model.head, texts, labels=labels, multi_label=is_multi_label, inputs=inputs
-    )
+    served = ServedClassifier(run.encoder(model), model.head, texts, labels=labels, threshold=threshold, inputs=inputs)
     task = TextTask(inputs=list(inputs), problem=problem, labels=labels, max_seq_length=run.max_seq_length)
+    if threshold is not None:
+        task["threshold"] = threshold
     return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, labels, task)

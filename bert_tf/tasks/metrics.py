@@ -56,6 +56,23 @@ def multi_label_f1(predictions: np.ndarray, labels: np.ndarray) -> dict[str, flo
     return f1 | {"accuracy": float(np.mean(np.all(predictions == labels, axis=-1)))}
 
 
+def best_threshold(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Returns the threshold of all classes that gives the best F1 over all decisions; 0.5 if no label is 1.
+
+    It is halfway between two probabilities, so that rounding does not change a decision.
+
+    Args:
+      probabilities: [N, C].
+      labels: [N, C] of 0 and 1.
+    """
+    if not labels.any():
+        return 0.5
+    precision, recall, thresholds = sklearn_metrics.precision_recall_curve(labels.ravel(), probabilities.ravel())
+    best = int(np.argmax((precision * recall / np.maximum(precision + recall, 1e-9))[:-1]))
+    below = thresholds[best - 1] if best else 0.0
+    return float(below + thresholds[best]) / 2
+
+
 def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Returns Matthews' correlation coefficient (CoLA), and the accuracy."""
     return {

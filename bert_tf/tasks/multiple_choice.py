@@ -69,6 +69,7 @@ class MultipleChoiceTask(SentenceTask):
     ) -> None:
         super().__init__(name, None)
         self.paths = dict(paths)
+        self.file_names = FILE_NAMES[name]
         self.on_bad_row = on_bad_row
         self._delimiter = delimiter
 
@@ -144,7 +145,7 @@ class MultipleChoiceTask(SentenceTask):
     ) -> FeatureSet:
         """Returns the features; each example has one sequence per ending."""
 
-        def pack(example: ChoiceExample) -> list[tuple[list[int], list[int]]]:
+        def pack(example: ChoiceExample) -> list[tuple[list[int], list[int], bool]]:
             return [tokenizer.pack(example.prompt, ending, max_seq_length) for ending in example.endings]
 
         label_ids = np.array([int(example.label or 0) for example in examples], np.int32)

@@ -16,7 +16,7 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.squad import graph_answerer
 from bert_tf.tasks.squad.task import SquadTask
 from bert_tf.tasks.tables import Source
-from bert_tf.tasks.tagging import graph_tagger, task
+from bert_tf.tasks.tagging import conll, graph_tagger, schemes, task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
 from bert_tf.tasks.tagging.task import TaggingTask
 from bert_tf.tasks.text import TextTask
@@ -27,9 +27,9 @@ _TASKS_OF_SETTINGS = {
         ("train_file", "dev_file", "test_file", "dev_fraction"), (*multiple_choice.FILE_NAMES, TEXT, TAGGING)
     ),
     "xnli_language": ("xnli",),
-    **dict.fromkeys(("columns", "problem", "class_weights"), (TEXT,)),
+    **dict.fromkeys(("columns", "problem", "class_weights", "label_threshold"), (TEXT,)),
     "labels": (TEXT, TAGGING),
-    "document_context": (TAGGING,),
+    **dict.fromkeys(("document_context", "tag_scheme", "word_column", "tag_column"), (TAGGING,)),
     "delimiter": (TEXT, "multiple_choice"),
 }
 
@@ -81,7 +81,7 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
         raise InputError(f"--labels: one occurs twice in {', '.join(config.labels)}. Remove it.")
     labels = config.labels or recorded
     if name == TEXT:
-        return TextTask(
+        text_task = TextTask(
             _paths(config, text.FILE_NAMES),
             config.columns,
             problem=config.problem,
@@ -89,10 +89,20 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
             class_weights=config.class_weights if do_train else "",  # they are used in training only
             on_bad_row=config.on_bad_row,
             delimiter=config.delimiter,
+            label_threshold=config.label_threshold,
         )
+        if not do_train and config.label_threshold in ("", text.TUNE):
+            text_task.label_threshold = run_directory.label_threshold(run_directory.folder_of_model(output_dir))
+        return text_task
     if name == TAGGING:
         paths, options = _paths(config, task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
-        return FeatureTaggingTask(paths, feature_based, *options) if feature_based else TaggingTask(paths, *options)
+        scheme = config.tag_scheme
+        if recorded and scheme == schemes.AUTO:
+            scheme = run_directory.recorded(run_directory.folder_of_model(output_dir)).get("tag_scheme", scheme)
+        layout = {"scheme": scheme, "columns": conll.Columns(config.word_column, config.tag_column)}
+        if feature_based:
+            return FeatureTaggingTask(paths, feature_based, *options, **layout)
+        return TaggingTask(paths, *options, **layout)
     return MultipleChoiceTask(
         name, _paths(config, multiple_choice.FILE_NAMES[name]), config.on_bad_row, delimiter=config.delimiter
     )
@@ -108,13 +118,13 @@ def _check_settings(config: DataConfig, name: str) -> None:
 
 
 def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, Source]:
-    """Returns the file of each split: the given file, or else the first one of the names that is in the folder.
+    """Returns the file of each split: the given file, or else the one of the names that is in the folder.
 
-    If the folder has none of a split's names, the result is the path with the first name. Splits are missing in the
-    result if neither their file nor the folder is given.
+    Splits that have no file are missing in the result.
 
     Raises:
-      InputError: if neither a folder nor a file is given, or a given file is missing or empty.
+      InputError: if neither a folder nor a file is given, a given file is missing or empty, or the folder has several
+        files of a split.
     """
     given = {"train": config.train_file, "dev": config.dev_file, "test": config.test_file}
     if not config.data_dir and not any(given.values()):
@@ -125,7 +135,11 @@ def _paths(config: DataConfig, names: dict[str, tuple[str, ...]]) -> dict[str, S
             paths[split] = files.require_file(source, f"--{split}_file") if isinstance(source, str) else source
         elif config.data_dir:
             in_folder = [os.path.join(config.data_dir, name) for name in candidates]
-            paths[split] = next(filter(files.exists, in_folder), in_folder[0])
+            found = list(filter(files.exists, in_folder))
+            if len(found) > 1:
+                raise InputError(f"{' and '.join(found)} both exist. Name one with --{split}_file, or remove one.")
+            if found:
+                paths[split] = found[0]
     return paths
 
 

@@ -13,6 +13,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.sentence_features import InputExample
 from bert_tf.tasks.tables import Row, Source
@@ -33,8 +34,10 @@ class SentenceTask(ReportingTask):
     """
 
     on_bad_row = "error"
+    label_threshold = LABEL_THRESHOLD  # with several labels, the least probability of one that is predicted
     for_server = False  # whether each row of a test set needs a prediction, and has no label of its own
     paths: Mapping[str, Source] = {}
+    file_names: Mapping[str, Sequence[str]] = {}  # what the files of the splits may be called in --data_dir
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class SentenceTask(ReportingTask):
 
     def path(self, split: str) -> Source:
         """Returns the file of a split, or its examples in memory."""
-        return tables.split_source(self.paths, split)
+        return tables.split_source(self.paths, split, self.file_names)
 
     def examples(self, split: str) -> list[Any]:
         """Returns the examples of a split; those of a test set have labels only if all of them are valid.
@@ -122,7 +125,7 @@ class SentenceTask(ReportingTask):
     def predictions(self, outputs: ModelOutputs) -> np.ndarray:
         """Returns class numbers, scores for regression, or with several labels 0 or 1 for each class."""
         if self.problem == "multi_label":
-            return (outputs["probabilities"] >= 0.5).astype(np.int32)
+            return (outputs["probabilities"] >= self.label_threshold).astype(np.int32)
         return outputs["score"] if self.labels is None else np.argmax(outputs["logits"], axis=-1)
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:

@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -15,13 +14,12 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
 T = TypeVar("T")
-# A cell is a text; in JSON lines and in memory it may also be a list of texts, or missing.
-Cell = str | tuple[str, ...] | None
+# A cell is a text; in JSON lines and in memory it may also be a list of texts, an object, or missing.
+Cell = str | tuple[str, ...] | dict[str, Any] | None
 # A file, or examples in memory, each with its values by column.
 Source = str | Sequence[Mapping[str, Any]]
 
 ON_BAD_ROW = ("error", "skip")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 # --delimiter: "auto", the name of a character that shells make hard to type, or any character.
 AUTO = "auto"
@@ -110,6 +108,8 @@ def convert_rows(rows: Iterable[Any], convert: Callable[[Any], T | None], source
         say(f"{name_of(source)}: {count} rows skipped ({reason}).")
     if not result:
         raise InputError(f"{name_of(source)}: there are no rows{' that can be used' if skipped else ''}. Add some.")
+    if isinstance(source, str):
+        say(f"Read {len(result)} examples from {source}.")
     return result
 
 
@@ -131,14 +131,22 @@ class UniqueIds:
         return row_id
 
 
-def split_source(sources: Mapping[str, Source], split: str) -> Source:
+def split_source(sources: Mapping[str, Source], split: str, names: Mapping[str, Sequence[str]]) -> Source:
     """Returns the source of a split.
 
+    Args:
+      sources: split -> source.
+      split: "train", "dev" or "test".
+      names: split -> the names that its file may have in --data_dir.
+
     Raises:
-      InputError: if the split has none, because only files of other splits are given and no folder.
+      InputError: if the split has none.
     """
     if split not in sources:
-        raise InputError(f"--{split}_file or --data_dir is needed for the {split} set. Give one of them.")
+        choices = ", ".join(names[split])
+        raise InputError(
+            f"there is no {split} file. Name it with --{split}_file, or as one of {choices} in --data_dir."
+        )
     return sources[split]
 
 
@@ -229,12 +237,9 @@ def read_jsonl(path: str) -> Iterator[Row]:
             continue
         try:
             value = json_files.parse(line)
+            json_files.check_surrogates(line, value)
         except InputError as error:
             yield Row(path, number, (), {}, str(error))
-            continue
-        if "\\u" in line and _LONE_SURROGATE.search(json.dumps(value, ensure_ascii=False)):
-            reason = r"a text has half of a surrogate pair (\ud800 to \udfff), which is no character. Remove it."
-            yield Row(path, number, (), {}, reason)
             continue
         if isinstance(value, dict):
             yield _row(path, number, value)
@@ -313,4 +318,4 @@ def _json_cell(value: object) -> Cell:
         return value
     if isinstance(value, list):
         return tuple("" if x is None else x if isinstance(x, str) else json.dumps(x) for x in value)
-    return json.dumps(value)
+    return value if isinstance(value, dict) else json.dumps(value)

@@ -23,6 +23,10 @@ from bert_tf.tokenization import FullTokenizer
 FILE_NAMES = {split: tuple(f"{split}{suffix}" for suffix in tables.SUFFIXES) for split in ("train", "dev", "test")}
 # --class_weights: every class has the same total weight in the loss, however many examples it has.
 BALANCED = "balanced"
+# --label_threshold: the one with the best F1 on the dev set.
+TUNE = "tune"
+# The cells of a column that says whether each example has a label; pandas writes numbers and bools in other ways.
+_ZERO_OR_ONE = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 _MISSING = ("nan", "<na>", "nat")
 _SEPARATORS = ",;|"  # which tables have between the labels in a cell
 
@@ -45,10 +49,13 @@ class TextTask(SentenceTask):
         "balanced", or "class=weight,...".
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
       delimiter: what separates the cells of the files; see `tables.read_table`.
+      label_threshold: with several labels, the least probability of one; "tune" for the best F1 on the dev set.
 
     Raises:
       InputError: if the settings contradict each other.
     """
+
+    file_names = FILE_NAMES
 
     def __init__(
         self,
@@ -60,15 +67,20 @@ class TextTask(SentenceTask):
         class_weights: str = "",
         on_bad_row: str = "error",
         delimiter: str = tables.AUTO,
+        label_threshold: str = "",
     ) -> None:
         unused = {
             "labels": problem == "regression" and labels,
             "class_weights": problem != "classification" and class_weights,
             "label_separator": problem != "multi_label" and columns.label_separator != Columns().label_separator,
+            "label_threshold": problem != "multi_label" and label_threshold,
         }
         for flag, is_given in unused.items():
             if is_given:
                 raise InputError(f"--{flag}: not used with --problem={problem}. Omit it.")
+        names = [name for name in (columns.text, columns.text_b, columns.label, columns.id, columns.weight) if name]
+        if repeated := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"--text_column and other flags name the column {repeated[0]!r}. Use another for each.")
         if not columns.label_separator:
             raise InputError("--label_separator is empty. Give the text between two labels.")
         metric, selection_metric = _METRICS[problem]
@@ -78,6 +90,15 @@ class TextTask(SentenceTask):
         self.on_bad_row = on_bad_row
         self.delimiter = delimiter
         self._class_weights = class_weights
+        # The names of columns of 0 and 1.
+        self._flags = columns.label.split(",") if problem == "multi_label" and "," in columns.label else []
+        if self._flags and self._labels is None:
+            self._labels = tuple(self._flags)
+        self.tunes = label_threshold == TUNE
+        if label_threshold and not self.tunes:
+            if not sentence_features.is_number(label_threshold) or not 0 < float(label_threshold) < 1:
+                raise InputError(f"--label_threshold is {label_threshold!r}. Use a number between 0 and 1, or {TUNE}.")
+            self.label_threshold = float(label_threshold)
         self._has_lists = False  # whether labels were read that need no separator
         self.examples = functools.cache(self.examples)
 
@@ -118,7 +139,8 @@ class TextTask(SentenceTask):
     def rows(self, split: str) -> Iterable[Row]:
         """Returns the rows of a split, whose columns are checked."""
         columns = self.columns
-        others = {"train": (columns.label, columns.weight), "test": ()}.get(split, (columns.label,))
+        labels = self._flags or [columns.label]
+        others = {"train": (*labels, columns.weight), "test": ()}.get(split, labels)
         needed = [name for name in (columns.text, columns.text_b, columns.id, *others) if name]
         return tables.read_table(self.path(split), needed, self.delimiter)
 
@@ -142,9 +164,13 @@ class TextTask(SentenceTask):
         return WeightedExample(**vars(labelled), weight=_weight(row, columns.weight)) if is_weighted else labelled
 
     def _label(self, row: Row) -> str | tuple[str, ...]:
+        if self._flags:
+            return tuple(name for name in self._flags if _is_set(row, name))
         cell = row[self.columns.label]
         if self.problem == "multi_label":
             self._has_lists |= isinstance(cell, tuple)
+            if isinstance(cell, dict):
+                raise InputError(f"{row.where}: the labels are an object. Use a list of labels.")
             parts = (cell or "").split(self.columns.label_separator) if not isinstance(cell, tuple) else cell
             labels = tuple(part.strip() for part in parts if part.strip())
             for label in labels:
@@ -192,6 +218,11 @@ class TextTask(SentenceTask):
     def build_model(self, config: BertConfig, **options) -> ClassifierModel:
         """Returns a classifier with one logit per class, or one output for regression."""
         return super().build_model(config, class_weights=self.weights(), **options)
+
+    def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
+        """Returns the threshold with the best F1, which is used from then on."""
+        self.label_threshold = metrics.best_threshold(outputs["probabilities"], features.per_example["label_ids"])
+        return {"label_threshold": self.label_threshold}
 
     def weights(self) -> list[float] | None:
         """Returns the weight of each class's examples in the training loss; None for equal weights.
@@ -279,8 +310,16 @@ def _as_tuple(label: str | tuple[str, ...]) -> tuple[str, ...]:
 def _text(row: Row, column: str, cell_name: str) -> str:
     cell: Cell = row[column]
     if not isinstance(cell, str):
-        raise InputError(f"{row.where}: the {cell_name} ({column!r}) is {'a list' if cell else 'missing'}. Use text.")
+        found = "missing" if cell is None else "an object" if isinstance(cell, dict) else "a list"
+        raise InputError(f"{row.where}: the {cell_name} ({column!r}) is {found}. Use text.")
     return cell
+
+
+def _is_set(row: Row, column: str) -> bool:
+    cell = _text(row, column, "label").strip().lower()
+    if cell not in _ZERO_OR_ONE:
+        raise InputError(f"{row.where}: the label ({column!r}) is {cell!r}. Use 0 or 1.")
+    return _ZERO_OR_ONE[cell]
 
 
 def _weight(row: Row, column: str) -> float:

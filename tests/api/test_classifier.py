@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
-from bert_tf import convert_checkpoint
+from bert_tf import convert_checkpoint, export
+from bert_tf.checkpoints import run_directory
 from bert_tf.checkpoints.output_layers import HEAD_VARIABLES
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.models import ClassifierModel
@@ -98,16 +99,21 @@ def test_weights_of_examples(pretrained, tmp_path):
     assert len(loaded._read("dev", loaded._table(TEXTS, LABELS))[1]) == len(TEXTS)
 
 
-def test_several_labels_of_pairs(pretrained):
+def test_several_labels_of_pairs(pretrained, tmp_path):
     estimator = bert_tf.Classifier.from_pretrained(
-        pretrained, labels=["fine", "poor"], multi_label=True, max_seq_length=16
+        pretrained, labels=["fine", "poor"], multi_label=True, label_threshold="tune", max_seq_length=16
     )
     pairs = [(text, "words") for text in TEXTS]
     labels = [[label for label in ("fine", "poor") if label in text] for text in TEXTS]
     flags = np.array([[label in text for label in ("fine", "poor")] for text in TEXTS], np.int64)
     assert estimator._table(pairs, flags.tolist()) == estimator._table(pairs, labels)
-    estimator.fit(pairs, labels, **LEARN)
+    with pytest.raises(InputError, match="label_threshold is 'tune', but there is no dev set"):
+        estimator.fit(pairs, labels, **LEARN)
+    estimator.fit(pairs, labels, validation_data=(pairs[:8], labels[:8]), **LEARN)
     assert estimator.predict(pairs[:4]) == labels[:4]
+    threshold = run_directory.label_threshold(estimator.output_dir)
+    assert 0 < threshold < 1
+    assert threshold != 0.5
     with pytest.raises(InputError, match="x: the model was trained on pairs of texts"):
         estimator.predict(TEXTS)
     for other in (bert_tf.Classifier, bert_tf.Regressor, bert_tf.TokenClassifier, bert_tf.MultipleChoice):
@@ -116,7 +122,16 @@ def test_several_labels_of_pairs(pretrained):
     # A model that was fine-tuned elsewhere is given both texts too.
     copied = bert_tf.Classifier.from_pretrained(estimator.output_dir, multi_label=True, max_seq_length=16)
     for given, second in ((pairs, "words"), (TEXTS, None)):
-        assert {example.text_b for example in copied._read("test", copied._table(given, None))[1]} == {second}
+        task, examples = copied._read("test", copied._table(given, None))
+        assert {example.text_b for example in examples} == {second}
+        assert task.label_threshold == threshold
+    estimator.save(str(tmp_path / "saved"))
+    loaded = bert_tf.Classifier.load(str(tmp_path / "saved"))
+    assert loaded._read("test", loaded._table(pairs, None))[0].label_threshold == threshold
+    estimator.export(str(tmp_path / "exported"), litert=True)
+    for engine in ("tensorflow", "litert"):
+        (answer,) = export.load(tmp_path / "exported", engine=engine).predict([{"text": "a fine day", "text_b": "a"}])
+        assert answer["chosen"] == [probability >= threshold for probability in answer["probabilities"]]
 
 
 def test_columns_of_flags_need_the_names_of_their_classes(pretrained):

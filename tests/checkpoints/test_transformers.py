@@ -61,7 +61,7 @@ HEADS = {
         "BertForSequenceClassification",
     ),
     "tagger": (
-        lambda: TokenModel(CONFIG, 5, classes=output_layers.tags_of_types(TYPES)),
+        lambda: TokenModel(CONFIG, 5, classes=output_layers.tag_classes(TYPES)),
         logits,
         {"task": "ner", "labels": list(TYPES)},
         "BertForTokenClassification",

@@ -8,7 +8,6 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
-from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
@@ -25,7 +24,7 @@ from bert_tf.serving.signature_inputs import TextReader
 from bert_tf.tasks import squad
 from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
 from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
-from bert_tf.tasks.tagging import graph_tagger
+from bert_tf.tasks.tagging import graph_tagger, schemes
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.tasks.tagging.task import TaggingTask
@@ -112,7 +111,7 @@ def test_classifiers(tokenizer, pairs, problem, causal):
 def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     model = tiny_model(ClassifierModel, tokenizer, 3)
     reader = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["x", "y", "z"], "multi_label": False, "inputs": ("text_a", "text_b")}
+    options = {"labels": ["x", "y", "z"], "threshold": None, "inputs": ("text_a", "text_b")}
     served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, **options)
     texts = served.signatures()["serving_default"]
     empty = tf.zeros([0], tf.string)
@@ -238,10 +237,14 @@ def test_answers_of_empty_and_invalid_inputs(tokenizer):
 TYPES = ["LOC", "PER"]
 
 
-def test_tags(tokenizer):
-    model = tiny_model(TokenModel, tokenizer, 5)
-    task = TaggingTask({}, TYPES)
-    served = ServedTagger(InferenceEncoder(model.encoder), model.head, tokenizer, TYPES, LENGTH)
+@pytest.mark.parametrize(
+    ("scheme", "labels", "has_entities"),
+    [("iob2", TYPES, True), ("plain", ["LOC", "O", "PER"], True), ("plain", ["DET", "NOUN", "VERB"], False)],
+)
+def test_tags(tokenizer, scheme, labels, has_entities):
+    task = TaggingTask({}, labels, scheme=scheme)
+    model = tiny_model(TokenModel, tokenizer, len(task.tags))
+    served = ServedTagger(InferenceEncoder(model.encoder), model.head, tokenizer, task.tags, task.is_plain, LENGTH)
     rng = random.Random(2)
     texts = ["", " ", "“Ab” (b,a)... c!d d.", "\u200b a"] + [random_text(rng, rng.randint(1, 40)) for _ in range(20)]
     found = {k: v.numpy() for k, v in served.signatures()["serving_default"](text_a=tf.constant(texts)).items()}
@@ -266,14 +269,14 @@ def test_tags(tokenizer):
         spans = list(zip(found["token_starts"][i], found["token_ends"][i], strict=True))
         assert [text[start:end] for start, end in spans[: len(tokens[i])]] == tokens[i]
         count = found["num_entities"][i]
-        entities = get_entities(tags[i])
+        entities = schemes.entities_of(tags[i], task.is_plain) if has_entities else []
         assert row("entity_types", count, i) == [kind for kind, _, _ in entities]
         lowest = [found["scores"][i, first : last + 1].min() for _, first, last in entities]
         assert_close(row("entity_scores", count, i), lowest, 0)
         places = list(zip(found["entity_starts"][i], found["entity_ends"][i], strict=True))[:count]
         assert places == [(spans[first][0], spans[last][1]) for _, first, last in entities]
         assert row("entities", count, i) == [text[start:end] for start, end in places]
-    assert sum(found["num_entities"]) > 10
+    assert (sum(found["num_entities"]) > 10) == has_entities
 
     width = max(map(len, tokens))
     padded = tf.constant([[*words, *[""] * (width - len(words))] for words in tokens])
@@ -296,7 +299,7 @@ def test_texts_are_split_into_words_in_linear_time():
 def test_large_batches_are_computed_in_parts(tokenizer, monkeypatch):
     classifier = tiny_model(ClassifierModel, tokenizer, 3)
     texts = TextReader(tokenizer, LENGTH)
-    options = {"labels": ["x", "y", "z"], "multi_label": False, "inputs": ("text_a",)}
+    options = {"labels": ["x", "y", "z"], "threshold": None, "inputs": ("text_a",)}
     model = tiny_model(PretrainingModel, tokenizer)
     inputs = tf.constant(["a [MASK] b", "c", "", "[MASK] a b", "d e", "b " * 20, "[MASK]"])
     classify = ServedClassifier(InferenceEncoder(classifier.encoder), classifier.head, texts, **options).signatures()

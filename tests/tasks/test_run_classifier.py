@@ -79,7 +79,10 @@ def test_names_of_tasks(write, tmp_path):
     march = build_task(DataConfig("text", folder, test_file=write("march.csv", "text\na\n")), out, do_train=True)
     assert march.output_names == {"test": "march"}
     assert custom.paths == {"train": f"{folder}/train.tsv", "dev": elsewhere, "test": f"{folder}/test.jsonl"}
-    assert isinstance(build_task(DataConfig("NER", folder), out, do_train=True), TaggingTask)
+    with pytest.raises(InputError, match=r"train\.txt and .*train\.tsv both exist.*--train_file"):
+        build_task(DataConfig("NER", folder), out, do_train=True)
+    tags = DataConfig("NER", folder, train_file=f"{folder}/train.txt")
+    assert isinstance(build_task(tags, out, do_train=True), TaggingTask)
     assert isinstance(build_task(DataConfig("swag", folder), out, do_train=True), MultipleChoiceTask)
     assert build_task(DataConfig("mnli", folder), out, do_train=True).name == "mnli"
 
@@ -92,10 +95,12 @@ def test_a_file_that_is_given_is_enough_to_read_it_and_others_are_missed_by_thei
     ):
         task = build_task(DataConfig(name, None, write(file, text)), str(tmp_path), do_train=True)
         assert len(task.examples("train")) >= 1
-        with pytest.raises(InputError, match="--dev_file or --data_dir is needed"):
+        with pytest.raises(InputError, match=r"there is no dev file.*--dev_file, or as one of dev"):
             task.examples("dev")
     only_test = DataConfig("text", None, test_file=write("test.csv", "text\na\n"))
-    with pytest.raises(InputError, match="--train_file or --data_dir is needed"):
+    with pytest.raises(
+        InputError, match=r"there is no train file.*--train_file, or as one of train.tsv, train.csv, train.jsonl"
+    ):
         _ = build_task(only_test, str(tmp_path), do_train=False).labels
     tags = DataConfig("ner", None, test_file=write("test.conll", "a\n"), labels=["x"])
     assert build_task(tags, str(tmp_path), do_train=False).scheme == "iob2"
@@ -113,7 +118,7 @@ def test_classes_are_those_of_training_when_only_predicting(write, tmp_path):
 
 @pytest.mark.parametrize(("name", "metric"), [("text", "macro_f1"), ("mrpc", "f1"), ("ner", "f1")])
 def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
-    write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
+    write("train.tsv", "a\tB-x\n" if name == "ner" else "text\tlabel\na\tx\nb\ty\n")
     assert build_task(DataConfig(name, str(tmp_path), selection_metric=metric), "", True).selection_metric == metric
 
 
@@ -129,6 +134,8 @@ def test_models_are_chosen_by_the_given_metric(write, tmp_path, name, metric):
         ("mnli", ".", {"labels": ["a", "b"]}, "--labels: .*, only by text, ner"),
         ("mnli", ".", {"xnli_language": "de"}, "--xnli_language: .*, only by xnli"),
         ("ner", ".", {"columns": Columns(text="word")}, "--text_column: .*, only by text"),
+        ("text", ".", {"columns": Columns(text="label")}, "--text_column and other flags name the column 'label'"),
+        ("text", ".", {"tag_scheme": "plain"}, "--tag_scheme: .*, only by ner"),
         ("swag", ".", {"delimiter": ";"}, "--delimiter: .*, only by text, multiple_choice"),
         ("swag", ".", {"problem": "regression"}, "--problem: .*, only by text"),
         ("text", ".", {"document_context": False}, "--document_context: .*, only by ner"),

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import types
 
 import numpy as np
 import pytest
@@ -100,6 +101,39 @@ def test_several_labels(write, tokenizer):
     outputs = {"probabilities": np.array([[0.9, 0.1, 0.5], [0.2, 0.2, 0.2], [0.9, 0.9, 0.1]])}
     scores = task.scores(outputs | {"per_example_loss": np.zeros(3)}, features)
     assert (scores["micro_f1"], scores["accuracy"]) == (1.0, 1.0)
+
+
+def test_columns_of_0_and_1_are_labels(write, tokenizer):
+    text = "text,x,y\na,1,0\nb,0.0,1.0\nc,False,False\n"
+    task = task_of(write, text, name="train.csv", columns=Columns(label="y,x"), problem="multi_label")
+    assert task.labels == ("y", "x")
+    features = task.featurize(task.examples("train"), tokenizer, 8)
+    assert features.per_example["label_ids"].tolist() == [[0, 1], [1, 0], [0, 0]]
+    bad = task_of(write, "text,x,y\na,1,2\n", name="bad.csv", columns=Columns(label="y,x"), problem="multi_label")
+    with pytest.raises(InputError, match=r"bad.csv, line 2: the label \('y'\) is '2'. Use 0 or 1"):
+        bad.examples("train")
+
+
+def test_the_threshold_of_labels_is_fixed_or_tuned(write, tokenizer):
+    text = "text\tlabel\na\tx\nb\ty\n"
+    outputs = {"probabilities": np.array([[0.3, 0.1], [0.2, 0.4]])}
+    labels = np.array([[1, 0], [0, 1]])
+    for threshold, chosen in (("", [[0, 0], [0, 0]]), ("0.35", [[0, 0], [0, 1]]), ("tune", labels.tolist())):
+        task = task_of(write, text, problem="multi_label", label_threshold=threshold)
+        if task.tunes:
+            assert task.tune(outputs, features_with(labels)) == {"label_threshold": pytest.approx(0.25)}
+        assert task.predictions(outputs).tolist() == chosen
+    for problem, given, message in (
+        ("multi_label", "1.5", "--label_threshold is '1.5'"),
+        ("classification", "0.4", "--label_threshold: not used with --problem=classification"),
+    ):
+        with pytest.raises(InputError, match=message):
+            task_of(write, text, problem=problem, label_threshold=given)
+
+
+def features_with(label_ids):
+    """Features that have only labels."""
+    return types.SimpleNamespace(per_example={"label_ids": label_ids})
 
 
 @pytest.mark.parametrize(

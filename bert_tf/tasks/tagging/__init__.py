@@ -1,7 +1,9 @@
 """Named entities and other tags of words, by fine-tuning and by features (paper, section 5.3).
 
-    task                 the task for fine-tuning: windows of text, scores, prediction files
-    conll                reading and writing of CoNLL files, and the schemes IOB1, IOB2 and BIOES
+    task                 the task for fine-tuning: features, scores, prediction files
+    conll                reading and writing of files with columns
+    schemes              the schemes of tags: IOB1, IOB2, BIOES, BILOU and plain tags
+    windows              the windows of text that the model reads
     by_features          the task for feature-based tagging, which computes features with a frozen encoder
     feature_tagger       its model: a BiLSTM and an output layer on the features
     graph_tagger         the served model of a fine-tuned tagger, and the exportable model of a finished run

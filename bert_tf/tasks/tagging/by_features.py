@@ -62,6 +62,7 @@ class FeatureTaggingTask(TaggingTask):
       types: see `TaggingTask`.
       use_documents: see `TaggingTask`.
       on_bad_row: see `TaggingTask`.
+      **columns_and_scheme: see `TaggingTask`.
     """
 
     def __init__(
@@ -71,8 +72,9 @@ class FeatureTaggingTask(TaggingTask):
         types: Sequence[str] | None = None,
         use_documents: bool = True,
         on_bad_row: str = "error",
+        **columns_and_scheme: Any,
     ) -> None:
-        super().__init__(paths, types, use_documents, on_bad_row)
+        super().__init__(paths, types, use_documents, on_bad_row, **columns_and_scheme)
         self.feature_based = feature_based
 
     def resume_settings(self) -> dict[str, Any]:

@@ -1,29 +1,37 @@
-"""Tagged sentences in the CoNLL format: a word and its tag on each line, and blank lines between sentences.
-
-Entities are spans of words with a type. Three schemes of tags can be read and written:
-
-    words   Alex  is  in  Los    Angeles
-    IOB2    B-PER O   O   B-LOC  I-LOC
-    IOB1    I-PER O   O   I-LOC  I-LOC     (B- only directly after an entity of the same type)
-    BIOES   S-PER O   O   B-LOC  E-LOC
-"""
+"""Tagged sentences in columns: a word and its tag on each line, and blank lines between sentences."""
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-from seqeval.metrics.sequence_labeling import get_entities
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from bert_tf.runtime import files
+from bert_tf.runtime.files import InputError
 from bert_tf.tasks.tables import Source
+from bert_tf.tasks.tagging.schemes import PLAIN, TAG, Entity, entities_of
 
 DOCUMENT_START = "-DOCSTART-"
-# The type, the first word and the last word of an entity.
-Entity = tuple[str, int, int]
-
-TAG = re.compile(r"O|[BIES]-.+")
 # str.split can't be used, because words may contain other characters that are white space in Unicode.
 _WHITE_SPACE = re.compile(r"[ \t]+")
+_NUMBER = re.compile(r"-?\d+")
+# The number of a line of CoNLL-U for several words (1-2), or for a word that is not in the text (8.1).
+_NO_WORD = re.compile(r"\d+[-.]\d+")
+_GLOBAL_COLUMNS = "# global.columns"
+_CONLL_U = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """The columns of a file: their numbers, counted from 1 (or from -1 at the end), or their names; "" to detect them.
+
+    A name is one of the first line, of CoNLL-U's columns, or of a comment `# global.columns = ...`.
+    """
+
+    word: str = ""
+    tag: str = ""
+
+
+DETECTED = Columns()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +47,7 @@ class Sentence:
       problem: the reason why the sentence can't be used; "" if it can be used.
       line: the line of the problem, or else the first line.
       number: the number of a sentence in memory, counted from 0.
+      is_plain: whether the tags are plain.
     """
 
     path: str = dataclasses.field(repr=False)  # the same sentences in another place have the same repr
@@ -49,6 +58,7 @@ class Sentence:
     problem: str
     line: int
     number: int = dataclasses.field(default=0, repr=False)
+    is_plain: bool = dataclasses.field(default=False, repr=False)
 
     @property
     def where(self) -> str:
@@ -57,49 +67,83 @@ class Sentence:
 
     def entities(self) -> list[Entity]:
         """Returns the entities of the tags, in any scheme; an entity may begin with I-."""
-        return get_entities(list(self.tags))
+        return entities_of(self.tags, self.is_plain)
 
 
-def read_sentences(source: Source, has_tags: bool) -> Iterator[Sentence]:
+def read_sentences(
+    source: Source,
+    has_tags: bool,
+    scheme: str = "iob2",
+    columns: Columns = DETECTED,
+    report: Callable[[str], None] = lambda line: None,
+) -> Iterator[Sentence]:
     """Yields the sentences of a file, or of examples in memory, which have `words` and `tags`.
 
-    The first column of a file contains the word, and the last one the tag. If the first line of words contains a tab,
-    columns are separated by tabs, otherwise by spaces and tabs. A line of white space ends a sentence, and a line that
-    begins with -DOCSTART- starts a document. Comments before a sentence ("# id 17 ...") are skipped. Examples in memory
-    get the line numbers of a file with a blank line after each sentence.
+    If the first line of words contains a tab, columns are separated by tabs, otherwise by spaces and tabs. A line of
+    white space ends a sentence, and a line that begins with -DOCSTART- starts a document. Comments before a sentence
+    ("# id 17 ...") are skipped. Examples in memory get the line numbers of a file with a blank line after each of them.
 
     Args:
       source: the file or the examples.
-      has_tags: whether the last column is read as tags.
+      has_tags: whether tags are read.
+      scheme: the scheme of the tags. Tags that are not of it are a problem of their sentence.
+      columns: the columns of the file. By default the first column has the words, and the last one the tags. If the
+        first column counts the words, the second has the words; the tags are then in the column "upos" of CoNLL-U, or
+        else in the first column with tags of entities (of GermEval, the outer ones), or else in the last one.
+      report: is told which columns are read.
 
     Raises:
-      InputError: if the file is missing, empty or not UTF-8.
+      InputError: if the file is missing, empty or not UTF-8, or has no such column.
     """
+    is_plain = scheme == PLAIN
     if not isinstance(source, str):
         start = 1
         for number, example in enumerate(source):
             cells = list(zip(example["words"], example["tags"], strict=True))
-            yield _sentence("", list(enumerate(cells, start)), 2, has_tags, None, number)
+            yield _sentence("", list(enumerate(cells, start)), 2, (0, 1), has_tags, is_plain, None, number)
             start += len(cells) + 1
         return
-    path, lines = source, _lines(source)
-    document, width, tabs = None, 0, False
-    rows: list[tuple[int, list[str]]] = []  # line number and cells of each word of the current sentence
-    certain = next((line for line in lines if line.strip(" \t") and not line.startswith(("#", DOCUMENT_START))), "")
+    lines = _lines(source)
+    groups = list(_groups(lines, has_tags, is_plain))
+    if not groups:
+        return
+    layout = _layout(source, lines, groups, has_tags, columns)
+    tags = f", the tags from column {layout.tag + 1}" if has_tags else ""
+    report(f"{source}: the words are read from column {layout.word + 1} of {layout.width}{tags}.")
+    for position, (document, rows) in enumerate(groups):
+        if layout.is_counted:
+            rows = [(number, cells) for number, cells in rows if not _NO_WORD.fullmatch(cells[0])]
+        if layout.has_header and not position:
+            rows = rows[1:]
+        if rows:
+            yield _sentence(source, rows, layout.width, (layout.word, layout.tag), has_tags, is_plain, document)
+
+
+Rows = list[tuple[int, list[str]]]  # the line number and the cells of each word of a sentence
+
+
+def _groups(lines: Sequence[str], has_tags: bool, is_plain: bool) -> Iterator[tuple[int | None, Rows]]:
+    """Yields the number of the document and the rows of each sentence."""
+    rows: Rows = []
+    document, width = None, 0
+    filled = [line for line in lines if line.strip(" \t") and not line.startswith(DOCUMENT_START)]
+    certain = next((line for line in filled if not line.startswith("#")), "")
+    tabs = "\t" in (certain or "".join(filled[:1]))
     for number, line in enumerate([*lines, ""], start=1):
         line = line.strip(" ") if tabs else line.strip(" \t")
         if line.startswith(DOCUMENT_START) or not line.strip(" \t"):
             if rows:
-                yield _sentence(path, rows, width, has_tags, document)
+                yield document, rows
                 rows = []
             if line.startswith(DOCUMENT_START):
                 document = 0 if document is None else document + 1
             continue
-        tabs = tabs if width else "\t" in line
         cells = _cells(line, tabs)
-        # Without tags, only the number of columns tells a comment from a word that begins with "#".
-        may_be_word = not has_tags and len(cells) == (width or len(_cells(certain, tabs)))
-        if not rows and _is_comment(line, may_be_word):
+        # Without tags of entities, only the number of columns tells a comment from a word that begins with "#".
+        has_width = not certain or len(cells) == (width or len(_cells(certain, tabs)))
+        is_comment = tabs and line.startswith("# ") and "\t" not in line
+        is_comment |= line.startswith("#") and _is_comment(line, has_width, has_tags, is_plain)
+        if is_comment and not rows:
             continue
         width = width or len(cells)
         rows.append((number, cells))
@@ -109,14 +153,20 @@ def _cells(line: str, tabs: bool) -> list[str]:
     return line.rstrip("\t").split("\t") if tabs else _WHITE_SPACE.split(line.strip(" \t"))
 
 
-def _is_comment(line: str, may_be_word: bool) -> bool:
-    """Returns whether a line is a comment about the following sentence, and not a word with its columns.
+def _is_comment(line: str, has_width: bool, has_tags: bool, is_plain: bool) -> bool:
+    """Returns whether a line that begins with "#" is a comment about the following sentence, and not a word.
 
-    A word may be "#", with a tag at the end of its line, or begin with it, if the line may be that of a word.
+    Args:
+      line: the line.
+      has_width: whether it has as many columns as other lines.
+      has_tags: whether a word has a tag.
+      is_plain: whether the tags are plain. Otherwise a word's line ends with a tag of an entity.
     """
     parts = _WHITE_SPACE.split(line)
-    is_marked = parts[0] == "#" or (parts[0].startswith("#") and not may_be_word)
-    return is_marked and len(parts) > 2 and not TAG.fullmatch(parts[-1])
+    if has_width and (is_plain if has_tags else parts[0] != "#"):
+        return False
+    shortest = 2 if parts[0] == "#" and not has_width else 3
+    return len(parts) >= shortest and not TAG.fullmatch(parts[-1])
 
 
 def _lines(path: str) -> list[str]:
@@ -124,79 +174,109 @@ def _lines(path: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
 
 
+class _Layout(NamedTuple):
+    """The number of columns, the indices of those of the word and the tag, and what the others say.
+
+    Attributes:
+      width: the number of columns.
+      word: the index of the words' column.
+      tag: the index of the tags' column; -1 if tags are not read.
+      is_counted: whether the first column counts the words of each sentence.
+      has_header: whether the first row has the names of the columns.
+    """
+
+    width: int
+    word: int
+    tag: int
+    is_counted: bool
+    has_header: bool
+
+
+def _layout(
+    path: str, lines: Sequence[str], groups: Sequence[tuple[int | None, Rows]], has_tags: bool, columns: Columns
+) -> _Layout:
+    """Returns the layout of a file; see `read_sentences`."""
+    first = groups[0][1][0][1]
+    header, width = [cell.casefold() for cell in first], len(first)
+    wanted = [name.casefold() for name in (columns.word, columns.tag) if not _NUMBER.fullmatch(name)]
+    has_header = any(name in header for name in wanted if name)
+    tables = [[cells for _, cells in rows] for _, rows in groups]
+    if has_header:
+        tables[0] = tables[0][1:]
+    # Most sentences show it, so that a bad row does not turn the numbers into words.
+    is_counted = width > 1 + has_tags and 2 * sum(map(_counts_words, tables)) > len(tables)
+    named = next((line.partition("=")[2] for line in lines if line.startswith(_GLOBAL_COLUMNS)), "").casefold().split()
+    names = header if has_header else named or (_CONLL_U if is_counted and width == len(_CONLL_U) else ())
+
+    def index(column: str, flag: str, default: int) -> int:
+        if not column:
+            return default
+        if column.casefold() in names:
+            return names.index(column.casefold())
+        number = int(column) if _NUMBER.fullmatch(column) else 0
+        found = number - 1 if number > 0 else width + number
+        if not number or not 0 <= found < width:
+            known = f", or {', '.join(names)}" if names else ""
+            raise InputError(f"{path} has no column {column!r}. Use a number from 1 to {width}{known}.", flag)
+        return found
+
+    word = index(columns.word, "--word_column", int(is_counted))
+    tag = width - 1
+    if is_counted and "upos" in names:
+        tag = names.index("upos")
+    elif is_counted:
+        rows = [row for table in tables for row in table if len(row) == width]
+        others = range(word + 1, width)
+        tag = next((i for i in others if any(row[i] != "O" and TAG.fullmatch(row[i]) for row in rows)), tag)
+    return _Layout(width, word, index(columns.tag, "--tag_column", tag) if has_tags else -1, is_counted, has_header)
+
+
+def _counts_words(table: Sequence[Sequence[str]]) -> bool:
+    """Returns whether the first cells of a sentence's rows are numbers in order."""
+    numbers = [cells[0] for cells in table if not _NO_WORD.fullmatch(cells[0])]
+    start = int(numbers[0]) if numbers and _NUMBER.fullmatch(numbers[0]) else -1
+    return start >= 0 and numbers == [str(number) for number in range(start, start + len(numbers))]
+
+
 def _sentence(
     path: str,
     rows: Sequence[tuple[int, Sequence[str]]],
     width: int,
+    places: tuple[int, int],
     has_tags: bool,
+    is_plain: bool,
     document: int | None,
     number: int = 0,
 ) -> Sentence:
-    problems = ((number, _problem(cells, width, has_tags)) for number, cells in rows)
+    word, tag = places if has_tags else (places[0], -1)
+    problems = ((number, _problem(cells, width, word, tag, is_plain)) for number, cells in rows)
     line, problem = next(((number, text) for number, text in problems if text), (rows[0][0], ""))
     return Sentence(
         path=path,
-        words=tuple(cells[0] for _, cells in rows),
-        tags=tuple(cells[-1] for _, cells in rows) if has_tags else None,
+        words=tuple(cells[min(word, len(cells) - 1)] for _, cells in rows),
+        tags=tuple(cells[min(tag, len(cells) - 1)] for _, cells in rows) if has_tags else None,
         lines=tuple(number for number, _ in rows),
         document=document,
         problem=problem,
         line=line,
         number=number,
+        is_plain=is_plain,
     )
 
 
-def _problem(cells: Sequence[str], width: int, has_tags: bool) -> str:
+def _problem(cells: Sequence[str], width: int, word: int, tag: int, is_plain: bool) -> str:
     if len(cells) != width:
         return f"the row has {len(cells)} columns, the rows before have {width}. Correct it."
-    if not cells[0].strip():
+    if not cells[word].strip():
         return "the word is empty. Add it."
-    if has_tags and width < 2:
-        return "the row has one column. Add a tag to the word."
-    if has_tags and not TAG.fullmatch(cells[-1]):
-        return f"the tag is {cells[-1]!r}. Use O, or B-, I-, E- or S- followed by a type."
+    if tag == word:
+        return "the row has one column for the word and the tag. Add a tag to the word."
+    if tag >= 0 and not (cells[tag].strip() if is_plain else TAG.fullmatch(cells[tag])):
+        return (
+            f"the tag is {cells[tag]!r}. Use O, or B-, I-, E-, S-, L- or U- followed by a type. Or name the tags' "
+            "column (--tag_column) or their scheme (--tag_scheme)."
+        )
     return ""
-
-
-def detect_scheme(sentences: Iterable[Sentence]) -> str:
-    """Returns the scheme of tags: "iob2", "iob1" or "bioes".
-
-    If entities begin with I-, the scheme is IOB1 provided that B- occurs only where IOB1 requires it. Otherwise it is
-    IOB2 with mistakes.
-    """
-    begins = {"B": False, "I": False, "B after other": False}
-    for sentence in sentences:
-        if any(tag[0] in "ES" for tag in sentence.tags):
-            return "bioes"
-        last: Entity | None = None
-        for entity in sentence.entities():
-            kind, start, _ = entity
-            prefix = sentence.tags[start][0]
-            begins[prefix] = True
-            joined = last is not None and last[0] == kind and last[2] == start - 1
-            begins["B after other"] |= prefix == "B" and not joined
-            last = entity
-    return "iob1" if begins["I"] and not begins["B after other"] else "iob2"
-
-
-def tags_of(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
-    """Returns the tags of a sentence's entities.
-
-    Args:
-      entities: the entities in order, without overlaps.
-      length: the number of words in the sentence.
-      scheme: "iob2", "iob1" or "bioes".
-    """
-    tags = ["O"] * length
-    last_kind, last_end = "", -2
-    for kind, start, end in entities:
-        tags[start : end + 1] = [f"I-{kind}"] * (end + 1 - start)
-        if scheme != "iob1" or (last_kind == kind and last_end == start - 1):
-            tags[start] = f"B-{kind}"
-        if scheme == "bioes":
-            tags[end] = f"{'S' if start == end else 'E'}-{kind}"
-        last_kind, last_end = kind, end
-    return tags
 
 
 def write_predictions(path: str, source: str, tags: Mapping[int, str]) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from bert_tf.checkpoints.output_layers import tags_of_types
+from bert_tf.checkpoints.output_layers import tag_classes
 from bert_tf.finetuning.models import TokenModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
@@ -21,6 +21,7 @@ from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
 from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
 from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, Signature, in_parts, read_ids, signature
+from bert_tf.tasks.tagging.schemes import PLAIN
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, valid_utf8
 
@@ -50,7 +51,8 @@ class ServedTagger(tf.Module):
       encoder: the encoder.
       head: the output layer.
       tokenizer: the model's tokenizer.
-      types: the types of entities; the classes are O, and B- and I- of each type.
+      classes: the classes: plain tags, or O, and B- and I- of each type of entities.
+      is_plain: whether the tags are plain. Then neighbouring words of one tag but O form an entity, if there is O.
       max_seq_length: longer texts are split into several windows.
     """
 
@@ -59,7 +61,8 @@ class ServedTagger(tf.Module):
         encoder: InferenceEncoder,
         head: ClassificationHead,
         tokenizer: Tokenizer,
-        types: Sequence[str],
+        classes: Sequence[str],
+        is_plain: bool,
         max_seq_length: int,
     ) -> None:
         super().__init__(name="tagger")
@@ -67,8 +70,14 @@ class ServedTagger(tf.Module):
         self._output = OutputLayer(head)
         self._tokenizer = GraphTokenizer.of(tokenizer)
         self._cls, self._sep, self._unk = (tokenizer.vocab[token] for token in ("[CLS]", "[SEP]", "[UNK]"))
-        self._types = tf.constant(list(types))
-        self._tags = tf.constant(tags_of_types(types))
+        types = [tag if is_plain else tag[2:] or tag for tag in classes]
+        kinds = list(dict.fromkeys(["O", *types]))
+        has_entities = "O" in types
+        self._kinds = tf.constant(kinds)
+        # The number of each class's kind, 0 if it is not in an entity; and whether it continues an entity.
+        self._kind_of_class = tf.constant([kinds.index(kind) * has_entities for kind in types])
+        self._is_inside = tf.constant([has_entities and tag != "O" and (is_plain or tag[0] == "I") for tag in classes])
+        self._tags = tf.constant(list(classes))
         self._room = max_seq_length - 2
 
     def signatures(self) -> dict[str, Signature]:
@@ -187,8 +196,7 @@ class ServedTagger(tf.Module):
     def _entities(self, tag_ids: tf.RaggedTensor, scores: tf.RaggedTensor) -> _Entities:
         """Classes and scores [B, (words)] -> entities; as in seqeval, I- begins one if there is none to continue."""
         tags, row = tag_ids.flat_values, tag_ids.value_rowids()
-        kind = (tags + 1) // 2  # 0 for O
-        is_inside = (tags > 0) & (tags % 2 == 0)
+        kind, is_inside = tf.gather(self._kind_of_class, tags), tf.gather(self._is_inside, tags)
         follows = tf.concat([[False], row[1:] == row[:-1]], axis=0)[: tf.size(tags)]
         same_kind = tf.concat([[False], kind[1:] == kind[:-1]], axis=0)[: tf.size(tags)]
         continues = is_inside & follows & same_kind
@@ -204,7 +212,7 @@ class ServedTagger(tf.Module):
         def rows(values: tf.Tensor) -> tf.RaggedTensor:
             return tf.RaggedTensor.from_row_lengths(values, tf.cast(counts, tf.int64), validate=False)
 
-        types = tf.gather(self._types, tf.gather(kind, first) - 1)
+        types = tf.gather(self._kinds, tf.gather(kind, first))
         words = tf.ragged.range(first, end)
         lowest = tf.reduce_min(words.with_flat_values(tf.gather(scores.flat_values, words.flat_values)), axis=1)
         return _Entities(rows(types), rows(lowest), rows(first - first_of_row), rows(end - first_of_row))
@@ -276,8 +284,9 @@ def _gather_words(values: tf.RaggedTensor, numbers: tf.RaggedTensor) -> tf.Ragge
 
 def exportable(run: FinishedRun) -> Exportable:
     """Returns the exportable model of a tagging run."""
-    tags = tags_of_types(run.labels)
+    is_plain = run.settings.get("tag_scheme") == PLAIN
+    tags = tag_classes(run.labels, is_plain)
     model = TokenModel(run.config, len(tags), causal=run.causal)
     run.restore(model)
-    served = ServedTagger(run.encoder(model), model.head, run.tokenizer, run.labels, run.max_seq_length)
+    served = ServedTagger(run.encoder(model), model.head, run.tokenizer, tags, is_plain, run.max_seq_length)
     return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, tags)

@@ -10,7 +10,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from seqeval.metrics.sequence_labeling import get_entities
@@ -22,10 +22,12 @@ from bert_tf.finetuning.models import NO_TAG, TokenModel
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask
 from bert_tf.runtime import files, parallel
 from bert_tf.runtime.files import InputError
+from bert_tf.runtime.program import say
 from bert_tf.tasks import metrics, tables
 from bert_tf.tasks.tables import Source
-from bert_tf.tasks.tagging import conll
-from bert_tf.tasks.tagging.conll import Sentence
+from bert_tf.tasks.tagging import conll, schemes
+from bert_tf.tasks.tagging.conll import Columns, Sentence
+from bert_tf.tasks.tagging.windows import TaggingFeatures, windows
 from bert_tf.tokenization import FullTokenizer
 
 # Usual names of files, and those of published data sets.
@@ -36,96 +38,20 @@ FILE_NAMES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class TaggingFeatures(FeatureSet):
-    """Windows of tagged text, and the positions of the words in them.
-
-    Attributes:
-      word_windows: the window in which each word has its tag, for all words of all sentences in order [W].
-      word_positions: the position of each word's first piece in that window [W].
-      sentence_lengths: the number of words in each sentence [S].
-    """
-
-    word_windows: np.ndarray = dataclasses.field(kw_only=True)
-    word_positions: np.ndarray = dataclasses.field(kw_only=True)
-    sentence_lengths: np.ndarray = dataclasses.field(kw_only=True)
-
-    def at_words(self, values: np.ndarray) -> np.ndarray:
-        """Selects the values at the words' positions: [windows, T] -> [W]."""
-        return values[self.word_windows, self.word_positions]
-
-    def word_values(self, per_token: np.ndarray) -> np.ndarray:
-        """Selects the values of the words' first pieces from an array like `input_ids`: [tokens] -> [W]."""
-        starts = np.cumsum(self.lengths) - self.lengths
-        return per_token[starts[self.word_windows] + self.word_positions]
-
-    def word_tag_ids(self) -> np.ndarray:
-        """The words' tags [W]."""
-        return self.word_values(self.per_token["tag_ids"][0])
-
-    def by_sentence(self, values: Sequence) -> list[Sequence]:
-        """Splits a sequence with one value per word into sentences."""
-        ends = np.cumsum(self.sentence_lengths)
-        return [values[end - length : end] for end, length in zip(ends, self.sentence_lengths, strict=True)]
-
-
-class Window(NamedTuple):
-    """A window of a text, and the words that have their tags in it.
-
-    Attributes:
-      begin: the number of its first piece.
-      end: the number of the piece after its last one.
-      words: the numbers of the words.
-    """
-
-    begin: int
-    end: int
-    words: Sequence[int]
-
-
-def windows(sentence_lengths: Sequence[int], first_pieces: Sequence[int], num_pieces: int, room: int) -> list[Window]:
-    """Returns the windows of a text: one for each sentence, with as much text on both sides as fits.
-
-    A sentence that is too long is split into parts of half a window's length. Each part has a window, with as much text
-    on both sides as fits.
-
-    Args:
-      sentence_lengths: the number of words in each sentence.
-      first_pieces: the position of each word's first piece in the text.
-      num_pieces: the number of pieces in the text.
-      room: the number of pieces in a window.
-    """
-    result: list[Window] = []
-    word = 0
-    for length in sentence_lengths:
-        words = range(word, word + length)
-        word += length
-        stop = first_pieces[word] if word < len(first_pieces) else num_pieces
-        start = first_pieces[words[0]]
-        step = stop - start if stop - start <= room else max(1, room // 2)
-        by_part = itertools.groupby(words, key=lambda w, start=start, step=step: (first_pieces[w] - start) // step)
-        for part, members in by_part:
-            part_start = start + part * step
-            context = room - (min(part_start + step, stop) - part_start)
-            begin = max(0, min(part_start - context // 2, num_pieces - room))
-            result.append(Window(begin, min(begin + room, num_pieces), list(members)))
-    return result
-
-
 class TaggingTask(ReportingTask):
     """Tagging of the words of sentences.
 
     Args:
       paths: split ("train", "dev", "test") -> file, or sentences in memory; see `conll.read_sentences`.
-      types: the types of entities; None to take them from the training file.
+      types: the types of entities, or the plain tags; None to take them from the training file.
       use_documents: whether the input of a sentence contains text of its document, if the file marks documents.
       on_bad_row: "error" stops at a sentence that can't be used; "skip" skips and counts it.
+      scheme: one of `data_config.TAG_SCHEMES`, or "auto" to detect it in the training file.
+      columns: the columns of the files.
     """
 
     name = output_layers.TAGGING
-    selection_metric = "f1"
     independent = False  # the input of a sentence contains other sentences of its document
-    metric_names = ("precision", "recall", "f1", "accuracy")
 
     def __init__(
         self,
@@ -133,24 +59,31 @@ class TaggingTask(ReportingTask):
         types: Sequence[str] | None = None,
         use_documents: bool = True,
         on_bad_row: str = "error",
+        scheme: str = schemes.AUTO,
+        columns: Columns = conll.DETECTED,
     ) -> None:
         self.paths = dict(paths)
         self.use_documents = use_documents
         self.on_bad_row = on_bad_row
         self._types = None if types is None else tuple(types)
+        self._scheme = scheme
+        self.columns = columns
         self.examples = functools.cache(self.examples)
 
     @functools.cached_property
     def labels(self) -> tuple[str, ...]:
-        """The types of entities."""
+        """The types of entities, or the plain tags."""
         if self._types is not None:
             return self._types
-        return tuple(sorted({kind for sentence in self.examples("train") for kind, *_ in sentence.entities()}))
+        sentences = self.examples("train")
+        if self.is_plain:
+            return tuple(sorted({tag for sentence in sentences for tag in sentence.tags}))
+        return tuple(sorted({kind for sentence in sentences for kind, *_ in sentence.entities()}))
 
     @functools.cached_property
     def tags(self) -> tuple[str, ...]:
-        """The model's classes; see `output_layers.tags_of_types`."""
-        return output_layers.tags_of_types(self.labels)
+        """The model's classes; see `output_layers.tag_classes`."""
+        return output_layers.tag_classes(self.labels, self.is_plain)
 
     @functools.cached_property
     def _numbers(self) -> dict[str, int]:
@@ -158,9 +91,35 @@ class TaggingTask(ReportingTask):
 
     @functools.cached_property
     def scheme(self) -> str:
-        """The scheme of the training file, which is also used for predictions; IOB2 without a training file."""
-        has_training_file = "train" in self.paths and files.exists(self.paths["train"])
-        return conll.detect_scheme(self.examples("train")) if has_training_file else "iob2"
+        """The scheme of the training set, which is also used for predictions; IOB2 without a training set."""
+        source = self.paths.get("train")
+        if self._scheme != schemes.AUTO or source is None or (isinstance(source, str) and not files.exists(source)):
+            return self._scheme if self._scheme != schemes.AUTO else "iob2"
+        # Any text can be a plain tag.
+        sentences = conll.read_sentences(source, True, schemes.PLAIN, self.columns)
+        found = schemes.detect_scheme(sentence.tags for sentence in sentences)
+        say(f"{tables.name_of(source)}: the scheme of the tags is {found} (--tag_scheme).")
+        return found
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the labels are the tags, and not types of entities."""
+        return self.scheme == schemes.PLAIN
+
+    @property
+    def has_entities(self) -> bool:
+        """Whether some words are not in an entity, so that the others can be entities."""
+        return not self.is_plain or "O" in self.labels
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The scores that models can be chosen by."""
+        return ("precision", "recall", "f1", "accuracy") if self.has_entities else ("accuracy",)
+
+    @functools.cached_property
+    def selection_metric(self) -> str:
+        """The score that models are chosen by."""
+        return "f1" if self.has_entities else "accuracy"
 
     def examples(self, split: str) -> list[Sentence]:
         """Returns the sentences of a split; those of "test" have tags only if all of them are valid.
@@ -168,42 +127,55 @@ class TaggingTask(ReportingTask):
         Raises:
           InputError: if the file is missing or a sentence can't be used; the message has the file and the line.
         """
-        source = tables.split_source(self.paths, split)
+        source = tables.split_source(self.paths, split, FILE_NAMES)
         has_tags = split != "test" or self._has_valid_tags(source)
-        sentences = conll.read_sentences(source, has_tags)
-        # Types that are taken from the training file need no check there.
+        sentences = conll.read_sentences(source, has_tags, self.scheme, self.columns, report=say)
+        # Labels that are taken from the training file need no check there.
         known_types = None if split == "test" or (split == "train" and self._types is None) else frozenset(self.labels)
 
         def checked(sentence: Sentence) -> Sentence:
-            for kind, start, _ in sentence.entities() if known_types is not None else ():
-                if kind not in known_types:
-                    where = dataclasses.replace(sentence, line=sentence.lines[start]).where
-                    raise InputError(f"{where}: the type {kind!r} is unknown. Use {', '.join(map(repr, self.labels))}.")
+            for label, place in self._labels_of(sentence) if known_types is not None else ():
+                if label not in known_types:
+                    where = dataclasses.replace(sentence, line=sentence.lines[place]).where
+                    raise InputError(
+                        f"{where}: the tag of {label!r} is unknown. Use {', '.join(map(repr, self.labels))}."
+                    )
             return sentence
 
         return tables.convert_rows(sentences, checked, source, self.on_bad_row)
 
+    def _labels_of(self, sentence: Sentence) -> list[tuple[str, int]]:
+        """Returns the label and the first word of each entity, or of each plain tag."""
+        if self.is_plain:
+            return [(tag, place) for place, tag in enumerate(sentence.tags)]
+        return [(kind, start) for kind, start, _ in sentence.entities()]
+
     def _has_valid_tags(self, source: Source) -> bool:
-        """Returns whether a source has entities, all of known types, and nothing but tags."""
+        """Returns whether a source has tags, all of known labels, and nothing but tags."""
         found: set[str] = set()
-        for sentence in conll.read_sentences(source, has_tags=True):
-            if sentence.problem:
-                return False
-            found |= {kind for kind, *_ in sentence.entities()}
-        return bool(found) and found <= set(self.labels)
+        try:
+            for sentence in conll.read_sentences(source, True, self.scheme, self.columns):
+                if sentence.problem:
+                    return False
+                found |= {label for label, _ in self._labels_of(sentence)}
+        except InputError:  # there is no column of tags; other errors are found when the words are read
+            return False
+        return bool(found - {"O"}) and found <= set(self.labels)
 
     def has_labels(self, examples: Sequence[Sentence]) -> bool:
         """Returns whether the sentences of a test split have tags."""
         return all(sentence.tags is not None for sentence in examples)
 
     def input_settings(self) -> dict[str, Any]:
-        """Returns the types of entities, and whether documents are used."""
-        return {"labels": list(self.labels), "use_documents": self.use_documents}
+        """Returns the labels, whether they are plain tags, and whether documents are used."""
+        scheme = {"tag_scheme": schemes.PLAIN} if self.is_plain else {}
+        return {"labels": list(self.labels), "use_documents": self.use_documents, **scheme}
 
     def check_training_set(self, examples: Sequence[Sentence]) -> None:
-        """Raises an InputError if there are no entities."""
-        if not any(sentence.entities() for sentence in examples):
-            raise InputError(f"{tables.name_of(self.paths['train'])}: every tag is O. Add entities.")
+        """Raises an InputError if there are no entities, or all plain tags are the same."""
+        if not any(sentence.entities() for sentence in examples) or (self.is_plain and len(self.labels) < 2):
+            tag = examples[0].tags[0]
+            raise InputError(f"{tables.name_of(self.paths['train'])}: every tag is {tag}. Add words with other tags.")
 
     def featurize(
         self, examples: Sequence[Sentence], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
@@ -265,21 +237,29 @@ class TaggingTask(ReportingTask):
         """Returns the numbers of a sentence's tags; without tags, all words get the number of O."""
         if sentence.tags is None:
             return [0] * len(sentence.words)
-        return [self._numbers[tag] for tag in conll.tags_of(sentence.entities(), len(sentence.words), "iob2")]
+        if self.is_plain:
+            return [self._numbers[tag] for tag in sentence.tags]
+        return [self._numbers[tag] for tag in schemes.tags_of(sentence.entities(), len(sentence.words), "iob2")]
 
     def build_model(self, config: BertConfig, **options) -> TokenModel:
         """Returns a model with one class per tag for each token."""
         return TokenModel(config, len(self.tags), classes=self.tags, **options)
 
     def scores(self, outputs: ModelOutputs, features: TaggingFeatures) -> dict[str, float]:
-        """Returns precision, recall and F1 of all entities and of each type, the tags' accuracy, and the mean loss."""
+        """Returns precision, recall and F1 of all entities and of each type, the tags' accuracy, and the mean loss.
+
+        If the tags are no entities, such as parts of speech, there are only the accuracy and the loss.
+        """
         predicted, gold = features.at_words(outputs["tags"]), features.word_tag_ids()
-        tags = np.array(self.tags)
-        return {
-            **metrics.entity_scores(*([list(row) for row in features.by_sentence(tags[x])] for x in (predicted, gold))),
+        scores = {
             "accuracy": float(np.mean(predicted == gold)),
             "loss": float(np.sum(outputs["loss_sum"]) / len(gold)),
         }
+        if not self.has_entities:
+            return scores
+        tags = np.array([f"I-{tag}" if self.is_plain and tag != "O" else tag for tag in self.tags])
+        rows = ([list(row) for row in features.by_sentence(tags[x])] for x in (predicted, gold))
+        return metrics.entity_scores(*rows) | scores
 
     def results(self, outputs: ModelOutputs, features: TaggingFeatures, batch_size: int) -> dict[str, float]:
         """Returns the scores under names like those in the release's eval_results.txt."""
@@ -287,11 +267,15 @@ class TaggingTask(ReportingTask):
         return {f"eval_{name}": value for name, value in scores.items()} | {"loss": scores["loss"]}
 
     def confusion(self, outputs: ModelOutputs, features: TaggingFeatures) -> tuple[np.ndarray, Sequence[str]] | None:
-        """Returns the counts of words by true type (row) and predicted type (column), and their names with O first."""
-        types = np.array([0, *(i for i in range(1, len(self.labels) + 1) for _ in "BI")])
+        """Returns the counts of words by true type (row) and predicted type (column), and their names with O first.
+
+        Plain tags are in the order of the labels.
+        """
+        names = self.labels if self.is_plain else ("O", *self.labels)
+        types = np.array([names.index(tag if self.is_plain else tag[2:] or tag) for tag in self.tags])
         rows, columns = types[features.word_tag_ids()], types[features.at_words(outputs["tags"])]
-        counts = metrics.confusion(rows, columns, len(self.labels) + 1)
-        return None if counts is None else (counts, ("O", *self.labels))
+        counts = metrics.confusion(rows, columns, len(names))
+        return None if counts is None else (counts, names)
 
     def write_predictions(
         self,
@@ -307,7 +291,9 @@ class TaggingTask(ReportingTask):
         tags = np.array(self.tags)[features.at_words(outputs["tags"])]
         line_tags: dict[int, str] = {}
         for sentence, predicted in zip(examples, features.by_sentence(tags), strict=True):
-            written = conll.tags_of(get_entities(list(predicted)), len(sentence.words), self.scheme)
+            written = predicted
+            if not self.is_plain:
+                written = schemes.tags_of(get_entities(list(predicted)), len(sentence.words), self.scheme)
             line_tags |= zip(sentence.lines, written, strict=True)
         path = os.path.join(output_dir, f"{self.output_names.get(split, split)}_predictions.conll")
         conll.write_predictions(path, self.paths[split], line_tags)

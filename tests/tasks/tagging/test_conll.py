@@ -1,7 +1,8 @@
 import pytest
 
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.tagging import conll
+from bert_tf.tasks.tagging import conll, schemes
+from bert_tf.tasks.tagging.conll import Columns
 
 COLUMNS = (
     "-DOCSTART- -X- -X- O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\nBlack NNP I-NP I-PER\n"
@@ -70,6 +71,7 @@ SCHEMES = {
     "iob2": "B-A I-A B-A O B-B B-A",
     "iob1": "I-A I-A B-A O I-B I-A",
     "bioes": "B-A E-A S-A O S-B S-A",
+    "bilou": "B-A L-A U-A O U-B U-A",
 }
 
 
@@ -78,13 +80,73 @@ def test_entities_are_the_same_in_all_schemes(write, scheme):
     tags = SCHEMES[scheme].split()
     (sentence,) = read(write, "".join(f"w {tag}\n" for tag in tags))
     assert sentence.entities() == [("A", 0, 1), ("A", 2, 2), ("B", 4, 4), ("A", 5, 5)]
-    assert conll.detect_scheme([sentence]) == scheme
-    assert conll.tags_of(sentence.entities(), 6, scheme) == tags
+    assert schemes.detect_scheme([sentence.tags]) == scheme
+    assert schemes.tags_of(sentence.entities(), 6, scheme) == tags
 
 
-def test_iob2_with_mistakes_is_not_iob1(write):
-    sentences = read(write, "a B-A\n\nb I-A\n")
-    assert conll.detect_scheme(sentences) == "iob2"
+@pytest.mark.parametrize(
+    ("rows", "scheme"),
+    [
+        ([["B-A"], ["I-A"]], "iob2"),  # with a mistake
+        ([["O", "O"]], "iob2"),
+        ([["DET", "NOUN"]], "plain"),
+        ([["O", "PER", "PER"]], "plain"),
+        ([["B-A", "PER"]], "iob2"),  # PER is a mistake
+    ],
+)
+def test_schemes_are_detected(rows, scheme):
+    assert schemes.detect_scheme(rows) == scheme
+
+
+def test_neighbours_of_a_plain_type_are_one_entity():
+    assert schemes.entities_of(["PER", "PER", "O", "LOC", "PER"], is_plain=True) == [
+        ("PER", 0, 1),
+        ("LOC", 3, 3),
+        ("PER", 4, 4),
+    ]
+
+
+GERMEVAL = (
+    "#\thttp://de.wikipedia.org/x [2009-10-17]\n1\tAm\tO\tO\n2\tRhein\tB-LOC\tO\n\n#\ty z\n1\tUlm\tB-LOC\tB-ORG\n"
+)
+CONLL_U = (
+    "# newdoc\n# text = Zum See\n1-2\tZum\t_\t_\t_\t_\t_\t_\t_\t_\n1\tzu\tzu\tADP\tAPPR\t_\t3\tcase\t_\t_\n"
+    "2\tdem\tder\tDET\tART\t_\t3\tdet\t_\t_\n3\tSee\tSee\tNOUN\tNN\t_\t0\troot\t_\t_\n3.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "words", "tags"),
+    [
+        (GERMEVAL, Columns(), ["Am Rhein", "Ulm"], ["O B-LOC", "B-LOC"]),
+        (GERMEVAL, Columns(tag="4"), ["Am Rhein", "Ulm"], ["O O", "B-ORG"]),
+        (CONLL_U, Columns(), ["zu dem See"], ["ADP DET NOUN"]),
+        (CONLL_U, Columns("lemma", "XPOS"), ["zu der See"], ["APPR ART NN"]),
+        (
+            CONLL_U.replace("# newdoc", "# global.columns = ID W X Y Z"),
+            Columns(tag="z"),
+            ["zu dem See"],
+            ["APPR ART NN"],
+        ),
+        (COLUMNS, Columns(tag="2"), ["EU rejects", "Peter Black"], ["NNP VBZ", "NNP NNP"]),
+        (COLUMNS, Columns(tag="-2"), ["EU rejects", "Peter Black"], ["I-NP I-VP", "I-NP I-NP"]),
+        ("Tag Word\nO a\nB-X b\n", Columns("word", "tag"), ["a b"], ["O B-X"]),
+        ("1 O\n2 O\n", Columns(), ["1 2"], ["O O"]),  # numbers are the words
+        ("7 a X\n8 b Y\n\n9 c X\n", Columns(), ["a b", "c"], ["X Y", "X"]),
+        ("# text = vitamin O\na\tX\n#\tY\n", Columns(), ["a #"], ["X Y"]),
+        ("# SYM\n#fun NN\n", Columns(), ["# #fun"], ["SYM NN"]),
+    ],
+)
+def test_columns_are_found(write, text, columns, words, tags):
+    found = list(conll.read_sentences(write("a.txt", text), True, "plain", columns))
+    assert [" ".join(sentence.words) for sentence in found] == words
+    assert [" ".join(sentence.tags) for sentence in found] == tags
+
+
+def test_a_column_that_is_not_there_is_named(write):
+    for columns, flag in ((Columns(word="form"), "--word_column"), (Columns(tag="5"), "--tag_column")):
+        with pytest.raises(InputError, match=f"{flag}.*a.txt has no column .*1 to 4"):
+            list(conll.read_sentences(write("a.txt", COLUMNS), True, "iob2", columns))
 
 
 def test_predictions_are_appended_to_their_lines(write, tmp_path):

@@ -5,7 +5,8 @@ import pytest
 
 from bert_tf.finetuning.models import NO_TAG
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.tagging.task import TaggingTask, windows
+from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.tagging.windows import windows
 from bert_tf.tokenization import FullTokenizer
 from tests.programs import PIECES
 
@@ -127,7 +128,7 @@ def test_bad_sentences(write, capsys):
     task = task_of(write, "a O\nb O x\n\nc B-X\n", on_bad_row="skip")
     assert [sentence.words for sentence in task.examples("train")] == [("c",)]
     assert "1 rows skipped" in capsys.readouterr().err
-    with pytest.raises(InputError, match="line 3: the type 'ORG' is unknown"):
+    with pytest.raises(InputError, match="line 3: the tag of 'ORG' is unknown"):
         task_of(write, types=["PER"]).examples("train")
     nothing = task_of(write, "a O\n")
     with pytest.raises(InputError, match="every tag is O"):
@@ -140,3 +141,24 @@ def test_features_do_not_depend_on_the_number_of_processes(write, tokenizer):
     for field in dataclasses.fields(one):
         if isinstance(getattr(one, field.name), np.ndarray):
             np.testing.assert_array_equal(getattr(one, field.name), getattr(two, field.name))
+
+
+def test_plain_tags_are_the_classes_and_have_entities_only_with_o(write, tokenizer):
+    speech = task_of(write, "a DET\nbcd NOUN\n\ne VERB\n", test="a DET\nbcd X\n")
+    assert (speech.scheme, speech.tags, speech.selection_metric) == ("plain", ("DET", "NOUN", "VERB"), "accuracy")
+    features = speech.featurize(speech.examples("train"), tokenizer, 16)
+    assert features.word_tag_ids().tolist() == [0, 1, 2]
+    scores = speech.scores(outputs_for(features, [0, 1, 1]), features)
+    assert scores == {"accuracy": pytest.approx(2 / 3), "loss": pytest.approx(2 / 3)}
+    assert speech.confusion(outputs_for(features, [0, 1, 1]), features)[1] == speech.labels
+    assert not speech.has_labels(speech.examples("test"))  # X is unknown
+    types = task_of(write, "a PER\nbcd PER\ne O\nf LOC\n")
+    assert (types.scheme, types.tags, types.selection_metric) == ("plain", ("LOC", "O", "PER"), "f1")
+    features = types.featurize(types.examples("train"), tokenizer, 16)
+    scores = types.scores(outputs_for(features, [2, 1, 1, 0]), features)
+    assert (scores["f1_LOC"], scores["f1_PER"], scores["accuracy"]) == (1.0, 0.0, 0.75)
+    assert types.input_settings()["tag_scheme"] == "plain"
+    assert "tag_scheme" not in task_of(write).input_settings()  # as in older runs
+    forced = task_of(write, "a PER\nb O\n", scheme="iob2")
+    with pytest.raises(InputError, match=r"line 1: the tag is 'PER'.*--tag_scheme"):
+        forced.examples("train")

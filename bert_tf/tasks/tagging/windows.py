@@ -1,0 +1,86 @@
+"""The windows of tagged text that a model reads, and the places of the words in them."""
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.finetuning.feature_sets import FeatureSet
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingFeatures(FeatureSet):
+    """Windows of tagged text, and the positions of the words in them.
+
+    Attributes:
+      word_windows: the window in which each word has its tag, for all words of all sentences in order [W].
+      word_positions: the position of each word's first piece in that window [W].
+      sentence_lengths: the number of words in each sentence [S].
+    """
+
+    word_windows: np.ndarray = dataclasses.field(kw_only=True)
+    word_positions: np.ndarray = dataclasses.field(kw_only=True)
+    sentence_lengths: np.ndarray = dataclasses.field(kw_only=True)
+
+    def at_words(self, values: np.ndarray) -> np.ndarray:
+        """Selects the values at the words' positions: [windows, T] -> [W]."""
+        return values[self.word_windows, self.word_positions]
+
+    def word_values(self, per_token: np.ndarray) -> np.ndarray:
+        """Selects the values of the words' first pieces from an array like `input_ids`: [tokens] -> [W]."""
+        starts = np.cumsum(self.lengths) - self.lengths
+        return per_token[starts[self.word_windows] + self.word_positions]
+
+    def word_tag_ids(self) -> np.ndarray:
+        """The words' tags [W]."""
+        return self.word_values(self.per_token["tag_ids"][0])
+
+    def by_sentence(self, values: Sequence) -> list[Sequence]:
+        """Splits a sequence with one value per word into sentences."""
+        ends = np.cumsum(self.sentence_lengths)
+        return [values[end - length : end] for end, length in zip(ends, self.sentence_lengths, strict=True)]
+
+
+class Window(NamedTuple):
+    """A window of a text, and the words that have their tags in it.
+
+    Attributes:
+      begin: the number of its first piece.
+      end: the number of the piece after its last one.
+      words: the numbers of the words.
+    """
+
+    begin: int
+    end: int
+    words: Sequence[int]
+
+
+def windows(sentence_lengths: Sequence[int], first_pieces: Sequence[int], num_pieces: int, room: int) -> list[Window]:
+    """Returns the windows of a text: one for each sentence, with as much text on both sides as fits.
+
+    A sentence that is too long is split into parts of half a window's length. Each part has a window, with as much text
+    on both sides as fits.
+
+    Args:
+      sentence_lengths: the number of words in each sentence.
+      first_pieces: the position of each word's first piece in the text.
+      num_pieces: the number of pieces in the text.
+      room: the number of pieces in a window.
+    """
+    result: list[Window] = []
+    word = 0
+    for length in sentence_lengths:
+        words = range(word, word + length)
+        word += length
+        stop = first_pieces[word] if word < len(first_pieces) else num_pieces
+        start = first_pieces[words[0]]
+        step = stop - start if stop - start <= room else max(1, room // 2)
+        by_part = itertools.groupby(words, key=lambda w, start=start, step=step: (first_pieces[w] - start) // step)
+        for part, members in by_part:
+            part_start = start + part * step
+            context = room - (min(part_start + step, stop) - part_start)
+            begin = max(0, min(part_start - context // 2, num_pieces - room))
+            result.append(Window(begin, min(begin + room, num_pieces), list(members)))
+    return result

@@ -1,0 +1,149 @@
+"""Files with the same small faults, given to every reader of data: the texts are read as a person would, or refused."""
+
+import gzip
+import io
+import json
+
+import pytest
+
+from bert_tf import features
+from bert_tf.runtime.errors import InputError
+from bert_tf.serving import line_predictions
+from bert_tf.serving.answering import AnsweringModel, Field
+from bert_tf.tasks.glue import GlueTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.squad.examples import read_squad
+from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.text import Columns, TextTask
+from data_prep.corpus.files import cut_into_splits, find_input_files
+from data_prep.corpus.reader import CorpusOptions, CorpusReader
+
+
+def text(path):
+    return [example.text_a for example in TextTask({"train": path}, Columns()).examples("train")]
+
+
+def glue(path):
+    task = GlueTask("sst-2", "")
+    task.path = lambda split: path
+    return [example.text_a for example in task.examples("train")]
+
+
+def choice(path):
+    return [example.prompt for example in MultipleChoiceTask("multiple_choice", {"train": path}).examples("train")]
+
+
+def tags(path):
+    return [" ".join(sentence.words) for sentence in TaggingTask({"train": path}).examples("train")]
+
+
+def squad(path):
+    return [example.question_text for example in read_squad(path, is_training=False).examples]
+
+
+def lines(path):
+    return [line.text_a for line in features.read_examples(path) if line.text_a]
+
+
+def corpus(path):
+    (pieces,) = cut_into_splits(find_input_files(path), "auto")
+    read = [CorpusReader(CorpusOptions()).sentences(piece) for piece in pieces]
+    return [sentence for sentences in read for sentence in sentences if sentence is not None]
+
+
+class Echo(AnsweringModel):
+    """Answers with the text."""
+
+    def _answer(self, examples):
+        return examples
+
+
+def predict(path):
+    writer = io.StringIO()
+    with open(path, "rb") as file:
+        line_predictions.answer_lines(Echo({"text": Field(str)}), file, writer, 8)
+    return [answer.get("text", answer.get("error")) for answer in map(json.loads, writer.getvalue().splitlines())]
+
+
+def jsonl(**columns):
+    return "".join(
+        json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in zip(*columns.values(), strict=True)
+    )
+
+
+ONE, TWO = "one fine day", 'a "poor" day'
+SQUAD = {
+    "data": [
+        {"paragraphs": [{"context": "x", "qas": [{"id": str(i), "question": t}]}]} for i, t in enumerate((ONE, TWO))
+    ]
+}
+# Reader -> the function, the name of the file, and the file.
+READERS = {
+    "tsv": (text, "train.tsv", f"text\tlabel\n{ONE}\tx\n{TWO}\ty\n"),
+    "csv": (text, "train.csv", f'text,label\n{ONE},x\n"a ""poor"" day",y\n'),
+    "jsonl": (text, "train.jsonl", jsonl(text=(ONE, TWO), label="xy")),
+    "glue": (glue, "train.tsv", f"sentence\tlabel\n{ONE}\t0\n{TWO}\t1\n"),
+    "choice tsv": (choice, "train.tsv", f"prompt\tending0\tending1\tlabel\n{ONE}\ta\tb\t0\n{TWO}\ta\tb\t1\n"),
+    "choice jsonl": (choice, "train.jsonl", jsonl(prompt=(ONE, TWO), endings=(("a", "b"),) * 2, label=(0, 1))),
+    "tags": (tags, "train.txt", 'one O\nfine B-X\nday O\n\na O\n"poor" B-X\nday O\n'),
+    "squad": (squad, "dev.json", json.dumps(SQUAD) + "\n"),
+    "lines": (lines, "lines.txt", f"{ONE}\n{TWO}\n"),
+    "corpus": (corpus, "corpus.txt", f"{ONE}\n{TWO}\n"),
+    "corpus jsonl": (corpus, "corpus.jsonl", jsonl(text=(ONE, TWO))),
+    "predict": (predict, "lines.jsonl", jsonl(text=(ONE, TWO))),
+}
+JSON = ("jsonl", "choice jsonl", "squad", "corpus jsonl", "predict")
+BLANK, SAME = "the line is blank", [ONE, TWO]
+# Fault -> the changed file, and what is read: the same texts, these texts, or an error with these words. A reader that
+# differs has an entry of its own.
+FAULTS = {
+    "byte-order mark": (lambda data: b"\xef\xbb\xbf" + data, {"all": SAME}),
+    "UTF-16": (
+        lambda data: data.decode().encode("utf-16"),
+        {"all": SAME, "corpus": "UTF-16", "corpus jsonl": "UTF-16"},
+    ),
+    "CRLF": (lambda data: data.replace(b"\n", b"\r\n"), {"all": SAME}),
+    "CR": (lambda data: data.replace(b"\n", b"\r"), {"all": SAME, "predict": ["Extra data"]}),
+    "no final newline": (lambda data: data.removesuffix(b"\n"), {"all": SAME}),
+    "blank first line": (lambda data: b"\n" + data, {"all": SAME, "predict": [BLANK, *SAME]}),
+    "blank last line": (lambda data: data + b"\n", {"all": SAME, "predict": [*SAME, BLANK]}),
+    "empty": (lambda data: b"", {"all": "empty", "predict": []}),
+    "compressed": (gzip.compress, {"all": "gzip", "corpus": SAME, "corpus jsonl": SAME}),
+    "not UTF-8": (
+        lambda data: data.replace(b"fine", b"f\xffne"),
+        {"all": "0xff", "corpus": [TWO], "corpus jsonl": [TWO], "predict": ["0xff", TWO]},
+    ),
+    "NUL": (
+        lambda data: data.replace(b"fine", b"fi\0ne"),
+        {
+            "all": ["one fi\0ne day", TWO],
+            **dict.fromkeys(JSON, "not valid JSON"),
+            **dict.fromkeys(("corpus", "corpus jsonl"), SAME),
+            "predict": ["not valid JSON", TWO],
+        },
+    ),
+    "half of a surrogate pair": (
+        lambda data: data.replace(b"fine", b"fi\\ud83dne"),
+        {
+            "all": ["one fi\\ud83dne day", TWO],  # no JSON, so no escape
+            **dict.fromkeys(JSON, "surrogate"),
+            "corpus jsonl": SAME,
+            "predict": ["one fi\ud83dne day", TWO],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("reader", READERS)
+def test_faults_of_files(write, reader, fault):
+    read, name, content = READERS[reader]
+    change, expected = FAULTS[fault]
+    expected = expected.get(reader, expected["all"])
+    path = write(name, change(content.encode()))
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected):
+            read(path)
+    else:
+        for found, right in zip(read(path), expected, strict=True):
+            assert found == right or (reader == "predict" and right in found)
