@@ -4,9 +4,9 @@ A table is a TOML file (`table5.toml`), and so is a scale (`scales/tiny.toml`): 
 programs are run as commands. Modules, in reading order:
 
     schema.py    contents of the TOML files; unknown keys raise an error
-    pieces.py    a piece is one command, named by a hash of its settings
-    assembly.py  a table at a scale: the pieces that each of its cells needs
-    runner.py    runs the pieces that are left
+    runs.py      a run is one command, named by a hash of its settings
+    assembly.py  a table at a scale: the runs that each of its cells needs
+    runner.py    carries out the runs that are left
     report.py    the table and the figure next to the paper's
     __main__.py  the command
 """

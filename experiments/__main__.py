@@ -15,7 +15,7 @@ from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 from experiments import report, runner, schema
 from experiments.assembly import Assembly
-from experiments.pieces import check_data
+from experiments.runs import check_data
 
 _SCALE = flags.DEFINE_enum("scale", "smoke", schema.SCALES, "smoke: minutes; tiny: hours; paper: as published.")
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of the data. Default for smoke: this repository.")
@@ -36,22 +36,22 @@ def main(*names: str) -> None:
     scale, data_dir = schema.load_scale(_SCALE.value), _DATA_DIR.value
     if data_dir is None and _SCALE.value != "smoke":
         raise InputError(f"--data_dir is needed. --scale={_SCALE.value} trains on {scale.corpus.fetch}.")
-    runs = runner.Runner(_WORK_DIR.value, _DEVICE_FLAGS.value)
+    programs = runner.Runner(_WORK_DIR.value, _DEVICE_FLAGS.value)
     given = data_dir or str(schema.FOLDER.parent), _WORK_DIR.value, _INIT_CHECKPOINT.value, _ONLY.value
     tables = {name: Assembly(schema.load_experiment(name, _SCALE.value), scale, *given) for name in names}
-    pieces = [piece for table in tables.values() for piece in table.pieces]
+    runs = [run for table in tables.values() for run in table.runs]
     if _LIST.value:  # works without the data
-        print(runs.listing(pieces))
+        print(programs.listing(runs))
         return
-    check_data(pieces)
+    check_data(runs)
     if not _REPORT.value:
-        runs.check(pieces)
-    failed = "" if _REPORT.value else runs.run(pieces)
+        programs.check(runs)
+    failed = "" if _REPORT.value else programs.run(runs)
     part = "".join(f".{re.sub(r'[^-+.A-Za-z0-9]+', '_', name)}" for name in _ONLY.value)
     for name, table in tables.items():
         file = f"{os.path.basename(name).removesuffix('.toml')}.{_SCALE.value}{part}"
         path = os.path.join(_WORK_DIR.value, "tables", file)
-        print(report.Table(table.experiment, table.cells, runs).write(path, table.left_out))
+        print(report.Table(table.experiment, table.cells, programs).write(path, table.left_out))
     if failed:
         raise InputError(failed)
 

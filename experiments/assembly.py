@@ -1,4 +1,4 @@
-"""A table at a scale: for each cell and seed, the piece that gives its score."""
+"""A table at a scale: for each cell and seed, the run that gives its score."""
 
 import functools
 import os
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.runtime import differences
 from bert_tf.runtime.files import InputError
-from experiments.pieces import THIS, File, Piece
+from experiments.runs import THIS, File, Run
 from experiments.schema import Experiment, Row, Scale, Task
 
 _VOCAB, _CONFIG, _RECORDS = "vocab.txt", "bert_config.json", "data.tfrecord"
@@ -24,11 +24,11 @@ class Cell(NamedTuple):
     in_file: str  # the column's heading in the table's file
     heading: str  # the heading with the data set of the scale
     seed: int | None  # None if there is one run for all seeds
-    piece: Piece
+    run: Run
 
 
 class Assembly:
-    """Finds the pieces of a table.
+    """Finds the runs of a table.
 
     Args:
       experiment: The table.
@@ -41,7 +41,7 @@ class Assembly:
     Attributes:
       experiment: The table.
       cells: The cells, row by row.
-      pieces: The piece of each cell.
+      runs: The run of each cell.
       left_out: What the scale has no data for.
 
     Raises:
@@ -66,7 +66,7 @@ class Assembly:
         names = [{cell.row.name for cell in cells}, {cell.in_file for cell in cells}]
         rows, headings = (names_of_kind.intersection(only) or names_of_kind for names_of_kind in names)
         self.cells = [cell for cell in cells if cell.row.name in rows and cell.in_file in headings]
-        self.pieces = [cell.piece for cell in self.cells]
+        self.runs = [cell.run for cell in self.cells]
         if not cells or not set(only) <= set.union(*names):
             has = f"the rows {sorted(names[0])} and the columns {sorted(names[1])}"
             raise InputError(f"--only: {experiment.title} has {has} at this scale. Name some of them.")
@@ -75,9 +75,9 @@ class Assembly:
         path = os.path.join(self._data_dir if folder is None else folder, name)
         return File(f"{name} ({differences.fingerprint(path)})", path, fetch=fetch)
 
-    def _output(self, piece: Piece, name: str, file: str = "") -> File:
-        """A file or a folder that a piece writes. `file` is not a part of the settings of its reader."""
-        return File(f"{piece.name}/{name}", os.path.join(self._work_dir, "pieces", piece.name, name + file), piece)
+    def _output(self, run: Run, name: str, file: str = "") -> File:
+        """A file or a folder that a run writes. `file` is not a part of the settings of its reader."""
+        return File(f"{run.name}/{name}", os.path.join(self._work_dir, "runs", run.name, name + file), run)
 
     def _columns(self) -> list[tuple[str, str, str]]:
         """Returns heading in the file, heading at this scale, and task. A task replaces one other task only."""
@@ -95,15 +95,15 @@ class Assembly:
     def _cells(self, row: Row, in_file: str, heading: str, name: str) -> list[Cell]:
         column = self.experiment.columns[in_file]
         task, flags = self._scale.tasks.get(row.tasks.get(column.task, name)), {**row.finetuning, **column.finetuning}
-        runs: dict[int | None, Any] = {None: self._pretraining(row)} if name == "pretraining" else {}
+        by_seed: dict[int | None, Any] = {None: self._pretraining(row)} if name == "pretraining" else {}
         # Features of random weights belong to no model.
         if name != "pretraining" and (task is None or (row.pretraining is False and "feature_layers" in flags)):
             self.left_out.append(f"{row.name}, {heading}")
         elif name != "pretraining":
             seeds = self.experiment.seeds or self._scale.seeds
-            runs = {seed: self._finetuning(row, task, flags, seed, heading) for seed in seeds}
-            runs = {None: self._ensemble([*runs.values()], task)} if row.ensemble else runs
-        return [Cell(row, in_file, heading, seed, run) for seed, run in runs.items() if isinstance(run, Piece)]
+            by_seed = {seed: self._finetuning(row, task, flags, seed, heading) for seed in seeds}
+            by_seed = {None: self._ensemble([*by_seed.values()], task)} if row.ensemble else by_seed
+        return [Cell(row, in_file, heading, seed, run) for seed, run in by_seed.items() if isinstance(run, Run)]
 
     @functools.cached_property
     def _vocabulary(self) -> File:
@@ -112,17 +112,17 @@ class Assembly:
             return self._source(vocabulary["file"], vocabulary["fetch"])
         names = [self._source(name, corpus.fetch) for name in corpus.files]
         flags = {"input_file": names, **vocabulary, "output_file": _of_this(_VOCAB)}
-        return self._output(Piece("vocabulary", "data_prep.build_vocab", flags), _VOCAB)
+        return self._output(Run("vocabulary", "data_prep.build_vocab", flags), _VOCAB)
 
     def _records(self, names: Sequence[str], flags: Mapping[str, Any]) -> File:
         texts = [self._source(name, self._scale.corpus.fetch) for name in names]
         # With --masking=dynamic, only training masks.
         flags = {x: y for x, y in flags.items() if x != "max_predictions_per_seq" or flags.get("masking") != "dynamic"}
         given = {"input_file": texts, "vocab_file": self._vocabulary, **flags, "output_file": _of_this(_RECORDS)}
-        piece = Piece("data", "data_prep.create_pretraining_data", given)
-        return self._output(piece, f"{_RECORDS}-*" if flags.get("num_shards") else _RECORDS)
+        run = Run("data", "data_prep.create_pretraining_data", given)
+        return self._output(run, f"{_RECORDS}-*" if flags.get("num_shards") else _RECORDS)
 
-    def _pretraining(self, row: Row) -> Piece | None:
+    def _pretraining(self, row: Row) -> Run | None:
         """Returns the pre-training of a row; None if it has none, or if a finished model replaces it."""
         is_replaced = self._init_checkpoint and not (row.model or row.data or row.second_data or row.pretraining)
         if row.pretraining is False or is_replaced:
@@ -138,9 +138,9 @@ class Assembly:
         for prefix, names, data in sets:
             flags |= {f"{prefix}input_file": self._records(names, data), **{f"{prefix}{x}": data[x] for x in _LENGTHS}}
         flags |= {**scale.pretraining, **row.pretraining, "output_dir": _of_this("")}
-        return Piece("pretraining", "run_pretraining", flags, {**scale.model, **row.model}, row.name)
+        return Run("pretraining", "run_pretraining", flags, {**scale.model, **row.model}, row.name)
 
-    def _finetuning(self, row: Row, task: Task, changes: Mapping[str, Any], seed: int, heading: str) -> Piece:
+    def _finetuning(self, row: Row, task: Task, changes: Mapping[str, Any], seed: int, heading: str) -> Run:
         flags = {flag: [self._source(name, task.fetch) for name in names] for flag, names in task.files.items()}
         flags = {flag: sources if len(sources) > 1 else sources[0] for flag, sources in flags.items()}
         flags |= {"do_train": True, **task.flags, **changes, "random_seed": seed, **self._first_weights(row)}
@@ -148,13 +148,13 @@ class Assembly:
             flags.pop("bilstm_units", None)  # a flag of the task that only rows with a BiLSTM use
         model = {**self._scale.model, **row.model} if flags.get("bert_config_file") == _of_this(_CONFIG) else None
         flags["output_dir"] = _of_this("")
-        return Piece("finetuning", task.program, flags, model, f"{row.name}, {heading}, seed {seed}")
+        return Run("finetuning", task.program, flags, model, f"{row.name}, {heading}, seed {seed}")
 
     def _first_weights(self, row: Row) -> dict[str, File]:
         """Returns the flags that name the weights with which fine-tuning begins."""
-        if piece := self._pretraining(row):
-            file = f"model.ckpt-{round(row.checkpoint * piece.flags['num_train_steps'])}"
-            return {"init_checkpoint": self._output(piece, *(("", file) if row.checkpoint == 1 else (file,)))}
+        if run := self._pretraining(row):
+            file = f"model.ckpt-{round(row.checkpoint * run.flags['num_train_steps'])}"
+            return {"init_checkpoint": self._output(run, *(("", file) if row.checkpoint == 1 else (file,)))}
         if not self._init_checkpoint:
             return {"vocab_file": self._vocabulary, "bert_config_file": _of_this(_CONFIG)}
         folder, name = os.path.split(self._init_checkpoint)
@@ -165,10 +165,10 @@ class Assembly:
         files = {"vocab_file": _VOCAB, "bert_config_file": config}
         return {flag: self._new_source(os.path.join(name, file), fetch, folder) for flag, file in files.items()}
 
-    def _ensemble(self, runs: list[Piece], task: Task) -> Piece:
+    def _ensemble(self, runs: list[Run], task: Task) -> Run:
         flags = {name: value for name, value in runs[0].flags.items() if name not in _FOR_TRAINING}
         flags |= {"ensemble_dirs": [self._output(run, "") for run in runs], "output_dir": _of_this("")}
-        return Piece("ensemble", task.program, flags, used_for=runs[0].used_for.rpartition(",")[0])
+        return Run("ensemble", task.program, flags, used_for=runs[0].used_for.rpartition(",")[0])
 
 
 def _of_this(name: str) -> File:

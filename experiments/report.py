@@ -27,12 +27,12 @@ class Table:
         self._rows = {cell.row.name: cell.row for cell in cells}
         records = []
         for cell in cells:
-            done, column = runner.done(cell.piece), experiment.columns[cell.in_file]
+            done, column = runner.done(cell.run), experiment.columns[cell.in_file]
             score = done["scores"].get(column.metric) if done else None
             record = {"row": cell.row.name, "column": cell.heading, "seed": cell.seed}
             record["score"] = score * 100 if score is not None and column.percent else score
             record |= {"paper": cell.row.paper.get(cell.in_file), "seconds": done and done["seconds"]}
-            records.append(record | {"run": cell.piece.name})
+            records.append(record | {"run": cell.run.name})
         types = {"seed": "Int64", "score": float, "paper": float, "seconds": float}
         self._frame = pandas.DataFrame(records).astype(types)
         self._means = self._frame.groupby(["row", "column"], sort=False)[["score", "paper"]].mean()

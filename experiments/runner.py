@@ -1,7 +1,7 @@
-"""Runs the pieces that are left, one after the other.
+"""Carries out the runs that are left, one after the other.
 
-WORK_DIR/pieces/NAME/   outputs of the program, log.txt (what it prints), and done.json (settings, seconds, scores),
-                        which exists if the piece is finished
+WORK_DIR/runs/NAME/     outputs of the program, log.txt (its messages), and done.json (settings, seconds, scores),
+                        which exists if the run is finished
 WORK_DIR/features/      features of frozen models, shared by many runs
 WORK_DIR/tables/        the tables
 """
@@ -17,7 +17,7 @@ from bert_tf.config import BertConfig
 from bert_tf.runtime import files, program
 from bert_tf.runtime.files import InputError
 from bert_tf.tokenization.vocabulary import load_vocab
-from experiments.pieces import THIS, Piece, in_order
+from experiments.runs import THIS, Run, in_order
 
 _DEVICE_FLAGS = ["distribution_strategy", "use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores"]
 # The end of the name of a file with scores of a data set -> the prefix of the names of these scores.
@@ -25,10 +25,10 @@ _SPLITS = {"": "", "_test": "test_", "_dev_mismatched": "mismatched_"}
 
 
 class Runner:
-    """Runs pieces.
+    """Carries out runs.
 
     Args:
-      work_dir: The folder of all pieces and tables.
+      work_dir: The folder of all runs and tables.
       device_flags: Further flags of training, which select devices and change no result.
       launcher: The command that starts a program; its module and its flags are appended.
 
@@ -43,63 +43,63 @@ class Runner:
         if wrong := [flag for flag in device_flags if flag.strip("-").partition("=")[0] not in _DEVICE_FLAGS]:
             raise InputError(f"--device_flags: {wrong[0]} is not allowed. Allowed flags: {', '.join(_DEVICE_FLAGS)}.")
 
-    def done(self, piece: Piece) -> dict[str, Any] | None:
-        """Returns the record of a finished piece; None if it is not finished."""
-        path = self._work_dir / "pieces" / piece.name / "done.json"
+    def done(self, run: Run) -> dict[str, Any] | None:
+        """Returns the record of a finished run; None if it is not finished."""
+        path = self._work_dir / "runs" / run.name / "done.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
-    def command(self, piece: Piece) -> list[str]:
-        """Returns the module of a piece and its arguments."""
-        folder = f"{self._work_dir}/pieces/{piece.name}"
-        command = [piece.module, *(argument.replace(THIS, folder) for argument in piece.arguments)]
-        if "feature_layers" in piece.flags:
+    def command(self, run: Run) -> list[str]:
+        """Returns the module of a run and its arguments."""
+        folder = f"{self._work_dir}/runs/{run.name}"
+        command = [run.module, *(argument.replace(THIS, folder) for argument in run.arguments)]
+        if "feature_layers" in run.flags:
             command.append(f"--features_dir={self._work_dir}/features")
-        return command + (self._device_flags if piece.kind in ("pretraining", "finetuning") else [])
+        return command + (self._device_flags if run.kind in ("pretraining", "finetuning") else [])
 
-    def listing(self, pieces: Iterable[Piece]) -> str:
-        """Returns each piece with its state, its command and a cell that needs it, in the order in which they run."""
-        lines = [("finished" if self.done(piece) else "left", piece) for piece in in_order(pieces)]
-        return "\n".join(f"{state:8}  python -m {' '.join(self.command(piece))}  # {piece}" for state, piece in lines)
+    def listing(self, runs: Iterable[Run]) -> str:
+        """Returns each run with its state, its command and a cell that needs it, in the order in which they run."""
+        lines = [("finished" if self.done(run) else "left", run) for run in in_order(runs)]
+        return "\n".join(f"{state:8}  python -m {' '.join(self.command(run))}  # {run}" for state, run in lines)
 
-    def check(self, pieces: Iterable[Piece]) -> None:
-        """Checks that the programs accept the flags of all pieces that are left."""
-        commands = [self.command(piece) for piece in in_order(pieces) if not self.done(piece)]
+    def check(self, runs: Iterable[Run]) -> None:
+        """Checks that the programs accept the flags of all runs that are left."""
+        commands = [self.command(run) for run in in_order(runs) if not self.done(run)]
         for module in sorted({module for module, *_ in commands}):
             given = {flag: None for other, *flags in commands if other == module for flag in flags}
             program.check_arguments([*self._launcher, module, *given])
 
-    def run(self, pieces: Iterable[Piece]) -> str:
-        """Runs pieces and the pieces that they need, except finished ones.
+    def run(self, runs: Iterable[Run]) -> str:
+        """Carries out runs and the runs that they need, except finished ones.
 
         Returns:
           A message with the runs that failed and the last lines of their programs; empty if none failed.
         """
         failed: dict[str, str] = {}
-        for piece in in_order(pieces):
+        for run in in_order(runs):
             try:
-                if any(file.piece and file.piece.name in failed for file in piece.files):
-                    raise InputError(f"{piece} was skipped because a run that it needs failed.")
-                if not self.done(piece):
-                    self._run(piece)
+                if any(file.run and file.run.name in failed for file in run.files):
+                    raise InputError(f"{run} was skipped because a run that it needs failed.")
+                if not self.done(run):
+                    self._run(run)
             except InputError as error:
                 program.say(f"error: {error}")
-                failed[piece.name] = str(error)
+                failed[run.name] = str(error)
         advice = ["Finished runs are kept. Run the command again to continue."]
         return "\n".join([*failed.values(), *advice] if failed else [])
 
-    def _run(self, piece: Piece) -> None:
-        folder, command, start = self._work_dir / "pieces" / piece.name, self.command(piece), time.monotonic()
+    def _run(self, run: Run) -> None:
+        folder, command, start = self._work_dir / "runs" / run.name, self.command(run), time.monotonic()
         folder.mkdir(parents=True, exist_ok=True)
-        if piece.model is not None:
-            vocab = load_vocab(piece.flags["vocab_file"].path)
-            config = BertConfig.named(**{"vocab_size": len(vocab), **piece.model})
+        if run.model is not None:
+            vocab = load_vocab(run.flags["vocab_file"].path)
+            config = BertConfig.named(**{"vocab_size": len(vocab), **run.model})
             files.write_json(str(folder / "bert_config.json"), config.to_dict())
         log = folder / "log.txt"
         resumed = log.exists()
-        program.say(f"{'Resuming' if resumed else 'Running'} {piece}: {command[0]} (see {log})")
-        program.call([*self._launcher, *command], str(log), str(piece))
-        done = {"used_for": piece.used_for, "settings": piece.settings, "resumed": resumed}
-        done |= {"seconds": round(time.monotonic() - start, 1), "scores": scores(folder, piece.kind)}
+        program.say(f"{'Resuming' if resumed else 'Running'} {run}: {command[0]} (see {log})")
+        program.call([*self._launcher, *command], str(log), str(run))
+        done = {"used_for": run.used_for, "settings": run.settings, "resumed": resumed}
+        done |= {"seconds": round(time.monotonic() - start, 1), "scores": scores(folder, run.kind)}
         files.write_json(str(folder / "done.json"), done)
 
 

@@ -1,7 +1,7 @@
 """Replaces a program: writes scores that its settings determine, and records the call.
 
-Files in the folder of all pieces change it: `kills` contains how often the harness is still to be killed; the stand-in
-waits while `slow` exists; `MODULE.fails` makes a program fail.
+Files in the folder of all runs change it: `kills` contains how often the harness is still to be killed; `MODULE.fails`
+makes a program fail.
 """
 
 import json
@@ -9,7 +9,6 @@ import os
 import pathlib
 import signal
 import sys
-import time
 import zlib
 
 
@@ -20,18 +19,16 @@ def main() -> None:
     if "--only_check_args" in arguments:
         sys.exit("Unknown command line flag 'lerning_rate'" if "lerning_rate" in flags else 0)
     output = pathlib.Path(flags.get("output_dir") or flags["output_file"])
-    pieces = output.parent if flags.get("output_dir") else output.parent.parent
-    with open(pieces / "calls.txt", "a") as calls:
+    runs = output.parent if flags.get("output_dir") else output.parent.parent
+    with open(runs / "calls.txt", "a") as calls:
         calls.write(f"{module} {output}\n")
-    kills = pieces / "kills"
+    kills = runs / "kills"
     if kills.exists() and (left := int(kills.read_text())):
         kills.write_text(str(left - 1))
         os.kill(os.getppid(), signal.SIGKILL)
-    while (pieces / "slow").exists():
-        time.sleep(0.02)
-    if (pieces / f"{module}.fails").exists():
+    if (runs / f"{module}.fails").exists():
         sys.exit("error: the loss is not finite")
-    score = zlib.crc32(" ".join(sorted(arguments)).replace(str(pieces), "").encode()) % 1000 / 1000
+    score = zlib.crc32(" ".join(sorted(arguments)).replace(str(runs), "").encode()) % 1000 / 1000
     if module == "run_pretraining":
         (output / "metrics.jsonl").write_text(json.dumps({"kind": "eval", "step": 1, "perplexity": score}) + "\n")
     elif flags.get("output_dir"):

@@ -1,14 +1,12 @@
-"""Pieces, interrupted and failed runs, and tables from recorded results; a stand-in replaces the programs."""
+"""Runs, interrupted and failed runs, and tables from recorded results; a stand-in replaces the programs."""
 
 import csv
 import json
-import os
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,7 +14,8 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from experiments import report, runner, schema
 from experiments.assembly import Assembly
-from experiments.pieces import check_data, in_order
+from experiments.runs import check_data, in_order
+from tests import programs
 from tests.conftest import ROOT
 
 STAND_IN = [sys.executable, "-SE", str(pathlib.Path(__file__).parent / "stand_in.py")]
@@ -31,18 +30,9 @@ command.program.run(command.main, takes_names=True)
 """
 
 
-def start(work_dir: pathlib.Path, *arguments: str) -> subprocess.Popen:
-    """Starts the harness, for `SMALL` if there are no arguments."""
-    command = [sys.executable, "-c", HARNESS, *(arguments or [SMALL]), f"--work_dir={work_dir}"]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 def output(work_dir: pathlib.Path, *arguments: str, status: int = 0) -> str:
-    """Runs the harness until it ends with this status, and returns what it prints."""
-    process = start(work_dir, *arguments)
-    printed, _ = process.communicate()
-    assert process.returncode == status, printed
-    return printed
+    """Runs the harness, for `SMALL` if there are no arguments, and returns what it prints."""
+    return programs.run("-c", HARNESS, *(arguments or [SMALL]), f"--work_dir={work_dir}", expect=status)
 
 
 def assembly(name: str = "table5", scale: str = "smoke", data_dir: object = ROOT, **settings) -> Assembly:
@@ -50,35 +40,35 @@ def assembly(name: str = "table5", scale: str = "smoke", data_dir: object = ROOT
     return Assembly(*given, **{"work_dir": "W", **settings})
 
 
-def pieces_of(name: str = "table5", scale: str = "smoke", **settings):
-    return in_order(assembly(name, scale, **settings).pieces)
+def runs_of(name: str = "table5", scale: str = "smoke", **settings):
+    return in_order(assembly(name, scale, **settings).runs)
 
 
 def small(work_dir: pathlib.Path):
-    return pieces_of(SMALL, work_dir=str(work_dir))
+    return runs_of(SMALL, work_dir=str(work_dir))
 
 
 def stand_in_runner(work_dir: pathlib.Path) -> runner.Runner:
     return runner.Runner(str(work_dir), launcher=STAND_IN)
 
 
-def names(pieces, kind: str) -> set[str]:
-    return {piece.name for piece in pieces if piece.kind == kind}
+def names(runs, kind: str) -> set[str]:
+    return {run.name for run in runs if run.kind == kind}
 
 
-def arguments(piece) -> set[str]:
-    return set(piece.arguments)
+def arguments(run) -> set[str]:
+    return set(run.arguments)
 
 
 def calls(work_dir: pathlib.Path) -> list[str]:
-    return (work_dir / "pieces" / "calls.txt").read_text().splitlines()
+    return (work_dir / "runs" / "calls.txt").read_text().splitlines()
 
 
 def told(work_dir: pathlib.Path, name: str, content: str = "") -> pathlib.Path:
     """Writes a file that changes what the stand-in does."""
-    (work_dir / "pieces").mkdir(exist_ok=True)
-    (work_dir / "pieces" / name).write_text(content)
-    return work_dir / "pieces" / name
+    (work_dir / "runs").mkdir(exist_ok=True)
+    (work_dir / "runs" / name).write_text(content)
+    return work_dir / "runs" / name
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +80,7 @@ def finished(tmp_path_factory):
 
 
 def test_tables_share_their_pretraining():
-    at_tiny = {name: pieces_of(name, "tiny") for name in ("table5", "table8", "figure5")}
+    at_tiny = {name: runs_of(name, "tiny") for name in ("table5", "table8", "figure5")}
     of_table5 = names(at_tiny["table5"], "pretraining")
     assert len(of_table5) == 3 and names(at_tiny["figure5"], "pretraining") < of_table5
     assert len(of_table5 & names(at_tiny["table8"], "pretraining")) == 1
@@ -110,13 +100,13 @@ def test_a_data_set_replaces_one_task_only():
 
 
 def test_a_run_has_the_settings_of_scale_and_row():
-    cells = {(cell.row.name, cell.heading, cell.seed): cell.piece for cell in assembly(scale="paper").cells}
+    cells = {(cell.row.name, cell.heading, cell.seed): cell.run for cell in assembly(scale="paper").cells}
     bilstm = cells["+ BiLSTM", "QNLI", 2]
     assert {"--bilstm_units=768", "--task_name=QNLI", "--random_seed=2", "--learning_rate=3e-05"} <= arguments(bilstm)
-    [pretraining] = [file.piece for file in bilstm.files if file.piece]
+    [pretraining] = [file.run for file in bilstm.files if file.run]
     flags = arguments(pretraining)
     assert {"--objective=ltr", "--num_train_steps=1000000", "--second_max_seq_length=512"} <= flags
-    data = [file.piece for file in pretraining.files if file.piece and file.piece.kind == "data"]
+    data = [file.run for file in pretraining.files if file.run and file.run.kind == "data"]
     of_128, of_512, held_out = map(arguments, data)
     assert {"--max_seq_length=128", "--objective=ltr"} <= of_128
     assert {"--max_seq_length=512", "--objective=ltr", "--dupe_factor=10"} <= of_512
@@ -125,40 +115,40 @@ def test_a_run_has_the_settings_of_scale_and_row():
 
 @pytest.mark.parametrize("scale", schema.SCALES)
 def test_runs_have_only_flags_that_their_programs_use(scale):
-    tagging = [piece for piece in assembly("table7", scale).pieces if piece.flags.get("task_name") == "ner"]
-    features = [piece for piece in tagging if "feature_layers" in piece.flags]
+    tagging = [run for run in assembly("table7", scale).runs if run.flags.get("task_name") == "ner"]
+    features = [run for run in tagging if "feature_layers" in run.flags]
     assert 0 < len(features) < len(tagging)
-    assert all("bilstm_units" not in piece.flags for piece in tagging if piece not in features)
-    assert all(("bilstm_units" in piece.flags) == (scale != "paper") for piece in features)
+    assert all("bilstm_units" not in run.flags for run in tagging if run not in features)
+    assert all(("bilstm_units" in run.flags) == (scale != "paper") for run in features)
 
 
 def test_all_rows_are_compared_on_the_same_held_out_text():
-    pretraining = {cell.row.name: cell.piece for cell in assembly("recipes", "tiny").cells}
-    assert len({piece.name for piece in pretraining.values()}) == len(pretraining)
-    [held_out] = {piece.flags["eval_input_file"].piece.name for piece in pretraining.values()}
+    pretraining = {cell.row.name: cell.run for cell in assembly("recipes", "tiny").cells}
+    assert len({run.name for run in pretraining.values()}) == len(pretraining)
+    [held_out] = {run.flags["eval_input_file"].run.name for run in pretraining.values()}
     flags = arguments(pretraining["masks of 40%"])
     assert {"--max_predictions_per_seq=7", "--second_max_predictions_per_seq=26"} <= flags
     assert {"--eval_max_seq_length=64", "--eval_max_predictions_per_seq=10"} <= flags
-    assert f"--eval_input_file=W/pieces/{held_out}/data.tfrecord" in flags
+    assert f"--eval_input_file=W/runs/{held_out}/data.tfrecord" in flags
     # If training draws the masks, the data have no limit of their number.
     flags = pretraining["dynamic masks"].flags
-    assert flags["input_file"].piece.flags["masking"] == "dynamic" and "max_predictions_per_seq" in flags
-    assert "max_predictions_per_seq" not in flags["input_file"].piece.flags
+    assert flags["input_file"].run.flags["masking"] == "dynamic" and "max_predictions_per_seq" in flags
+    assert "max_predictions_per_seq" not in flags["input_file"].run.flags
 
 
 def test_a_checkpoint_in_the_middle_is_used_where_it_is_saved():
-    cells = {cell.row.name: cell.piece for cell in assembly("figure5").cells}
-    pretraining = cells["Masked LM 40%"].flags["init_checkpoint"].piece
+    cells = {cell.row.name: cell.run for cell in assembly("figure5").cells}
+    pretraining = cells["Masked LM 40%"].flags["init_checkpoint"].run
     for row, step in (("Masked LM 40%", 8), ("Masked LM 100%", 20)):
-        assert f"--init_checkpoint=W/pieces/{pretraining.name}/model.ckpt-{step}" in arguments(cells[row])
+        assert f"--init_checkpoint=W/runs/{pretraining.name}/model.ckpt-{step}" in arguments(cells[row])
     assert cells["Masked LM 100%"].settings["flags"]["init_checkpoint"] == f"{pretraining.name}/"
 
 
 def test_without_pretraining_the_model_has_the_same_config(finished):
-    [untrained, *_] = [cell.piece for cell in assembly(SMALL).cells if cell.row.name == "without pre-training"]
+    [untrained, *_] = [cell.run for cell in assembly(SMALL).cells if cell.row.name == "without pre-training"]
     assert not [flag for flag in untrained.arguments if flag.startswith("--init_checkpoint")]
-    pretraining = next(piece for piece in pieces_of(SMALL) if piece.kind == "pretraining")
-    configs = [(finished / "pieces" / x.name / "bert_config.json").read_text() for x in (untrained, pretraining)]
+    pretraining = next(run for run in runs_of(SMALL) if run.kind == "pretraining")
+    configs = [(finished / "runs" / x.name / "bert_config.json").read_text() for x in (untrained, pretraining)]
     assert configs[0] == configs[1] and json.loads(configs[0])["vocab_size"] == 6
 
 
@@ -166,37 +156,37 @@ def test_a_finished_model_replaces_pretraining(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     (tmp_path / "model" / "vocab.txt").write_text("a")
-    cells = {cell.row.name: cell.piece for cell in assembly(init_checkpoint=str(tmp_path / "model")).cells}
+    cells = {cell.row.name: cell.run for cell in assembly(init_checkpoint=str(tmp_path / "model")).cells}
     assert f"--init_checkpoint={tmp_path / 'model'}" in arguments(cells["BERT_BASE"])
     assert f"--bert_config_file={tmp_path / 'model' / 'config.json'}" in arguments(cells["without pre-training"])
-    assert cells["No NSP"].flags["init_checkpoint"].piece.kind == "pretraining"
+    assert cells["No NSP"].flags["init_checkpoint"].run.kind == "pretraining"
     check_data(cells.values())
     with pytest.raises(InputError, match=r"nowhere: .*--init_checkpoint"):
-        check_data(assembly(init_checkpoint="nowhere").pieces)
+        check_data(assembly(init_checkpoint="nowhere").runs)
 
 
 def test_other_data_make_other_runs(tmp_path):
     for name in ("examples", "tests/golden/squad"):
         shutil.copytree(ROOT / name, tmp_path / name)
-    assert names(pieces_of(data_dir=tmp_path), "finetuning") == names(pieces_of(), "finetuning")
+    assert names(runs_of(data_dir=tmp_path), "finetuning") == names(runs_of(), "finetuning")
     with open(tmp_path / "examples" / "authors" / "train.tsv", "a") as writer:
         writer.write("A new sentence.\tausten\n")
-    changed = pieces_of(data_dir=tmp_path)
-    assert not names(changed, "finetuning") & {c.piece.name for c in assembly().cells if "authors" in c.heading}
-    assert names(changed, "pretraining") == names(pieces_of(), "pretraining")
+    changed = runs_of(data_dir=tmp_path)
+    assert not names(changed, "finetuning") & {c.run.name for c in assembly().cells if "authors" in c.heading}
+    assert names(changed, "pretraining") == names(runs_of(), "pretraining")
 
 
 def test_missing_data_are_named_with_what_to_fetch(tmp_path):
     for scale, name in (("tiny", "glue/QNLI"), ("paper", "pretrain/wikipedia/*")):
         with pytest.raises(InputError, match=r"^--data_dir") as raised:
-            check_data(pieces_of(scale=scale, data_dir=tmp_path))
+            check_data(runs_of(scale=scale, data_dir=tmp_path))
         assert f"{tmp_path}/{name}: " in str(raised.value)
-    check_data(pieces_of())
+    check_data(runs_of())
 
 
 def test_runs_keep_their_names():
     """Finished runs are found by them. The data are missing here, so that all machines have the same."""
-    by_kind = {piece.kind: piece.name for piece in pieces_of("table2", "tiny", data_dir="nowhere")}
+    by_kind = {run.kind: run.name for run in runs_of("table2", "tiny", data_dir="nowhere")}
     assert by_kind == {
         "vocabulary": "vocabulary-8eb3b3ea9c7a",
         "data": "data-596db98a9aa0",
@@ -209,7 +199,7 @@ def test_runs_keep_their_names():
 def test_runs_are_listed_with_their_state(finished, tmp_path):
     cells = [cell for cell in assembly(SMALL).cells if cell.row.paper and cell.heading == "F1" and cell.seed == 2]
     shown = stand_in_runner(finished).listing(small(finished))
-    assert f"{cells[0].piece.name}/  # {cells[0].piece.name} (BERT_LARGE (Single), " in shown and "left " not in shown
+    assert f"{cells[0].run.name}/  # {cells[0].run.name} (BERT_LARGE (Single), " in shown and "left " not in shown
     shown = output(tmp_path, "table5", "--list", "--only=SQuAD,No NSP")
     assert "left      python -m run_pretraining --do_train" in shown
     assert (shown.count("-m run_squad"), shown.count("-m run_classifier"), shown.count("-m run_pretr")) == (2, 0, 1)
@@ -218,41 +208,28 @@ def test_runs_are_listed_with_their_state(finished, tmp_path):
 
 def test_finished_runs_are_not_run_again(finished):
     before = calls(finished)
-    assert len(before) == len(set(before)) == len(pieces_of(SMALL))
+    assert len(before) == len(set(before)) == len(runs_of(SMALL))
     assert stand_in_runner(finished).run(small(finished)) == "" and calls(finished) == before
-    for piece in small(finished):
-        done = json.loads((finished / "pieces" / piece.name / "done.json").read_text())
-        assert done["settings"] == piece.settings and done["used_for"] == piece.used_for and not done["resumed"]
+    for run in small(finished):
+        done = json.loads((finished / "runs" / run.name / "done.json").read_text())
+        assert done["settings"] == run.settings and done["used_for"] == run.used_for and not done["resumed"]
 
 
 def test_kills_change_nothing(finished, tmp_path):
     told(tmp_path, "kills", "4")
     for _ in range(4):
-        output(tmp_path, status=-signal.SIGKILL)
+        output(tmp_path, status=signal.SIGKILL)
     output(tmp_path)
-    assert len(calls(tmp_path)) == len(pieces_of(SMALL)) + 4
+    assert len(calls(tmp_path)) == len(runs_of(SMALL)) + 4
     tables = [(folder / "tables" / f"{SMALL}.smoke.md").read_text() for folder in (tmp_path, finished)]
     assert tables[0] == tables[1] and "Missing" not in tables[0]
-
-
-def test_sigterm_ends_the_program_too(tmp_path):
-    told(tmp_path, "slow")
-    stopped = start(tmp_path)
-    told(tmp_path, "calls.txt")
-    while not calls(tmp_path):
-        time.sleep(0.02)
-    stopped.terminate()
-    stopped.wait()
-    [program] = [name for name in os.listdir(tmp_path / "pieces") if name.startswith("vocabulary")]
-    assert not (tmp_path / "pieces" / program / "done.json").exists() and len(calls(tmp_path)) == 1
-    stopped.stdout.close()
 
 
 def test_failed_runs_are_named_and_the_others_are_run(tmp_path):
     fails = told(tmp_path, "run_squad.fails")
     message = output(tmp_path, SMALL, "table4", status=1)
     assert "exit status 1" in message and "the loss is not finite" in message and "Finished runs are kept" in message
-    left = {piece.kind for piece in small(tmp_path) if not stand_in_runner(tmp_path).done(piece)}
+    left = {run.kind for run in small(tmp_path) if not stand_in_runner(tmp_path).done(run)}
     assert left == {"finetuning"}
     text = (tmp_path / "tables" / f"{SMALL}.smoke.md").read_text()
     assert "Missing: BERT_LARGE (Single), EM, seed 1; BERT_LARGE (Single), EM, seed 2" in text
@@ -282,7 +259,7 @@ def test_mistakes_are_named_before_anything_is_run_or_written(tmp_path, argument
 
 
 def test_a_part_of_a_table_does_not_replace_the_table(finished, tmp_path):
-    shutil.copytree(finished / "pieces", tmp_path / "pieces")
+    shutil.copytree(finished / "runs", tmp_path / "runs")
     output(tmp_path, SMALL, "--report", "--only=EM,BERT_LARGE (Single)")
     names_of_files = {path.name for path in (tmp_path / "tables").iterdir()}
     assert names_of_files == {f"{SMALL}.smoke.EM.BERT_LARGE_Single_.{ending}" for ending in ("md", "csv", "png")}
@@ -291,10 +268,10 @@ def test_a_part_of_a_table_does_not_replace_the_table(finished, tmp_path):
 def test_only_training_has_the_flags_of_devices_and_features():
     flag = "--distribution_strategy=mirrored"
     runs = runner.Runner("W", [flag])
-    for piece in pieces_of("table8"):
-        command = runs.command(piece)
-        assert (flag in command) == (piece.kind in ("pretraining", "finetuning"))
-        assert ("--features_dir=W/features" in command) == ("feature_layers" in piece.flags)
+    for run in runs_of("table8"):
+        command = runs.command(run)
+        assert (flag in command) == (run.kind in ("pretraining", "finetuning"))
+        assert ("--features_dir=W/features" in command) == ("feature_layers" in run.flags)
 
 
 def test_scores_are_those_of_all_data_sets(tmp_path):
@@ -310,7 +287,7 @@ def recorded(work_dir: pathlib.Path, name: str, scores: dict[str, list[float]]) 
         of_row = scores.get(cell.row.name, [])
         if cell.seed <= len(of_row):
             done = {"seconds": 60.0, "scores": {"eval_accuracy": of_row[cell.seed - 1]}}
-            files.write_json(str(work_dir / "pieces" / cell.piece.name / "done.json"), done)
+            files.write_json(str(work_dir / "runs" / cell.run.name / "done.json"), done)
     made.experiment.claims = [
         schema.Claim("NSP helps", "BERT_BASE", "No NSP", "MNLI-m"),
         schema.Claim("Direction", "No NSP", "LTR & No NSP", "MNLI-m"),
@@ -335,7 +312,7 @@ def test_a_table_from_recorded_results(tmp_path):
     rows = list(csv.DictReader((tmp_path / "table5.csv").open()))
     first = {"row": "BERT_BASE", "column": "MNLI-m (authors)", "seed": "1", "score": "90.0", "paper": "84.4"}
     assert rows[0].items() >= first.items() and rows[5]["score"] == ""
-    assert (tmp_path / "pieces" / rows[0]["run"] / "done.json").exists()
+    assert (tmp_path / "runs" / rows[0]["run"] / "done.json").exists()
     assert (tmp_path / "table5.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -370,5 +347,5 @@ def test_smoke_of_a_table_with_an_ensemble(tmp_path):
     rows = list(csv.DictReader((tmp_path / "tables" / "table2.smoke.csv").open()))
     assert {row["row"] for row in rows} == {"BERT_BASE (Single)", "BERT_LARGE (Ensemble)", "without pre-training"}
     for row in rows:
-        written = json.loads((tmp_path / "pieces" / row["run"] / "eval_results.json").read_text())
+        written = json.loads((tmp_path / "runs" / row["run"] / "eval_results.json").read_text())
         assert float(row["score"]) == written["exact_match" if row["column"] == "EM" else "f1"]

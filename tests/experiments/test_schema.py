@@ -8,7 +8,7 @@ import pytest
 from bert_tf.runtime.files import InputError
 from experiments import schema
 from experiments.assembly import Assembly
-from experiments.pieces import in_order
+from experiments.runs import in_order
 from tests import programs
 
 MINIMAL = """
@@ -40,10 +40,10 @@ def test_every_flag_of_every_run_exists():
     given: dict[str, dict[str, str]] = {}
     for _, _, assembly in assemblies():
         for cell in assembly.cells:
-            for piece in in_order([cell.piece]):
-                assert "feature_layers" not in piece.flags or "init_checkpoint" in piece.flags, piece
-                of_module = given.setdefault(piece.module, {})
-                of_module.update((flag.partition("=")[0], flag) for flag in piece.arguments)
+            for run in in_order([cell.run]):
+                assert "feature_layers" not in run.flags or "init_checkpoint" in run.flags, run
+                of_module = given.setdefault(run.module, {})
+                of_module.update((flag.partition("=")[0], flag) for flag in run.arguments)
     assert given.keys() >= {"run_squad", "run_classifier", "run_pretraining", "data_prep.build_vocab"}
     for module, flags in given.items():
         programs.run("-m", module, *flags.values(), environment={"PARSE_ONLY": "1"})
@@ -51,7 +51,7 @@ def test_every_flag_of_every_run_exists():
 
 def test_every_row_has_a_model_without_pretraining_beside_it():
     for name, _, assembly in assemblies():
-        if any(cell.piece.kind != "pretraining" for cell in assembly.cells):
+        if any(cell.run.kind != "pretraining" for cell in assembly.cells):
             assert "without pre-training" in {cell.row.name for cell in assembly.cells}, name
 
 

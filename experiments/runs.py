@@ -1,4 +1,4 @@
-"""A piece is one command: a vocabulary, records, a training run. Its name is a hash of its settings."""
+"""A run is one command: a vocabulary, records, a training run. Its name is a hash of its settings."""
 
 import dataclasses
 import functools
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.runtime.files import InputError
 
-THIS = "{this}"  # the folder of the piece itself, in the value of a flag
+THIS = "{this}"  # the folder of the run itself, in the value of a flag
 
 
 class File(NamedTuple):
@@ -18,19 +18,19 @@ class File(NamedTuple):
 
     identity: str  # in the settings
     path: str  # in the command
-    piece: "Piece | None" = None  # the piece that writes it
+    run: "Run | None" = None  # the run that writes it
     fetch: str = ""  # what to fetch if it is missing, for the user's files
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Piece:
+class Run:
     """One command. Its flags are values, `File`, or lists of them."""
 
     kind: str  # vocabulary, data, pretraining, finetuning or ensemble
     module: str  # the program
     flags: Mapping[str, Any]
     model: Mapping[str, Any] | None = None  # the config that is written for the program
-    used_for: str = ""  # a cell of a table that needs this piece; others may need it too
+    used_for: str = ""  # a cell of a table that needs this run; others may need it too
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Piece:
 
     @functools.cached_property
     def name(self) -> str:
-        """The name of the piece's folder. Pieces with the same settings have the same name."""
+        """The name of the run's folder. Runs with the same settings have the same name."""
         text = json.dumps(self.settings, sort_keys=True)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -65,18 +65,18 @@ class Piece:
         return [f"--{name}={','.join(values)}" for name, values in shown.items()]
 
 
-def in_order(pieces: Iterable[Piece]) -> list[Piece]:
-    """Returns the pieces and the pieces that they need, each once, after those that it needs."""
-    needed = ((piece, [file.piece for file in piece.files if file.piece]) for piece in pieces)
-    return list({each.name: each for piece, needs in needed for each in (*in_order(needs), piece)}.values())
+def in_order(runs: Iterable[Run]) -> list[Run]:
+    """Returns the runs and the runs that they need, each once, after those that it needs."""
+    needed = ((run, [file.run for file in run.files if file.run]) for run in runs)
+    return list({each.name: each for run, needs in needed for each in (*in_order(needs), run)}.values())
 
 
-def check_data(pieces: Iterable[Piece]) -> None:
+def check_data(runs: Iterable[Run]) -> None:
     """Checks that the user's files exist.
 
     Raises:
       InputError: names each file that is missing, and what to fetch.
     """
-    given = {f"  {x.path}: {x.fetch}": x.path for piece in in_order(pieces) for x in piece.files if x.fetch}
+    given = {f"  {x.path}: {x.fetch}": x.path for run in in_order(runs) for x in run.files if x.fetch}
     if missing := [text for text, path in given.items() if not glob.glob(path)]:
         raise InputError("\n".join(["--data_dir: files are missing. Fetch and put here:", *missing]))
