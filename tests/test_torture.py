@@ -1,30 +1,12 @@
 """A part of what `python -m tests.torture` does, and that it reports broken promises."""
 
-import collections
-import random
-
-import pytest
-
 from tests import programs
-from tests.torture import damage, kills, properties
+from tests.torture import kills
 
 
-def test_kills_and_damage_are_held():
-    output = programs.run("-m", "tests.torture", "--seed=7", "--trial=1", "--only=kills,damage")
-    assert "2 trials of kills,damage: 0 not held." in output
-
-
-def test_properties_are_examined(monkeypatch):
-    counts = collections.Counter()
-    properties.examine(properties.table, random.Random(5), counts)
-    assert counts.total() > 0
-
-    def has_no_b(texts, rng):
-        assert not any("b" in text for text in texts)
-
-    monkeypatch.setitem(properties.PROPERTIES, has_no_b, properties.PROPERTIES[properties.tokenization])
-    with pytest.raises(AssertionError):
-        properties.examine(has_no_b, random.Random(5), counts)
+def test_kills_damage_and_properties_are_held():
+    output = programs.run("-m", "tests.torture", "--seed=7", "--trial=1", "--only=kills,damage,properties")
+    assert "3 trials of kills,damage,properties: 0 not held." in output
 
 
 def test_a_broken_promise_is_reported_with_the_command_that_repeats_it():
@@ -54,8 +36,3 @@ def test_every_operation_can_be_the_last(tmp_path):
     status, operations = kills.run(kills.answer_lines, tmp_path)
     assert status == 0 and int(operations) >= 9
     assert (tmp_path / "answers.jsonl").read_text() == "".join(f"{number}\n" for number in range(9))
-
-
-def test_damage_changes_files():
-    rng = random.Random(1)
-    assert len({damage.changed(b'{"a": [1, 2]}\n' * 9, rng) for _ in range(99)}) > 80

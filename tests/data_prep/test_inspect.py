@@ -60,32 +60,18 @@ def test_examples_and_counts_of_a_set_are_printed(folder, made, capsys):
     assert shown_counts(printed) == {"files": 2, **expected} and expected["tokens"] == counts["tokens"]
 
 
-def test_files_without_metadata_and_without_masks_are_shown(folder, capsys):
+def test_files_without_metadata_and_without_masks_and_empty_ones_are_shown(folder, capsys):
     [path], counts = make(folder, folder / "text.txt", output="plain", is_masked=False, whole_word=True)
     pathlib.Path(f"{path}.meta.json").unlink()
-    inspect.show([path], str(folder / "vocab.txt"), 1)
+    (folder / "empty.tfrecord").touch()
+    inspect.show([path, str(folder / "empty.tfrecord")], str(folder / "vocab.txt"), 1)
     printed = capsys.readouterr().out
     assert " 0 to predict" in printed and "{" not in printed
-    assert shown_counts(printed) == {"files": 1, "records": counts["records"]}
+    assert shown_counts(printed) == {"files": 2, "records": counts["records"]}
 
 
-def test_empty_files_are_counted(folder, tmp_path, capsys):
-    empty = tmp_path / "empty.tfrecord"
-    empty.touch()
-    inspect.show([str(empty)], str(folder / "vocab.txt"), 1)
-    assert shown_counts(capsys.readouterr().out) == {"files": 1, "records": 0}
-
-
-def truncated(path):
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def extended(path):
-    path.write_bytes(path.read_bytes() * 2)
-
-
-def changed(path):
-    path.write_bytes(path.read_bytes().replace(b"input_ids", b"inputxids"))
+def changed(change):
+    return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
 def renamed(path):
@@ -101,9 +87,9 @@ def renamed(path):
 @pytest.mark.parametrize(
     ("damage", "has_metadata", "vocab_size", "place", "found"),
     [
-        (truncated, True, len(PIECES), "FILE: ", "its record"),
-        (extended, True, len(PIECES), "FILE: ", "metadata file"),
-        (changed, False, len(PIECES), "FILE: ", "damaged"),
+        (changed(lambda data: data[:-1]), True, len(PIECES), "FILE: ", "its record"),
+        (changed(lambda data: data * 2), True, len(PIECES), "FILE: ", "metadata file"),
+        (changed(lambda data: data.replace(b"input_ids", b"inputxids")), False, len(PIECES), "FILE: ", "damaged"),
         (renamed, False, len(PIECES), "example 1", "next_sentence_labels"),
         (None, True, 20, "--vocab_file: ", "another vocabulary"),
         (None, False, 20, "--vocab_file: ", "20 tokens"),

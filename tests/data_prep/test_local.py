@@ -6,9 +6,6 @@ import json
 import os
 import pathlib
 import re
-import subprocess
-import sys
-import tempfile
 
 import pytest
 
@@ -21,8 +18,14 @@ from data_prep import local
 from data_prep.corpus import tokens
 from data_prep.examples import instances
 from tests import programs
-from tests.conftest import ROOT
 from tests.data_prep.corpora import PIECES, features, make, preparation_config, records, write_corpus, write_vocab
+
+
+def run_program(folder, output, *more, text="text.txt", expect=0):
+    """Runs the program for a text and a vocabulary in a folder; returns what it prints."""
+    files = f"--input_file={folder / text}", f"--vocab_file={folder}/vocab.txt", f"--output_file={folder / output}"
+    sizes = "--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1", "--dupe_factor=1"
+    return programs.run("-m", "data_prep.create_pretraining_data", *files, *sizes, *more, expect=expect)
 
 
 @pytest.fixture
@@ -67,25 +70,24 @@ def test_output_does_not_depend_on_how_the_work_is_divided(text, tmp_path, small
     assert contents(one) == [b"".join(divided[0])]
 
 
-def test_a_store_larger_than_the_memory_gives_the_same_output(text, tmp_path, small_pieces, monkeypatch):
-    expected = contents(make(tmp_path, text, output="expected", num_shards=3)[0])
+def test_a_store_larger_than_the_memory_and_windows_without_examples_give_the_same_output(
+    text, tmp_path, small_pieces, monkeypatch
+):
+    expected = contents(make(tmp_path, text, output="expected", num_shards=3, dupe_factor=1)[0])
     announced = []
     monkeypatch.setattr(tokens, "available_memory", lambda: 100)
     monkeypatch.setattr(tokens, "_ANNOUNCED_SPANS", 3)
     monkeypatch.setattr(os, "posix_fadvise", lambda *span: announced.append(span))
-    monkeypatch.setattr(local, "_READ_TOGETHER", 7)
-    monkeypatch.setattr(local, "_BATCH", 5)
-    assert contents(make(tmp_path, text, num_shards=3, work_dir="work-small")[0]) == expected
+    for module, changes in (
+        (local, {"_READ_TOGETHER": 7, "_BATCH": 5}),
+        (local, {"_SORTED_EXAMPLES": (1, 1)}),  # there may be nothing to sort at the end of a part
+        (instances, {"_SENTENCES_AT_A_TIME": 1}),  # a chunk may cover complete windows
+    ):
+        for name, value in changes.items():
+            monkeypatch.setattr(module, name, value)
+        paths, _ = make(tmp_path, text, output="small", num_shards=3, dupe_factor=1, work_dir=f"work-{len(announced)}")
+        assert contents(paths) == expected
     assert len(announced) > 300 and all(count > 0 for _, _, count, _ in announced)
-
-
-def test_windows_may_be_without_examples(text, tmp_path, small_pieces, monkeypatch):
-    """A chunk may cover whole windows, and there may be nothing to sort at the end of a part."""
-    expected = contents(make(tmp_path, text, output="expected", dupe_factor=1)[0])
-    monkeypatch.setattr(instances, "_SENTENCES_AT_A_TIME", 1)
-    monkeypatch.setattr(local, "_SORTED_EXAMPLES", (1, 1))
-    paths, _ = make(tmp_path, text, output="small", dupe_factor=1, work_dir="work-small")
-    assert contents(paths) == expected
 
 
 def test_shards_are_read_by_training(text, tmp_path):
@@ -120,37 +122,34 @@ def test_random_segments_come_from_other_documents(tmp_path):
     assert min(labels.values()) > 10
 
 
-def test_a_corpus_of_one_document_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("one.txt", "ba co.\nfu di.\n", "one single document"),
+        ("none.txt", "\n\n \n", "no text"),
+        ("none.jsonl", '{"body": "ba co."}\n' * 2, r"no text in the files\. Left out 2 lines .*none\.jsonl line 1"),
+    ],
+)
+def test_a_corpus_without_two_documents_is_refused(tmp_path, write, name, text, found):
     write_vocab(tmp_path)
-    (tmp_path / "one.txt").write_text("ba co.\nfu di.\n")
-    with pytest.raises(InputError, match="one single document"):
-        make(tmp_path, tmp_path / "one.txt")
-    (tmp_path / "none.txt").write_text("\n\n \n")
-    with pytest.raises(InputError, match="no text"):
-        make(tmp_path, tmp_path / "none.txt")
-    (tmp_path / "none.jsonl").write_text('{"body": "ba co."}\n' * 2)
-    with pytest.raises(InputError, match=r"no text in the files\. Left out 2 lines .*none\.jsonl line 1"):
-        make(tmp_path, tmp_path / "none.jsonl")
+    with pytest.raises(InputError, match=found):
+        make(tmp_path, write(name, text))
 
 
 def test_another_program_that_makes_the_same_files_is_named(text, tmp_path):
-    given = {"input_file": text, "output_file": tmp_path / "out", "vocab_file": tmp_path / "vocab.txt"}
-    command = ["-m", "data_prep.create_pretraining_data", *(f"--{name}={value}" for name, value in given.items())]
-    with claims.claimed(f"{given['output_file']}.work", "--work_dir", "work"):
-        refused = programs.run(*command, expect=1)
+    with claims.claimed(f"{tmp_path}/out.work", "--work_dir", "work"):
+        refused = run_program(tmp_path, "out", expect=1)
     assert re.search(r"error: --work_dir: process .* prepares data in .*out\.work", refused)
-    programs.run(*command)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.meta.json", "text.txt", "vocab.txt"]
+    run_program(tmp_path, "out")
+    assert sorted(os.listdir(tmp_path)) == ["out", "out.meta.json", "text.txt", "vocab.txt"]
 
 
-def test_a_preparation_that_is_killed_at_any_operation_goes_on():
-    """See `kills`, which is a program of its own because a process with TensorFlow's threads can't be forked."""
-    memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # the kills are many, and files wait for the disk
-    with tempfile.TemporaryDirectory(dir=memory) as folder:
-        command = [sys.executable, "-m", "tests.data_prep.kills", folder]
-        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert int(ended.stdout) >= 90
+def test_a_preparation_that_is_killed_at_any_operation_goes_on(monkeypatch):
+    """See `torture.kills.prepare_data`, which is trial 4."""
+    if os.path.isdir("/dev/shm"):  # the kills are many, and files wait for the disk
+        monkeypatch.setenv("TMPDIR", "/dev/shm")
+    printed = programs.run("-m", "tests.torture", "--trial=4", "--only=kills")
+    assert "100 kills" in printed and "0 not held" in printed
 
 
 def test_lost_files_are_named(text, tmp_path, small_pieces, monkeypatch):
@@ -219,50 +218,40 @@ def test_text_that_changes_while_it_is_read_is_refused(text, tmp_path, change):
     assert not os.path.exists(config.shards.paths[0])
 
 
-def test_too_many_random_next_sentences_are_told(tmp_path):
+def test_too_many_random_next_sentences_are_reported(tmp_path):
     write_vocab(tmp_path)
-    text = tmp_path / "text.txt"
-    text.write_text(
-        "".join(json.dumps({"text": "ba co di fu. " * 12 + "\n" + "ga hi. " * 20}) + "\n" for _ in range(9))
-    )
-    flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={tmp_path}/vocab.txt"]
-    flags += ["--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1"]
-    printed = programs.run(*flags, f"--output_file={tmp_path}/paragraphs")
+    document = json.dumps({"text": "ba co di fu. " * 12 + "\n" + "ga hi. " * 20})
+    (tmp_path / "text.txt").write_text(f"{document}\n" * 9)
+    printed = run_program(tmp_path, "paragraphs")
     assert "Warning: 100% of the examples have a random next sentence" in printed and "--split_sentences" in printed
-    assert "Warning" not in programs.run(*flags, f"--output_file={tmp_path}/sentences", "--split_sentences")
+    assert "Warning" not in run_program(tmp_path, "sentences", "--split_sentences")
 
 
 def test_a_folder_of_text_may_hold_the_outputs(tmp_path):
     """Those of a killed run and those of an earlier one are no text of the next run."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    vocab = write_vocab(folder)
-    (folder / "text.txt").write_text("ba co.\ndi.\n\nfu ga.\nhi.\n")
-    flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={folder}", f"--vocab_file={vocab}"]
-    flags += ["--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1", "--dupe_factor=1"]
+    write_vocab(tmp_path)
+    (tmp_path / "text.txt").write_text("ba co.\ndi.\n\nfu ga.\nhi.\n")
+    (tmp_path / "z-00000-of-00020.tmp-1").write_text("half of a shard")
     made = []
-    (folder / "z-00000-of-00020.tmp-1").write_text("half of a shard")
     for name in ("x", "y"):
-        (folder / f"{name}-00000-of-00020.work").mkdir()
-        (folder / f"{name}-00000-of-00020.work" / "work.lock").touch()
-        printed = programs.run(*flags, f"--output_file={folder}/{name}", "--num_shards=20")
-        paths = sorted(map(str, folder.glob(f"{name}-*-of-00020")))
-        made.append(contents(paths))
+        (tmp_path / f"{name}-00000-of-00020.work").mkdir()
+        (tmp_path / f"{name}-00000-of-00020.work" / "work.lock").touch()
+        printed = run_program(tmp_path, name, "--num_shards=20", text="")
+        made.append(contents(sorted(tmp_path.glob(f"{name}-*-of-00020"))))
         assert f"{made[-1].count(b'')} of the 20 files are empty" in printed
     assert made[0] == made[1] and len(made[0]) == 20
 
 
-def test_a_large_text_that_was_written_later_is_told(tmp_path):
+def test_a_large_text_that_was_written_later_is_reported(tmp_path):
     """It is known by its size and samples, so a change of other bytes isn't noticed."""
-    vocab, text, out = write_vocab(tmp_path), tmp_path / "text.txt", tmp_path / "out"
+    write_vocab(tmp_path)
+    text = tmp_path / "text.txt"
     text.write_text("ba co.\ndi.\n\nfu ga.\nhi.\n" + " " * 300_000)
-    flags = ["-m", "data_prep.create_pretraining_data", f"--input_file={text}", f"--vocab_file={vocab}"]
-    flags += [f"--output_file={out}", "--max_seq_length=24", "--max_predictions_per_seq=4", "--num_workers=1"]
-    programs.run(*flags)
-    assert "Warning" not in programs.run(*flags)
-    os.utime(text, ns=(0, out.stat().st_mtime_ns + 1))
-    printed = programs.run(*flags)
-    assert "are there already" in printed and f"Warning: {text} was written later than {out}" in printed
+    run_program(tmp_path, "out")
+    assert "Warning" not in run_program(tmp_path, "out")
+    os.utime(text, ns=(0, (tmp_path / "out").stat().st_mtime_ns + 1))
+    printed = run_program(tmp_path, "out")
+    assert "are there already" in printed and f"Warning: {text} was written later than {tmp_path / 'out'}" in printed
 
 
 def test_shards_are_put_where_a_url_says(text, tmp_path):

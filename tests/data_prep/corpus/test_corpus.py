@@ -62,39 +62,22 @@ def test_cuts_change_nothing(write, monkeypatch, chunk):
                 assert documents(path, pieces=pieces, **options) == whole
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-def test_utf16_is_refused(tmp_path, encoding):
-    (tmp_path / "text.txt").write_bytes("The cat sat.\nIt ran.\n".encode(encoding))
-    with pytest.raises(InputError, match=r"text\.txt is UTF-16, but UTF-8 is expected\. Convert it: iconv"):
-        documents(str(tmp_path / "text.txt"))
+def zstandard(data):
+    return pytest.importorskip("pyarrow").compress(data, "zstd", asbytes=True)
 
 
-def test_compressed_files(tmp_path):
-    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
-    (tmp_path / "b.txt.bz2").write_bytes(bz2.compress(TEXT.encode()))
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zst", zstandard)]
+)
+def test_compressed_files(write, suffix, compress):
+    content = compress(TEXT.encode())
     expected = [["a b", "c"], ["d", "e"], ["f"]]
-    assert documents(tmp_path / "a.txt.gz") == documents(tmp_path / "b.txt.bz2") == expected
-    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(TEXT.encode())[:-9])
-    with pytest.raises(InputError, match=r"c\.txt\.gz can't be decompressed"):
-        documents(tmp_path / "c.txt.gz")
-    (tmp_path / "d.txt.xz").write_bytes(lzma.compress(TEXT.encode()))
-    assert documents(tmp_path / "d.txt.xz") == expected
-    (tmp_path / "e.txt.xz").write_bytes(lzma.compress(TEXT.encode())[:-9])
-    with pytest.raises(InputError, match=r"e\.txt\.xz can't be decompressed"):
-        documents(tmp_path / "e.txt.xz")
-    for content in (TEXT.encode(), gzip.compress(TEXT.encode())):  # the content counts, not the name
-        (tmp_path / "f.txt.xz").write_bytes(content)
-        assert documents(tmp_path / "f.txt.xz") == expected
-
-
-def test_zstandard(tmp_path):
-    arrow = pytest.importorskip("pyarrow")
-    content = arrow.compress(TEXT.encode(), "zstd", asbytes=True)
-    (tmp_path / "a.txt.zst").write_bytes(content + content)  # two frames, one after the other
-    assert documents(tmp_path / "a.txt.zst") == [["a b", "c"], ["d", "e"], ["fa b", "c"], ["d", "e"], ["f"]]
-    (tmp_path / "b.txt.zst").write_bytes(content[:-3])
-    with pytest.raises(InputError, match=r"b\.txt\.zst can't be decompressed"):
-        documents(tmp_path / "b.txt.zst")
+    assert documents(write(f"a.txt.{suffix}", content)) == expected
+    assert documents(write(f"b.txt.{suffix}", content * 2)) == [*expected[:2], ["fa b", "c"], *expected[1:]]
+    with pytest.raises(InputError, match=rf"c\.txt\.{suffix} can't be decompressed"):
+        documents(write(f"c.txt.{suffix}", content[:-9]))
+    for other in (TEXT.encode(), gzip.compress(TEXT.encode())):  # the content counts, not the name
+        assert documents(write(f"d.txt.{suffix}", other)) == expected
 
 
 def test_parquet(tmp_path):
@@ -159,17 +142,26 @@ def test_many_files_keep_their_order(write, tmp_path):
     ]
 
 
-def test_missing_empty_and_repeated_files(write, tmp_path):
-    path = write("a.txt", "a\n")
-    with pytest.raises(InputError, match="there twice"):
-        find_input_files(f"{path},{tmp_path}/*.txt")
-    with pytest.raises(InputError, match="matches no file"):
-        find_input_files(f"{tmp_path}/*.text")
-    with pytest.raises(InputError, match="is empty"):
-        find_input_files(write("b.txt", ""))
+@pytest.mark.parametrize(
+    ("patterns", "found"),
+    [
+        ("{0}/a.txt,{0}/*.txt", "there twice"),
+        ("{0}/*.text", "matches no file"),
+        ("{0}/empty", "is empty"),
+        ("{0}/folder", "holds no files"),
+        ("{0}/utf-16", r"utf-16 is UTF-16, but UTF-8 is expected\. Convert it: iconv"),
+        ("{0}/utf-16-le", "is UTF-16"),
+        ("{0}/utf-16-be", "is UTF-16"),
+    ],
+)
+def test_files_that_can_not_be_read_are_named(write, tmp_path, patterns, found):
+    write("a.txt", "a\n")
+    write("empty", "")
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        write(encoding, "The cat sat.\nIt ran.\n".encode(encoding))
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="holds no files"):
-        find_input_files(str(tmp_path / "folder"))
+    with pytest.raises(InputError, match=found):
+        documents(patterns.format(tmp_path), on_bad_line="fail")
 
 
 def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
@@ -203,21 +195,22 @@ def test_what_data_preparation_made_is_no_text(write, tmp_path, capsys):
 BAD = b"fine\n\xc3\xa9t\xe9\nal\0so\n\nbell\a\nnext\xc2\x85line\nlast\x0c word\n"
 
 
-def test_bad_lines_stop_the_program_on_request_and_are_named(write):
-    for bad, message in (
-        (b"\xc3\xa9t\xe9", r"line 2: not UTF-8 \(byte 0xe9\).*--on_bad_line=skip"),
-        (b"al\0so", "line 2: a NUL character.*--on_bad_line=clean"),
-        (b"bell\a", r"line 2: a control character \(U\+0007\)"),
-    ):
-        for name in ("fail", "error"):
-            with pytest.raises(InputError, match=message):
-                documents(write("a.txt", b"fine\n" + bad + b"\n"), on_bad_line=name)
-    with pytest.raises(InputError, match='line 2: not a JSON object with a "text"'):
-        documents(write("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n'), "jsonl", on_bad_line="fail")
-    with pytest.raises(InputError, match="line 1: a NUL character"):
-        documents(write("b.jsonl", '{"text": "a\\u0000"}\n'), on_bad_line="fail")
-    with pytest.raises(InputError, match="is empty"):
-        documents(write("c.txt", ""), on_bad_line="fail")
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.txt", b"fine\n\xc3\xa9t\xe9\n", r"line 2: not UTF-8 \(byte 0xe9\).*--on_bad_line=skip"),
+        ("a.txt", b"fine\nal\0so\n", "line 2: a NUL character.*--on_bad_line=clean"),
+        ("a.txt", b"fine\nbell\a\n", r"line 2: a control character \(U\+0007\)"),
+        ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', 'line 2: not a JSON object with a "text"'),
+        ("a.jsonl", '{"text": "a\\u0000"}\n', "line 1: a NUL character"),
+        ("a.txt", "", "is empty"),
+    ],
+)
+def test_bad_lines_stop_the_program_on_request_and_are_named(write, name, text, message):
+    input_format = "jsonl" if name == "a.jsonl" else "auto"
+    for on_bad_line in ("fail", "error"):
+        with pytest.raises(InputError, match=message):
+            documents(write(name, text), input_format, on_bad_line=on_bad_line)
 
 
 def test_control_characters_are_deleted_as_the_tokenizer_deletes_them(write):

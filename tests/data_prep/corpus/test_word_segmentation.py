@@ -1,4 +1,5 @@
 import itertools
+import re
 
 import pytest
 
@@ -44,15 +45,13 @@ def test_characters_of_a_chosen_word_are_masked_together(folder):
     assert one > both
 
 
-def test_a_segmenter_that_is_not_there_is_named():
-    with pytest.raises(InputError, match="--word_segmenter is 'json:cut', which can't be used"):
-        load_word_segmenter("json:cut")
-    with pytest.raises(InputError, match="it is a str, and no function"):
-        load_word_segmenter("json:__name__")
-    with pytest.raises(InputError, match=r"--word_segmenter is '\.x:y'"):
-        load_word_segmenter(".x:y")
-    with pytest.raises(InputError, match="--word_segmenter is 'jieba'"):
-        load_word_segmenter("jieba")
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("json:cut", "can't be used"), ("json:__name__", "it is a str, and no function"), (".x:y", ""), ("jieba", "")],
+)
+def test_a_segmenter_that_is_not_there_is_named(name, found):
+    with pytest.raises(InputError, match=f"^--word_segmenter is '{re.escape(name)}'.*{found}"):
+        load_word_segmenter(name)
 
 
 @pytest.mark.parametrize(("name", "found"), [("builtins:enumerate", r"\(tuple\)"), ("builtins:len", r"'2' \(int\)")])
