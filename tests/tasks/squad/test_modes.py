@@ -1,4 +1,7 @@
-"""The three modes that answer questions, on the same cases: the release's functions, arrays, and the served graph."""
+"""The two modes that answer questions, on the same cases: arrays, and the served graph.
+
+The original's functions are adapters of the arrays, and test_squad compares them with the original code.
+"""
 
 import functools
 import random
@@ -8,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.tasks import original, squad
+from bert_tf.tasks import squad
 from bert_tf.tasks.squad import graph_answerer
 from bert_tf.tasks.squad.predictions import NO_WINDOW_SCORE, PLACEHOLDER
 from bert_tf.tokenization import FullTokenizer
@@ -111,7 +114,7 @@ def graph_tokenizer(*arguments):
 
 
 class Modes:
-    """Questions, and their windows in the three modes.
+    """Questions, and their windows as arrays and in the served graph.
 
     Args:
       texts: questions and contexts.
@@ -123,10 +126,6 @@ class Modes:
         self.tokenizer = tokenizer(*arguments)
         self.lengths = lengths
         self.examples = [squad.make_example(f"q{i}", *text) for i, text in enumerate(texts)]
-        self.features = []
-        original.convert_examples_to_features(
-            self.examples, self.tokenizer, *lengths, is_training=False, output_fn=self.features.append
-        )
         config = squad.SquadConfig(*lengths, answer_text="offsets")
         self.windows = squad.featurize(self.examples, self.tokenizer, config, is_training=False)
         question, self.context = (tf.constant(column, tf.string) for column in zip(*texts, strict=True))
@@ -136,87 +135,35 @@ class Modes:
         self.graph_windows = graph_answerer.cut_windows(query, self.pieces.ids, cls, sep, config)
 
     def check_windows(self):
-        """Checks that the modes agree on windows, maximal context, and places of pieces; gives the first two.
-
-        Returns:
-          The windows' tokens; for each window the positions with maximal context.
-        """
-        tokens = [feature.tokens for feature in self.features]
-        best = [[i for i, is_best in f.token_is_max_context.items() if is_best] for f in self.features]
-        windows = self.windows
-        ids, shown = windows.input_ids.tolist(), windows.is_max_context.tolist()
-        begins = np.cumsum(windows.lengths) - windows.lengths
-        spans = [slice(*span) for span in zip(begins, begins + windows.lengths, strict=True)]
-        assert [self.tokenizer.convert_ids_to_tokens(ids[span]) for span in spans] == tokens
-        assert [np.flatnonzero(shown[span]).tolist() for span in spans] == best
-        assert windows.example_index.tolist() == [feature.example_index for feature in self.features]
-        assert windows.unique_ids.tolist() == [feature.unique_id for feature in self.features]
-        batch = windows.batch(np.arange(len(windows)), self.lengths[0])
-        for name in ("input_ids", "input_mask", "segment_ids"):
-            assert batch[name].tolist() == [getattr(feature, name) for feature in self.features]
-
-        graph = self.graph_windows
-        assert graph.tokens.ids.numpy().tolist() == ids
+        """Checks that the modes agree on windows, maximal context, and positions of tokens in the text."""
+        graph, windows = self.graph_windows, self.windows
+        assert graph.tokens.ids.numpy().tolist() == windows.input_ids.tolist()
         assert graph.tokens.lengths.numpy().tolist() == windows.lengths.tolist()
-        assert graph.is_max_context.numpy().tolist() == shown
-        assert (
-            graph.counts.numpy().tolist() == np.bincount(windows.example_index, minlength=len(self.examples)).tolist()
-        )
+        assert graph.is_max_context.numpy().tolist() == windows.is_max_context.tolist()
+        counts = np.bincount(windows.example_index, minlength=len(self.examples))
+        assert graph.counts.numpy().tolist() == counts.tolist()
         assert graph.text_start.numpy().tolist() == windows.text_start.tolist()
         for i, document in enumerate(windows.documents):
-            places = zip(self.pieces.starts[i].numpy(), self.pieces.ends[i].numpy(), strict=True)
-            assert [tuple(place) for place in places] == document.spans
-        return tokens, best
+            spans = zip(self.pieces.starts[i].numpy(), self.pieces.ends[i].numpy(), strict=True)
+            assert [tuple(span) for span in spans] == document.spans
 
-    def check_answers(self, start_logits, end_logits, n_best_size, max_answer_length, threshold, folder):
-        """Checks that the modes agree on the answers to logits [W, T]; gives them as released, and exactly."""
-        is_version_2 = threshold is not None
-        configs = {
-            answer_text: squad.SquadConfig(
-                n_best_size=n_best_size,
-                max_answer_length=max_answer_length,
-                version_2_with_negative=is_version_2,
-                answer_text=answer_text,
-                pad_to_max_seq_length=answer_text == "original",
-            )
-            for answer_text in ("original", "offsets")
-        }
-        files = [str(folder / name) for name in ("predictions", "nbest", "null_odds")]
-        unique_ids = self.windows.unique_ids.tolist()
-        original.write_predictions(
-            self.examples,
-            self.features,
-            list(map(original.RawResult, unique_ids, start_logits.tolist(), end_logits.tolist())),
-            n_best_size,
-            max_answer_length,
-            self.tokenizer.do_lower_case,
-            *files,
-            version_2_with_negative=is_version_2,
-            null_score_diff_threshold=threshold or 0.0,
-        )
-        predictions = {
-            answer_text: squad.decode(
-                self.examples,
-                self.windows,
-                start_logits,
-                end_logits,
+    def check_answers(self, start_logits, end_logits, n_best_size, max_answer_length, threshold):
+        """Checks that the modes agree on the answers to logits [W, T]; returns the original's and the exact ones."""
+        settings = {"n_best_size": n_best_size, "max_answer_length": max_answer_length}
+        settings["version_2_with_negative"] = threshold is not None
+        original, config = (squad.SquadConfig(**settings, answer_text=text) for text in ("original", "offsets"))
+        released, exact = (
+            squad.decode(
+                *(self.examples, self.windows, start_logits, end_logits),
                 tokenizer=self.tokenizer,
-                config=config,
+                config=each,
                 null_score_diff_threshold=threshold or 0.0,
             )
-            for answer_text, config in configs.items()
-        }
-        again = [str(folder / f"{name}_again") for name in ("predictions", "nbest", "null_odds")]
-        predictions["original"].write(*again[: 2 + is_version_2])
-        for one, other in zip(files[: 2 + is_version_2], again, strict=False):
-            with open(one, "rb") as first, open(other, "rb") as second:
-                assert first.read() == second.read()
-
-        exact = predictions["offsets"]
+            for each in (original, config)
+        )
         windows = self.graph_windows
         is_token = np.arange(start_logits.shape[1]) < self.windows.lengths[:, None]
         logits = tf.constant(np.stack([start_logits[is_token], end_logits[is_token]], axis=1).reshape(-1, 2))
-        config = configs["offsets"]
         spans, null_score = (
             graph_answerer.best_spans(windows, logits, config),
             graph_answerer.null_scores(windows, logits),
@@ -224,23 +171,20 @@ class Modes:
         options = {"n_best_size": n_best_size, "threshold": threshold}
         found = graph_answerer.place_answers(self.context, self.pieces, spans, null_score, **options)
         found = {name: values.numpy().tolist() for name, values in found.items()}
-        for i, best in enumerate(exact.n_best.values()):
-            listed = [entry["text"] for entry in best if entry["text"] not in ("", PLACEHOLDER)]
+        for i, (qas_id, answer) in enumerate(exact.answers.items()):
+            listed = [entry["text"] for entry in exact.n_best[qas_id] if entry["text"] not in ("", PLACEHOLDER)]
             given = [text.decode() for text in found["answers"][i][: found["num_answers"][i]]]
             assert given == listed[: len(given)]  # fewer if very many spans have the same text
             assert len(given) >= min(len(listed), 2)
-        assert [text.decode() for text in found["answer"]] == [
-            text if text != PLACEHOLDER else "" for text in exact.answers.values()
-        ]
-        for i, (qas_id, answer) in enumerate(exact.answers.items()):
+            answer = answer if answer != PLACEHOLDER else ""
             start, end = found["start"][i], found["end"][i]
-            assert self.examples[i].context[max(start, 0) : max(end, 0)] == (answer if answer != PLACEHOLDER else "")
+            assert found["answer"][i].decode() == self.examples[i].context[max(start, 0) : max(end, 0)] == answer
             best = next((entry for entry in exact.n_best[qas_id] if entry["text"] == answer != ""), None)
-            if best and answer != PLACEHOLDER:
+            if best:
                 assert found["score"][i] == pytest.approx(best["start_logit"] + best["end_logit"])
             if exact.null_odds.get(qas_id, NO_WINDOW_SCORE) != NO_WINDOW_SCORE:
                 assert found["null_score"][i] - found["score"][i] == pytest.approx(exact.null_odds[qas_id])
-        return predictions["original"].answers, exact.answers
+        return released.answers, exact.answers
 
     def random_logits(self, seed, scale=1.0):
         """[2, W, T], in coarse steps, so that many are equal; those of padding are low."""
@@ -249,33 +193,34 @@ class Modes:
         return np.where(is_token, np.round(logits * scale) / scale, -99.0)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_cases(name, tmp_path):
-    case = CASES[name]
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_cases(case):
     modes = Modes([(case.question, case.context)], case.lengths)
-    tokens, best = modes.check_windows()
-    queries_and_texts = [window.split("|") for window in case.windows]
-    assert tokens == [["[CLS]", *query.split(), "[SEP]", *text.split(), "[SEP]"] for query, text in queries_and_texts]
-    assert [[tokens[i][position] for position in positions] for i, positions in enumerate(best)] == [
-        pieces.split() for pieces in case.best
-    ]
+    modes.check_windows()
+    windows = modes.windows
+    ends = np.cumsum(windows.lengths)[:-1]
+    tokens = np.split(modes.tokenizer.convert_ids_to_tokens(windows.input_ids.tolist()), ends)
+    expected = [f"[CLS] {window.replace('|', '[SEP]')} [SEP]".split() for window in case.windows]
+    assert [window.tolist() for window in tokens if len(window)] == expected
+    shown = zip(tokens, np.split(windows.is_max_context, ends), strict=True)
+    assert [" ".join(window[is_best]) for window, is_best in shown if len(window)] == case.best
     logits = modes.random_logits(seed=0)
     for threshold in (None, 0.0):
-        for window, first in enumerate(modes.windows.first_lengths - modes.windows.text_start):
+        for window, first in enumerate(windows.first_lengths - windows.text_start):
             for x, piece in zip(logits, case.span or (-first, -first), strict=True):
                 position = first + piece
-                if 0 <= position < modes.windows.lengths[window] - 1:
+                if 0 <= position < windows.lengths[window] - 1:
                     x[window, position] = 9.0
-        released, exact = modes.check_answers(*logits, 20, 30, threshold, tmp_path)
+        released, exact = modes.check_answers(*logits, 20, 30, threshold)
         if case.span or threshold is not None:
             shown = (case.released, case.exact) if case.span else ("", "")
             assert (released["q0"], exact["q0"]) == shown
     for settings in SETTINGS:
-        modes.check_answers(*modes.random_logits(seed=1), *settings, tmp_path)
+        modes.check_answers(*modes.random_logits(seed=1), *settings)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_random_texts(seed, tmp_path):
+def test_random_texts(seed):
     rng = random.Random(seed)
     texts = golden_lines("tokenization/inputs.jsonl")
     pairs = []
@@ -288,4 +233,4 @@ def test_random_texts(seed, tmp_path):
     modes.check_windows()
     logits = modes.random_logits(seed, rng.choice([0.5, 1.0, 1000.0]))
     for settings in SETTINGS:
-        modes.check_answers(*logits, *settings, tmp_path)
+        modes.check_answers(*logits, *settings)
