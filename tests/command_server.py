@@ -104,6 +104,8 @@ def serve(path: str) -> None:
 def _import_what_takes_long() -> None:
     # Only libraries and modules without flags: each program defines its own flags when it is run.
     import matplotlib.pyplot  # noqa: F401
+    import pandas  # noqa: F401
+    import scipy.stats  # noqa: F401
     import sklearn.metrics  # noqa: F401
 
     import bert_tf.finetuning.run

@@ -136,9 +136,25 @@ def test_programs_refuse_such_a_worker_before_they_import_tensorflow(tmp_path):
     assert "makes this process worker 1 of 2 workers" in ended.stderr
 
 
-@pytest.mark.parametrize("addresses", [["a:1", "a:1"], ["a:1", "b"], "a:1", [7]])
-def test_addresses_are_checked(addresses, monkeypatch):
-    tf_config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
-    monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config))
-    with pytest.raises(InputError, match="but each worker needs one of its own, like host:port"):
-        cluster.read_tf_config()
+@pytest.mark.parametrize(
+    ("workers", "task", "word"),
+    [
+        (None, None, "reads the cluster from TF_CONFIG"),
+        ([], {"type": "worker", "index": 0}, "reads the cluster from TF_CONFIG"),
+        (["a:1"], {"type": "worker", "index": "x"}, "reads the cluster from TF_CONFIG"),
+        (["a:1"], {"type": "chief", "index": 0}, "reads the cluster from TF_CONFIG"),
+        (["a:1"], {"index": 0}, "reads the cluster from TF_CONFIG"),
+        (["a:1"], {"type": "worker", "index": 3}, "task index 3 is not one of the 1 tasks of type worker"),
+        (["a:1"], {"type": "ps", "index": 0}, "the task's type is 'ps'"),
+        (["a:1", "a:1"], {"type": "worker", "index": 0}, "one of its own, like host:port"),
+        (["a:1", "b"], {"type": "worker", "index": 0}, "one of its own, like host:port"),
+        ("a:1", {"type": "worker", "index": 0}, "one of its own, like host:port"),
+        ([7], {"type": "worker", "index": 0}, "one of its own, like host:port"),
+    ],
+)
+def test_bad_descriptions_of_a_cluster_are_refused(workers, task, word, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": {"worker": workers}, "task": task}) if task else "")
+    with pytest.raises(InputError, match=word):
+        DistributionConfig("multi_worker").check_tf_config()
+    with pytest.raises(InputError, match="--distribution_strategy is 'horovod'"):
+        DistributionConfig("horovod")

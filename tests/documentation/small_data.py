@@ -4,10 +4,11 @@ A command is run as it is written, in a folder with small files under the names 
 the flags of `SMALLER` behind its own: the last value of a flag counts.
 """
 
+import itertools
 import json
 import pathlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tests.documentation.pages import ROOT
 
@@ -46,15 +47,8 @@ SMALLER: dict[str, list[tuple[str, list[str]]]] = {
 _MODEL = "../../build/quickstart/pretrained"
 NOTEBOOKS: dict[str, dict[str, object]] = {
     "movie_reviews": {"MODEL": _MODEL, "REVIEWS": "../../reviews.txt", "TRAIN": 16, "TEST": 8, "EPOCHS": 2},
-    "ner": {
-        "MODEL": _MODEL,
-        "WNUT": "../../conll2003",
-        "TRAIN_FILE": "eng.train",
-        "TEST_FILE": "eng.testa",
-        "TRAIN": 8,
-        "TEST": 4,
-        "EPOCHS": 2,
-    },
+    "ner": {"MODEL": _MODEL, "WNUT": "../../conll2003", "TRAIN_FILE": "eng.train", "TEST_FILE": "eng.testa"}
+    | {"TRAIN": 8, "TEST": 4, "EPOCHS": 2},
     "pretraining": {"STEPS": 2, "BATCH": 4},
     "serving": {"PRETRAINED": _MODEL, "EPOCHS": 2},
     "squad": {"MODEL": _MODEL, "SQUAD": "../../squad", "TRAIN": 12, "TEST": 2, "EPOCHS": 2},
@@ -62,14 +56,8 @@ NOTEBOOKS: dict[str, dict[str, object]] = {
 RELEASED = "uncased_L-12_H-768_A-12"
 _LINKS = ("bert_tf", "data_prep", "benchmarks", "experiments", "tests", "extract_features.py")
 _LINKS += ("run_pretraining.py", "run_classifier.py", "run_squad.py")
-_CONFIG = {
-    "vocab_size": 600,
-    "hidden_size": 12,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "type_vocab_size": 2,
-}
+_CONFIG = {"vocab_size": 600, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3}
+_CONFIG |= {"intermediate_size": 20, "type_vocab_size": 2}
 _CONTEXT = "The war ended in 1945, and the city of Rome was free. Its people danced in the streets."
 
 
@@ -87,14 +75,10 @@ def write_files(folder: pathlib.Path) -> None:
     """Writes all that no program makes."""
     for name in _LINKS:
         (folder / name).symlink_to(ROOT / name)
-    _write_examples(folder / "examples")
+    for name, lines in itertools.chain(_examples(), _texts(), _glue(), _answers()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     shutil.copytree(folder / "examples" / "corpus", folder / "corpus")
-    _write_texts(folder)
-    _write_glue(folder / "glue")
-    _write_squad(folder / "squad")
-    _write_triviaqa(folder / "triviaqa")
-    _write_choices(folder)
-    _write_tags(folder)
 
 
 def commands() -> str:
@@ -129,103 +113,72 @@ def commands() -> str:
         """
 
 
-def _write(path: pathlib.Path, *lines: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+# A file and its lines.
+File = tuple[str, Iterable[str]]
 
 
-def _write_json(path: pathlib.Path, values: object) -> None:
-    _write(path, json.dumps(values))
-
-
-def _write_examples(folder: pathlib.Path) -> None:
-    source = ROOT / "examples"
-    for path in [*(source / "corpus").glob("*.txt"), source / "heldout.txt"]:
+def _examples() -> Iterator[File]:
+    for path in [*(ROOT / "examples" / "corpus").glob("*.txt"), ROOT / "examples" / "heldout.txt"]:
         lines = path.read_text(encoding="utf-8").splitlines()[:60]
-        _write(folder / path.relative_to(source), *lines[:30], "", *lines[30:])  # two documents
+        yield str(path.relative_to(ROOT)), [*lines[:30], "", *lines[30:]]  # two documents
     for name in ("train.tsv", "dev.tsv"):
-        header, *rows = (source / "authors" / name).read_text(encoding="utf-8").splitlines()
-        _write(folder / "authors" / name, header, *rows[:: len(rows) // 24])
+        header, *rows = (ROOT / "examples" / "authors" / name).read_text(encoding="utf-8").splitlines()
+        yield f"examples/authors/{name}", [header, *rows[:: len(rows) // 24]]
 
 
-def _write_texts(folder: pathlib.Path) -> None:
-    _write(folder / "reviews.txt", *(f"{i}\t{(i % 3 - 1) * 1.5}\tA film about the number {i}." for i in range(48)))
-    _write(folder / "texts.txt", "Who was Jim Henson? ||| He was a puppeteer.", "The whale was white.")
-    _write(folder / "paragraphs.txt", "The whale was white. It was large.", "", "Call me so. Some years ago, I sailed.")
+def _texts() -> Iterator[File]:
+    yield "reviews.txt", (f"{i}\t{(i % 3 - 1) * 1.5}\tA film about the number {i}." for i in range(48))
+    yield "texts.txt", ["Who was Jim Henson? ||| He was a puppeteer.", "The whale was white."]
+    yield "paragraphs.txt", ["The whale was white. It was large.", "", "Call me so. Some years ago, I sailed."]
+    choices = [json.dumps({"prompt": "He sat", "endings": ["down.", "blue.", "up."], "label": i % 3}) for i in range(8)]
     for split, count in (("train", 24), ("dev", 8), ("test", 4)):
-        rows = [{"text": f"the {'whale' if i % 2 else 'ball'} {i}", "number": i} for i in range(count)]
-        tables = folder / "tables"
-        _write(
-            tables / f"{split}.csv",
-            "id,subject,body,topics,stars",
-            *(f'{i},s{i},{row["text"]},"{"sea|dance" if i % 3 else "sea"}",{i % 5}' for i, row in enumerate(rows)),
+        rows = (
+            f'{i},s{i},the {["ball", "whale"][i % 2]} {i},"sea{"|dance" * (i % 3 > 0)}",{i % 5}' for i in range(count)
         )
-        lines = [
-            json.dumps({"prompt": "He sat", "endings": ["down.", "blue.", "up."], "label": i % 3}) for i in range(8)
-        ]
-        _write(folder / "choices" / f"{split}.jsonl", *lines)
+        yield f"tables/{split}.csv", ["id,subject,body,topics,stars", *rows]
+        yield f"choices/{split}.jsonl", choices
+    header = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
+    for split in ("train", "val", "test"):
+        yield f"swag/{split}.csv", [header, *(f"{i},v,1,s,He sat,He,gold,a,b,c,d,{i % 4}" for i in range(16))]
+    sentence = ["Ada NNP B-NP B-PER", "lives VBZ B-VP O", "in IN B-PP O", "Rome NNP B-NP B-LOC", ". . O O", ""]
+    for name in ("eng.train", "eng.testa", "eng.testb"):
+        yield f"conll2003/{name}", ["-DOCSTART- -X- O O", "", *(sentence * 8)]
 
 
-def _write_glue(folder: pathlib.Path) -> None:
+def _glue() -> Iterator[File]:
     pairs = [(f"the cat {i}", f"a dog {i // 2}") for i in range(16)]
-    numbered = [f"{i}\t{a}" for i, (a, _) in enumerate(pairs)]
     columns = {"RTE": ("sentence1", "sentence2"), "WNLI": ("sentence1", "sentence2"), "QNLI": ("question", "sentence")}
-    for name in ("CoLA", "SST-2"):
-        _write(folder / name / "test.tsv", "index\tsentence", *numbered)
-    for split in ("train", "dev"):
-        _write(folder / "CoLA" / f"{split}.tsv", *(f"gj\t{i % 2}\t\t{a}" for i, (a, _) in enumerate(pairs)))
-        single = (f"{a}\t{i % 2}" for i, (a, _) in enumerate(pairs))
-        _write(folder / "SST-2" / f"{split}.tsv", "sentence\tlabel", *single)
     for split in ("train", "dev", "test"):
         is_test = split == "test"
         header = f"{'index' if is_test else 'Quality'}\t#1 ID\t#2 ID\t#1 String\t#2 String"
-        rows = [f"{i if is_test else i % 2}\t1\t2\t{a}\t{b}" for i, (a, b) in enumerate(pairs)]
-        _write(folder / "MRPC" / f"{split}.tsv", header, *rows)
+        firsts = range(16) if is_test else [0, 1] * 8
+        yield (
+            f"glue/MRPC/{split}.tsv",
+            [header, *(f"{i}\t1\t2\t{a}\t{b}" for i, (a, b) in zip(firsts, pairs, strict=True))],
+        )
+        cola = (f"gj\t{i % 2}\t\t{a}" for i, (a, _) in enumerate(pairs))
+        sst = ("sentence\tlabel", *(f"{a}\t{i % 2}" for i, (a, _) in enumerate(pairs)))
+        numbered = ["index\tsentence", *(f"{i}\t{a}" for i, (a, _) in enumerate(pairs))]
+        yield f"glue/CoLA/{split}.tsv", numbered if is_test else cola
+        yield f"glue/SST-2/{split}.tsv", numbered if is_test else sst
         for task, names in columns.items():
             labels = ("0", "1") if task == "WNLI" else ("entailment", "not_entailment")
-            header = "\t".join(("index", *names)) + ("" if is_test else "\tlabel")
-            rows = [f"{i}\t{a}\t{b}" + ("" if is_test else f"\t{labels[i % 2]}") for i, (a, b) in enumerate(pairs)]
-            _write(folder / task / f"{split}.tsv", header, *rows)
+            rows = [["index", *names, "label"], *([str(i), *pair, labels[i % 2]] for i, pair in enumerate(pairs))]
+            yield f"glue/{task}/{split}.tsv", ("\t".join(row[: -1 if is_test else None]) for row in rows)
 
 
-def _write_squad(folder: pathlib.Path) -> None:
-    for version in ("v1.1", "v2.0"):
-        for split, count in (("train", 12), ("dev", 4)):
-            questions = []
-            for i in range(count):
-                answer = {"text": "1945", "answer_start": _CONTEXT.index("1945")}
-                question = {"id": f"{split}{i}", "question": "When did the war end?", "answers": [answer]}
-                if version == "v2.0":
-                    question["is_impossible"] = i % 3 == 0
-                    question["answers"] = [] if i % 3 == 0 else [answer]
-                questions.append(question)
-            article = {"title": "War", "paragraphs": [{"context": _CONTEXT, "qas": questions}]}
-            _write_json(folder / f"{split}-{version}.json", {"version": version, "data": [article]})
-
-
-def _write_triviaqa(folder: pathlib.Path) -> None:
-    entries = [
-        {
-            "Answer": {"Aliases": ["1945"], "Value": "1945"},
-            "EntityPages": [{"Filename": "War.txt"}],
-            "Question": "When did the war end?",
-            "QuestionId": f"tc_{i}",
-        }
-        for i in range(8)
-    ]
-    _write_json(folder / "qa" / "wikipedia-train.json", {"Data": entries})
-    _write(folder / "evidence" / "wikipedia" / "War.txt", _CONTEXT)
-
-
-def _write_choices(folder: pathlib.Path) -> None:
-    header = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
-    for split in ("train", "val", "test"):
-        _write(
-            folder / "swag" / f"{split}.csv", header, *(f"{i},v,1,s,He sat,He,gold,a,b,c,d,{i % 4}" for i in range(16))
-        )
-
-
-def _write_tags(folder: pathlib.Path) -> None:
-    sentence = ["Ada NNP B-NP B-PER", "lives VBZ B-VP O", "in IN B-PP O", "Rome NNP B-NP B-LOC", ". . O O", ""]
-    for name in ("eng.train", "eng.testa", "eng.testb"):
-        _write(folder / "conll2003" / name, "-DOCSTART- -X- O O", "", *(sentence * 8))
+def _answers() -> Iterator[File]:
+    answer = {"text": "1945", "answer_start": _CONTEXT.index("1945")}
+    for version, split in itertools.product(("v1.1", "v2.0"), ("train", "dev")):
+        questions = []
+        for i in range(12 if split == "train" else 4):
+            is_impossible = version == "v2.0" and i % 3 == 0
+            question = {"id": f"{split}{i}", "question": "When did the war end?"}
+            question["answers"] = [] if is_impossible else [answer]
+            questions.append(question | ({"is_impossible": is_impossible} if version == "v2.0" else {}))
+        article = {"title": "War", "paragraphs": [{"context": _CONTEXT, "qas": questions}]}
+        yield f"squad/{split}-{version}.json", [json.dumps({"version": version, "data": [article]})]
+    entry = {"Answer": {"Aliases": ["1945"], "Value": "1945"}, "EntityPages": [{"Filename": "War.txt"}]}
+    entries = [entry | {"Question": "When did the war end?", "QuestionId": f"tc_{i}"} for i in range(8)]
+    yield "triviaqa/qa/wikipedia-train.json", [json.dumps({"Data": entries})]
+    yield "triviaqa/evidence/wikipedia/War.txt", [_CONTEXT]

@@ -19,22 +19,25 @@ def test_few_items_are_computed_without_another_process():
     assert parallel.map_chunks(lambda chunk: os.getpid(), range(400), 4) == [os.getpid()]
 
 
-def test_errors_of_a_process_are_raised():
-    def fail(chunk):
-        raise InputError("file, line 3: bad")
-
-    with pytest.raises(InputError, match="file, line 3: bad"):
-        parallel.map_chunks(fail, range(20), 2, smallest_chunk=5)
+def fail(chunk):
+    raise InputError("file, line 3: bad")
 
 
-def test_a_killed_process_is_reported():
-    with pytest.raises(InputError, match="a process was killed, most likely because memory ran out"):
-        parallel.map_chunks(lambda chunk: os.kill(os.getpid(), signal.SIGKILL), range(20), 2, smallest_chunk=5)
+def be_killed(chunk):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_negative_numbers_of_workers_are_refused():
-    with pytest.raises(InputError, match="--num_workers is -1"):
-        parallel.map_chunks(len, range(3), -1)
+@pytest.mark.parametrize(
+    ("function", "workers", "message"),
+    [
+        (fail, 2, "file, line 3: bad"),
+        (be_killed, 2, "a process was killed, most likely because memory ran out"),
+        (len, -1, "--num_workers is -1"),
+    ],
+)
+def test_errors_of_processes_are_raised(function, workers, message):
+    with pytest.raises(InputError, match=message):
+        parallel.map_chunks(function, range(20), workers, smallest_chunk=5)
 
 
 def test_cpu_quotas_of_containers_are_respected(tmp_path):

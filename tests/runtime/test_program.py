@@ -11,37 +11,51 @@ from bert_tf.runtime.files import InputError
 from tests.conftest import ROOT
 
 PROGRAM = """
+'''Does something.'''
+from absl import flags
 from bert_tf.runtime import program
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError
+
+program.section("Files")
+flags.DEFINE_string("input_file", None, "A file.")
+program.section("Work")
+flags.DEFINE_integer("zeal", 1, "Much or little.")
+program.section("Files")
+flags.DEFINE_string("also", None, "Another file.")
 
 def main():
-    raise {error}
+    {main}
 
-program.run(main)
+if __name__ == "__main__":
+    program.run(main)
 """
 
 
-def run_program_that_raises(error):
-    return subprocess.run([sys.executable, "-c", PROGRAM.format(error=error)], capture_output=True, text=True)
-
-
-def test_an_input_error_is_one_line():
-    program = run_program_that_raises("InputError('--flag is 1, but 2 is expected.')")
-    assert (program.returncode, program.stderr) == (1, "error: --flag is 1, but 2 is expected.\n")
+def run(main, *arguments):
+    """Runs a program with a body of `main`."""
+    command = [sys.executable, "-c", PROGRAM.format(main=main), *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
-    ("error", "start"),
+    ("error", "status", "start"),
     [
-        ("OSError(28, 'No space left on device', 'out/run.json')", "error: out/run.json: No space left on device. "),
-        ("OSError(18, 'Invalid cross-device link', 'a', None, 'b')", "error: a -> b: Invalid cross-device link. "),
-        ("MemoryError", "error: Out of memory. "),
+        ("InputError('--flag is 1, but 2 is expected.')", 1, "error: --flag is 1, but 2 is expected.\n"),
+        ("OSError(28, 'No space left on device', 'out/run.json')", 1, "error: out/run.json: No space left on device. "),
+        ("OSError(18, 'Invalid cross-device link', 'a', None, 'b')", 1, "error: a -> b: Invalid cross-device link. "),
+        ("MemoryError", 1, "error: Out of memory. "),
+        ("KeyboardInterrupt", 130, "\nInterrupted.\n"),
     ],
 )
-def test_an_error_of_the_system_is_one_line_that_names_the_path(error, start):
-    program = run_program_that_raises(error)
-    assert program.returncode == 1
-    assert program.stderr.startswith(start) and program.stderr.count("\n") == 1
+def test_an_error_that_the_user_can_solve_is_one_line(error, status, start):
+    ended = run(f"raise {error}")
+    assert ended.returncode == status
+    assert ended.stderr.startswith(start) and ended.stderr.strip().count("\n") == 0
+
+
+def test_a_bug_is_shown_with_its_traceback():
+    ended = run("raise RuntimeError('a bug')")
+    assert ended.returncode == 1 and "Traceback" in ended.stderr
 
 
 def test_tensorflows_errors_of_the_system_are_explained():
@@ -61,103 +75,46 @@ def test_tensorflows_errors_of_the_system_are_explained():
 
 
 def test_names_that_are_not_utf8_are_refused(tmp_path):
-    with_flag = "from absl import flags\nflags.DEFINE_string('name', '', '')" + PROGRAM.format(error="ValueError")
-    program = subprocess.run([sys.executable, "-c", with_flag, b"--name=caf\xe9"], capture_output=True, text=True)
-    assert program.returncode == 1
-    assert program.stderr.startswith("error: the argument '--name=caf\\udce9' contains bytes that are not UTF-8")
+    ended = run("pass", b"--input_file=caf\xe9")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: the argument '--input_file=caf\\udce9' contains bytes that are not UTF-8")
     open(os.fsencode(tmp_path) + b"/caf\xe9", "w").close()
-    with pytest.raises(errors.InputError, match=r"--input_file: the file '.*caf.udce9' contains bytes"):
+    with pytest.raises(InputError, match=r"--input_file: the file '.*caf.udce9' contains bytes"):
         files.expand_patterns(f"{tmp_path}/*", "--input_file")
 
 
 def test_a_reader_that_ends_early_is_named():
-    command = [sys.executable, "-c", PROGRAM.replace("raise {error}", "print('x' * 1_000_000)")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
-        program.stdout.close()
-        told = program.stderr.read()
-    assert told.startswith("error: Broken pipe") and told.count("\n") == 1 and program.returncode == 1
+    command = [sys.executable, "-c", PROGRAM.format(main="print('x' * 1_000_000)")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as ended:
+        ended.stdout.close()
+        printed = ended.stderr.read()
+    assert printed.startswith("error: Broken pipe") and printed.count("\n") == 1 and ended.returncode == 1
 
 
-def test_an_interruption_is_one_line():
-    program = run_program_that_raises("KeyboardInterrupt")
-    assert (program.returncode, program.stderr) == (130, "\nInterrupted.\n")
+@pytest.mark.parametrize(("error", "message"), [("RuntimeError", "explained a"), ("InputError", "a")])
+def test_listeners_may_explain_failures(error, message):
+    ended = run(
+        "program.on_failure(lambda error: print('heard of', error))\n"
+        "    program.on_failure(lambda error: f'explained {error}' if isinstance(error, RuntimeError) else None)\n"
+        f"    raise {error}('a')"
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "heard of a\n", f"error: {message}\n")
 
 
-def test_a_bug_is_shown_with_its_traceback():
-    program = run_program_that_raises("RuntimeError('a bug')")
-    assert program.returncode == 1 and "Traceback" in program.stderr
+def test_a_program_that_a_command_imports_has_its_own_flags(tmp_path):
+    (tmp_path / "imported.py").write_text(PROGRAM.format(main="print(program.flag_values())"))
+    code = f"import sys; sys.path.append({str(tmp_path)!r}); import imported as i; i.program.run(i.main, ['also'])"
 
+    def run_command(*arguments):
+        return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
 
-def test_what_listens_to_failures_may_explain_them():
-    program = """
-from bert_tf.runtime import program
-from bert_tf.runtime import errors
-
-def main():
-    program.on_failure(lambda error: print("heard of", error))
-    program.on_failure(lambda error: "explained " + str(error) if isinstance(error, RuntimeError) else None)
-    raise {error}
-
-program.run(main)
-"""
-    for error, stderr in (
-        ("RuntimeError('a')", "error: explained a\n"),
-        ("errors.InputError('a')", "error: a\n"),
-    ):
-        ended = subprocess.run([sys.executable, "-c", program.format(error=error)], text=True, capture_output=True)
-        assert (ended.returncode, ended.stdout, ended.stderr) == (1, "heard of a\n", stderr)
-
-
-IMPORTED = """
-from absl import flags
-from bert_tf.runtime import program
-
-SIZE = flags.DEFINE_integer("size", None, "A size.")
-
-def main():
-    print(program.flag_values())
-
-def cli():
-    program.run(main, required=["size"])
-"""
-
-
-def test_a_program_that_a_command_imports_knows_its_own_flags(tmp_path):
-    (tmp_path / "imported.py").write_text(IMPORTED)
-
-    def run(*arguments):
-        command = [
-            sys.executable,
-            "-c",
-            f"import sys; sys.path.append({str(tmp_path)!r}); import imported as i; i.cli()",
-        ]
-        return subprocess.run([*command, *arguments], capture_output=True, text=True)
-
-    assert run("--size=3").stdout == "{'size': 3}\n"
-    assert "--size" in run().stderr and run().returncode == 1
-    assert "  --size: A size." in run("--help").stdout
+    assert run_command("--also=x").stdout == "{'input_file': None, 'zeal': 1, 'also': 'x'}\n"
+    assert "--also" in run_command().stderr and run_command().returncode == 1
+    assert "  --zeal: Much or little." in run_command("--help").stdout
 
 
 def test_help_shows_flags_in_their_sections():
-    program = """
-'''Does something.'''
-
-from absl import flags
-from bert_tf.runtime import program
-
-program.section("Files")
-flags.DEFINE_string("input_file", None, "A file.")
-program.section("Work")
-flags.DEFINE_integer("zeal", 1, "Much or little.")
-program.section("Files")
-flags.DEFINE_string("also", None, "Another file.")
-
-def main():
-    pass
-
-program.run(main)
-"""
-    shown = subprocess.run([sys.executable, "-c", program, "--help"], text=True, capture_output=True).stdout
+    shown = run("pass", "--help").stdout
     assert shown.startswith(
         "Does something.\n\nflags:\n\nFiles:\n  --also: Another file.\n  --input_file: A file.\n\nWork:\n"
     )
@@ -166,18 +123,20 @@ program.run(main)
 
 def test_what_an_error_held_is_removed_before_python_ends():
     """Otherwise an iterator whose data are read by a Python function waits for ever for that function."""
-    holding = """
-import sys
+    main = """
+    import sys
 
-class Held:
-    def __init__(self):
-        self.itself = self
+    class Held:
+        def __init__(self):
+            self.itself = self
 
-    def __del__(self):
-        print("removed", "late" if sys.is_finalizing() else "in time")
+        def __del__(self):
+            print("removed", "late" if sys.is_finalizing() else "in time")
+
+    held = Held()
+    raise InputError(str(held))
 """
-    program = holding + PROGRAM.format(error="InputError(str(held))").replace("raise", "held = Held()\n    raise")
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    ended = run(main)
     assert (ended.returncode, ended.stdout) == (1, "removed in time\n")
 
 
@@ -228,17 +187,9 @@ def test_sigterm_ends_the_program_that_is_called_even_while_it_is_started():
 
 def test_the_arguments_of_another_program_are_checked(tmp_path):
     other = tmp_path / "other.py"
-    other.write_text(
-        "from absl import flags\nfrom bert_tf.runtime import program\nflags.DEFINE_integer('n', 1, '')\n"
-        "def main():\n    raise SystemExit(5)\nprogram.run(main)\n"
-    )
-    command = [
-        sys.executable,
-        "-c",
-        f"import runpy, sys; sys.path.insert(0, {str(ROOT)!r}); del sys.argv[0]; "
-        "runpy.run_path(sys.argv[0], run_name='__main__')",
-        str(other),
-    ]
-    program.check_arguments([*command, "--n=2"])
+    other.write_text(PROGRAM.format(main="raise SystemExit(5)"))
+    run_path = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run_path}", str(other)]
+    program.check_arguments([*command, "--zeal=2"])
     with pytest.raises(InputError, match=rf"(?s){other} can't take these flags: .*Unknown command line flag 'm'"):
         program.check_arguments([*command, "--m=2"])

@@ -54,18 +54,13 @@ def test_workers_that_agree_exchange_only_a_hash(outcomes):
 def test_all_workers_are_told_what_differs(outcomes):
     same = {"rate": 0.1, "files": ["a", "b"]}
     errors, _ = outcomes({"step": 100, **same}, {"step": 0, **same, "files": ["a", "c", "d"]}, {"step": 100, **same})
-    assert (
-        errors
-        == [
-            "the workers do not agree:\n"
-            "  step is 100 on worker 0, worker 2; 0 on worker 1\n"
-            '  files 2 is "b" on worker 0, worker 2; "c" on worker 1\n'
-            '  files 3 is null on worker 0, worker 2; "d" on worker 1\n'
-            "--output_dir must be a folder that all workers share. Give all workers the same flags, files and code, "
-            "and start them again."
-        ]
-        * 3
-    )
+    lines = errors[0].splitlines()
+    assert errors == [errors[0]] * 3 and "--output_dir" in lines[-1]
+    assert lines[1:-1] == [
+        "  step is 100 on worker 0, worker 2; 0 on worker 1",
+        '  files 2 is "b" on worker 0, worker 2; "c" on worker 1',
+        '  files 3 is null on worker 0, worker 2; "d" on worker 1',
+    ]
     errors, _ = outcomes({"rate": 0.1}, {"rate": 0.2})
     assert "share" not in errors[0]
 

@@ -15,9 +15,6 @@ from bert_tf import checkpoints
 from bert_tf.checkpoints import saver
 from bert_tf.config import BertConfig
 from bert_tf.distribution import strategies
-from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.distribution.strategies import build_strategy
-from bert_tf.runtime.files import InputError
 from tests import programs
 from tests.conftest import assert_close
 from tests.pretraining.test_run_pretraining import flags
@@ -222,22 +219,3 @@ def test_one_process_of_a_cluster_is_the_chief(jobs, chiefs):
         )
         found += [(job, i)] if strategies.is_chief(strategy) else []
     assert found == chiefs
-
-
-def test_bad_cluster_descriptions_are_refused(monkeypatch):
-    cluster = '"cluster": {"worker": ["a:1"]}'
-    for text in ("", "{", '{"cluster": {}}', f'{{{cluster}, "task": {{"type": "worker", "index": "x"}}}}'):
-        monkeypatch.setenv("TF_CONFIG", text)
-        with pytest.raises(InputError, match="reads the cluster from TF_CONFIG"):
-            build_strategy(DistributionConfig("multi_worker"))
-    for task, message in (
-        ('{"type": "worker", "index": 3}', "task index 3 is not one of the 1 tasks of type worker"),
-        ('{"type": "chief", "index": 0}', "reads the cluster from TF_CONFIG"),
-        ('{"type": "ps", "index": 0}', "the task's type is 'ps'"),
-        ('{"index": 0}', "reads the cluster from TF_CONFIG"),
-    ):
-        monkeypatch.setenv("TF_CONFIG", f'{{{cluster}, "task": {task}}}')
-        with pytest.raises(InputError, match=message):
-            build_strategy(DistributionConfig("multi_worker"))
-    with pytest.raises(InputError, match="--distribution_strategy is 'horovod'"):
-        DistributionConfig("horovod")
