@@ -189,7 +189,7 @@ def copy_tokenizer(
       added: further tokens that are never split; those that are not in the vocabulary get the next ids.
     """
     target = os.path.join(folder, VOCAB_FILE)
-    if os.path.abspath(vocab_file) == os.path.abspath(target):
+    if files.resolved(vocab_file) == files.resolved(target):
         return
     settings = hf_tokenizer_config(vocab_file, rules, max_length) if max_length else settings_of(vocab_file, rules)
     if os.path.basename(vocab_file) == TOKENIZER_JSON:

@@ -101,7 +101,7 @@ def find_shards(
         files.require_file(path, flag_name, may_be_empty=True)
         sidecar = Sidecar.read(path, flag_name)
         path = path if sidecar else _decompressed(path)
-        size = tf.io.gfile.stat(path).length
+        size = files.size(path)
         if sidecar is None:
             records = len(record_offsets(path, flag_name)) - 1
         else:

@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO
 
-from bert_tf.runtime import first_bytes
+from bert_tf.runtime import first_bytes, remote
 from bert_tf.runtime.errors import InputError as InputError
 from bert_tf.runtime.errors import require_utf8
 from bert_tf.runtime.outputs import check_output_files as check_output_files
