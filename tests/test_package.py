@@ -181,8 +181,11 @@ def test_every_program_is_a_command_that_shows_what_it_does_and_its_flags(minima
     for command, shown in minimal["help"].items():
         tree = ast.parse(PROGRAMS[PROJECT["scripts"][command].partition(":")[0]].read_text())
         assert shown.strip().startswith(ast.get_docstring(tree).partition("\n")[0]), command
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-        required = [ast.literal_eval(k.value) for call in calls for k in call.keywords if k.arg == "required"]
+        required = [
+            ast.literal_eval(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.keyword) and node.arg == "required" and isinstance(node.value, ast.List)
+        ]
         for name in required[0] if required else ["vocab_file"]:
             assert f"  --{name}: " in shown, command
 

@@ -24,7 +24,7 @@ from data_prep.corpus import files as corpus_files
 from tests.data_prep import corpora
 
 KILLED = 137
-_KILLS = 100  # of a job, at most
+_KILLS = 60  # of a job, at most
 _OPERATIONS = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.symlink")
 # Files that say what a killed job has left.
 _NOT_COMPARED = re.compile(r"^work|\.(lock|incomplete)$")
