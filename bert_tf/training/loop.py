@@ -318,8 +318,8 @@ class Trainer:
                 # Loss and norm are the same on all replicas, so their mean over the replicas is the same number.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),
-                # The sum over all replicas, with padding.
-                "tokens": (tf.size(batch["input_ids"]), share),
+                # The sum over all replicas, without padding.
+                "tokens": (tf.reduce_sum(batch["input_mask"]), share),
                 "teraflops": (self.model.flops(batch) * 1e-12, share),
             }
         )

@@ -96,7 +96,7 @@ def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts
         size = context.get_per_replica_batch_size(ROWS)
         columns = [np.concatenate(column).astype(np.float32) for column in zip(*batches, strict=True)]
         dataset = tf.data.Dataset.from_tensor_slices(dict(zip(("x", "y", "weights"), columns, strict=True)))
-        return dataset.map(lambda row: row | {"input_ids": tf.constant(0)}).batch(size, drop_remainder=True)
+        return dataset.map(lambda row: row | {"input_mask": tf.constant(1)}).batch(size, drop_remainder=True)
 
     data = iter(strategy.distribute_datasets_from_function(rows_of_replicas))
     train_steps(trainer, data, STEPS - 1)
@@ -114,7 +114,7 @@ def test_two_replicas_clip_as_the_release_or_as_one_device(clip_gradients, parts
 def repeated_batch():
     rng = np.random.default_rng(0)
     batch = {"x": rng.normal(size=(ROWS, WIDTH)), "y": rng.normal(size=ROWS), "weights": np.ones(ROWS)}
-    batch = {name: tf.constant(value, tf.float32) for name, value in batch.items()} | {"input_ids": tf.zeros([ROWS])}
+    batch = {name: tf.constant(value, tf.float32) for name, value in batch.items()} | {"input_mask": tf.ones([ROWS])}
     return iter(tf.data.Dataset.from_tensors(batch).repeat())
 
 
