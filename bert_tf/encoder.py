@@ -17,7 +17,7 @@ from bert_tf.model.dropout import fold_in, seed_of_call
 from bert_tf.model.gathering import last_tokens
 from bert_tf.model.layers import BertLayer, Dense, Embeddings, TransformerBlock, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput
-from bert_tf.model.token_rows import TokenRows
+from bert_tf.model.token_rows import TokenRows, Unpadded
 from bert_tf.runtime.errors import InputError, require_whole
 
 # Added to the score of a position that may not be seen: as released, not minus infinity.
@@ -64,18 +64,19 @@ class BlockStack(BertLayer):
         x: tf.Tensor,
         attention_bias: tf.Tensor,
         seed: tf.Tensor | None = None,
-        token_rows: TokenRows | None = None,
+        unpadded: Unpadded | None = None,
         is_frozen: bool = False,
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """x [B*T or n, H] -> for each block its output, of x's shape, and its attention probabilities [B, N, T, T].
 
-        There are no probabilities if gradients are recomputed. If `is_frozen`, x depends on no trained variable, and
-        no gradient is computed below the lowest trained block.
+        There are no probabilities if gradients are recomputed or x has no padding. If `unpadded` has `firsts`, the
+        last output is [B, H]. If `is_frozen`, x depends on no trained variable, and no gradient is computed below the
+        lowest trained block.
         """
         outputs, probabilities = [], []
         for i, block in enumerate(self.blocks):
-            options = {"attention_bias": attention_bias, "seed": fold_in(seed, i), "token_rows": token_rows}
-            run = functools.partial(block, **options)
+            own = unpadded and unpadded.of_block(is_last=block is self.blocks[-1])
+            run = functools.partial(block, attention_bias=attention_bias, seed=fold_in(seed, i), unpadded=own)
             if self.gradient_checkpointing and seed is not None:
                 recomputed = _recomputed_by_xla if strategies.computes_on_tpu() else tf.recompute_grad
                 x = recomputed(lambda x, run=run: run(x)[0])(x)
@@ -86,7 +87,7 @@ class BlockStack(BertLayer):
             x = tf.stop_gradient(x) if is_frozen else x
             outputs.append(x)
         # Keras's functional models expect the same number of outputs in training and in inference.
-        return outputs, [] if self.gradient_checkpointing else probabilities
+        return outputs, [] if self.gradient_checkpointing or unpadded else probabilities
 
 
 def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
@@ -204,6 +205,8 @@ class BertEncoder(BertLayer):
         training: bool | None = None,
         seed: tf.Tensor | None = None,
         token_positions: tf.Tensor | None = None,
+        short_mask: tf.Tensor | None = None,
+        first_only: bool = False,
     ) -> EncoderOutput:
         """Encodes a batch of sequences.
 
@@ -217,6 +220,10 @@ class BertEncoder(BertLayer):
           token_positions: [n], integers, the positions of all tokens in the batch, counted row by row (from 0 to
             B*T - 1), and B*T in any other place. If given, the blocks compute these tokens only, and all outputs are
             zero at the other positions. Only attention still costs B*T*T.
+          short_mask: [S, U], the input_mask of the first S sequences and U positions, if these sequences have no tokens
+            at later positions. With token_positions, attention then costs S*U*U + (B - S)*T*T.
+          first_only: With token_positions and a known B, whether the last block computes only the first token of each
+            sequence. Its output is zero at the other positions.
 
         Raises:
           ValueError: if the dict has an unknown key or lacks the input_ids, an input isn't [B, T] numbers or has
@@ -239,19 +246,29 @@ class BertEncoder(BertLayer):
         seed = seed_of_call(self.seed_generator, training, seed)
 
         x = self.embeddings(input_ids, segment_ids, seed=fold_in(seed, 0))
-        rows = None
+        rows, unpadded = None, None
+        bias = self._attention_bias(input_mask)
         if token_positions is not None:
             rows = TokenRows.at(token_positions, input_ids.shape.num_elements() or tf.size(input_ids))
             x = rows.unpad(x)
-        bias = self._attention_bias(input_mask)
+            unpadded = Unpadded(rows, [bias])
+            if first_only and input_ids.shape[0]:
+                first_rows = tf.reshape(rows.rows, [input_ids.shape[0], length])[:, 0]
+                count = token_positions.shape[0] or tf.size(token_positions)
+                unpadded = unpadded._replace(firsts=TokenRows.at(first_rows, count))
+            if short_mask is not None:
+                unpadded = unpadded.split(self._attention_bias(short_mask))
         is_frozen = not self.embeddings.trainable
         x = tf.stop_gradient(x) if is_frozen else x
-        outputs, probabilities = self.encoder(x, bias, seed=fold_in(seed, 1), token_rows=rows, is_frozen=is_frozen)
+        options = {"unpadded": unpadded, "is_frozen": is_frozen}
+        outputs, probabilities = self.encoder(x, bias, seed=fold_in(seed, 1), **options)
 
         def sequences(states: tf.Tensor) -> tf.Tensor:  # [B*T or n, H] -> [B, T, H]
             padded = states if rows is None else rows.pad(states)
             return tf.reshape(padded, [-1, length, self.config.hidden_size])
 
+        if unpadded and unpadded.firsts:
+            outputs[-1] = unpadded.firsts.pad(outputs[-1])
         layers = tuple(map(sequences, outputs))
         pooled = None if self.pooler is None else self.pooler(self._summary(layers[-1], input_mask))
         return EncoderOutput(
@@ -324,7 +341,10 @@ class BertEncoder(BertLayer):
         return sum(block.trainable for block in self.encoder.blocks) / len(self.encoder.blocks)
 
     def flops(self, input_ids: tf.Tensor, token_positions: tf.Tensor | None = None) -> tf.Tensor:
-        """Floating-point operations of the matrix multiplications in a forward pass; see `call` for the arguments."""
+        """Floating-point operations of the matrix multiplications in a forward pass; see `call` for the arguments.
+
+        All blocks are counted in full.
+        """
         batch, length = (tf.cast(size, tf.float32) for size in tf.unstack(tf.shape(input_ids)))
         rows = batch * length if token_positions is None else tf.cast(tf.size(token_positions), tf.float32)
         return rows / length * self.config.flops(length)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.distribution import strategies
 from bert_tf.finetuning.feature_sets import BatchSampler
-from bert_tf.finetuning.row_counts import RowCounts, token_positions
+from bert_tf.finetuning.row_counts import RowCounts, Shape
 from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig
@@ -76,13 +76,13 @@ def _dataset(
         for step in range(start_step, end_step):
             examples = sampler.examples(step)
             length = sampler.bucket(examples)
-            rows = row_counts.of(examples) if row_counts else 0
+            shape = None
+            if row_counts is not None:
+                examples = row_counts.arranged(examples)
+                shape = row_counts.of(examples)
             for replica in replicas:
                 batch = sampler.features.batch(examples[replica * size : (replica + 1) * size], length)
-                if row_counts is not None:
-                    own_parts = row_counts.parts // context.num_replicas_in_sync
-                    batch["token_positions"] = token_positions(batch["input_mask"], own_parts, rows)
-                yield batch
+                yield batch if shape is None else batch | row_counts.inputs(batch["input_mask"], shape, size)
 
     sample = sampler.features.batch(np.zeros(size, np.int64), int(sampler.buckets[-1]))
     dynamic = set() if has_static_shapes else sampler.features.token_names
@@ -91,5 +91,7 @@ def _dataset(
         for name, x in sample.items()
     }
     if row_counts is not None:
-        signature["token_positions"] = tf.TensorSpec([None], tf.int32)
+        mask = sample["input_mask"]
+        for name, x in row_counts.inputs(mask, Shape(mask.size, mask.shape[1]), size).items():
+            signature[name] = tf.TensorSpec([*x.shape[:-1], None], x.dtype)
     return tf.data.Dataset.from_generator(parts, output_signature=signature).prefetch(2)

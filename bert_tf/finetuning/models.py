@@ -59,11 +59,11 @@ class EncoderModel:
         unused = () if self.uses_pooler else ("bert/pooler/",)
         return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
-    def encode(self, batch: Batch, seed: tf.Tensor | None) -> EncoderOutput:
-        """input_ids, input_mask, segment_ids [B, T] -> the encoder's output; see `BertEncoder` for token_positions."""
+    def encode(self, batch: Batch, seed: tf.Tensor | None, first_only: bool = False) -> EncoderOutput:
+        """input_ids, input_mask, segment_ids [B, T] -> the encoder's output; see `BertEncoder` for the other inputs."""
         names = ("input_ids", "input_mask", "segment_ids")
-        positions = batch.get("token_positions")
-        return self.encoder({name: batch[name] for name in names}, seed=seed, token_positions=positions)
+        options = {name: batch.get(name) for name in ("token_positions", "short_mask")}
+        return self.encoder({name: batch[name] for name in names}, seed=seed, first_only=first_only, **options)
 
     def token_states(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
         """input_ids, input_mask, segment_ids [B, T] -> [B, T, W]."""
@@ -72,7 +72,7 @@ class EncoderModel:
 
     def summary(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
         """input_ids, input_mask, segment_ids [B, T] -> [B, W]."""
-        output = self.encode(batch, seed)
+        output = self.encode(batch, seed, first_only=self.bilstm is None and not self.encoder.causal)
         if self.bilstm is None:
             return output.pooled_output
         return self.bilstm.summary(output.sequence_output, batch["input_mask"])

@@ -1,57 +1,106 @@
-"""The rows of batches without padding: how many there are, and which positions of the padded batch they hold.
+"""The shapes of batches without padding: how many rows they have, and which positions of the padded batch these hold.
 
-Axis letters: B batch, C choices (sequences of one example), T tokens.
+Axis letters: B batch, C choices (sequences of one example), T tokens, S short sequences, U their longest.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.finetuning.feature_sets import BatchSampler, LazyFeatures
 
-# The numbers of rows for batches without padding are chosen from the batches of this many steps.
+# The shapes of batches without padding are chosen from the batches of this many steps.
 _STEPS_TO_COUNT = 256
 
 
-class RowCounts:
-    """Chooses the number of rows for the tokens of a batch without padding; see `BertEncoder.call`.
+class Shape(NamedTuple):
+    """The shape of each part of a batch.
 
-    A batch is computed in parts, one for each replica and micro-batch. All parts have the same number of rows. In
-    graphs of fixed shape, the number is one of a few. They depend on the training set and on settings only, so a
-    resumed run has the same shapes.
+    Attributes:
+      rows: The number of rows for tokens.
+      short: The length U that the shorter sequences are padded to in attention; see `BertEncoder.call`.
+    """
+
+    rows: int
+    short: int
+
+    def has_room_for(self, needed: "Shape") -> bool:
+        """Whether neither number is larger in `needed`."""
+        return needed.rows <= self.rows and needed.short <= self.short
+
+
+class RowCounts:
+    """Chooses the shape of a batch without padding; see `BertEncoder.call`.
+
+    A batch is computed in parts, one for each replica and micro-batch. All parts have the same shape. In graphs of
+    fixed shape, the shape is one of a few. They depend on the training set and on settings only, so a resumed run has
+    the same shapes. In each part the examples are sorted by length, and three quarters of them are short sequences.
 
     Args:
       sampler: Chooses the examples of each step.
       parts: The number of parts.
-      is_fixed: Whether the graphs have fixed shapes. Otherwise a batch gets the rows that it needs.
+      is_fixed: Whether the graphs have fixed shapes. Otherwise a batch gets the shape that it needs.
     """
 
     def __init__(self, sampler: BatchSampler, parts: int, is_fixed: bool) -> None:
         self.parts = parts
         self._features = sampler.features
-        self.counts = self._choose(sampler) if is_fixed else []
+        self._part_size = sampler.batch_size // parts
+        self._short_examples = self._part_size * 3 // 4
+        self.shapes = self._choose(sampler) if is_fixed else []
 
-    def _choose(self, sampler: BatchSampler) -> list[int]:
-        """Half of the first steps fit into the first number, all of them into the second.
+    def _choose(self, sampler: BatchSampler) -> list[Shape]:
+        """Half of the first steps fit into the first shape, all of them into the second.
 
         Later steps may need the third or, without padding, the last one.
         """
-        padded = sampler.batch(0)["input_ids"].shape[0] // self.parts * int(sampler.buckets[-1])
+        longest = int(sampler.buckets[-1])
+        padded = sampler.batch(0)["input_ids"].shape[0] // self.parts * longest
         if isinstance(sampler.features, LazyFeatures):
-            return [padded * eighths // 8 for eighths in (2, 3, 4, 6, 8)]
-        needed = sorted(self._tokens(sampler.examples(step)) for step in range(_STEPS_TO_COUNT))
-        half, most = needed[len(needed) // 2], needed[-1]
-        return [*(_rounded(n) for n in (half, most, 2 * most - half) if _rounded(n) < padded), padded]
+            return [Shape(padded * eighths // 8, longest) for eighths in (2, 3, 4, 6, 8)]
+        needed = sorted(self._needed(self.arranged(sampler.examples(step))) for step in range(_STEPS_TO_COUNT))
+        middle = len(needed) // 2
+        half, most = (
+            Shape(part[-1].rows, max(shape.short for shape in part)) for part in (needed[: middle + 1], needed)
+        )
+        more = Shape(_rounded(2 * most.rows - half.rows, 16), longest)
+        return [*(shape for shape in (half, most, more) if shape.rows < padded), Shape(padded, longest)]
 
-    def _tokens(self, examples: np.ndarray) -> int:
-        return int(self._features.tokens_of(examples).reshape(self.parts, -1).sum(axis=1).max())
+    def arranged(self, examples: np.ndarray) -> np.ndarray:
+        """Returns a step's examples [B] with those of each part sorted by length."""
+        parts = examples.reshape(self.parts, -1)
+        longest = self._features.longest_of(examples).reshape(parts.shape)
+        return np.take_along_axis(parts, np.argsort(longest, axis=1, kind="stable"), axis=1).reshape(-1)
 
-    def of(self, examples: np.ndarray) -> int:
-        """Returns the number of rows for each part of a step's batch."""
-        needed = self._tokens(examples)
-        return next(count for count in self.counts or [_rounded(needed)] if count >= needed)
+    def _needed(self, arranged: np.ndarray) -> Shape:
+        tokens = self._features.tokens_of(arranged).reshape(self.parts, -1).sum(axis=1).max()
+        longest = self._features.longest_of(arranged).reshape(self.parts, -1)
+        return Shape(_rounded(tokens, 16), _rounded(longest[:, : max(self._short_examples, 1)].max(), 8))
+
+    def of(self, arranged: np.ndarray) -> Shape:
+        """Returns the shape of each part of a step's batch."""
+        needed = self._needed(arranged)
+        return next((shape for shape in self.shapes if shape.has_room_for(needed)), (self.shapes or [needed])[-1])
+
+    def inputs(self, input_mask: np.ndarray, shape: Shape, examples: int) -> dict[str, np.ndarray]:
+        """Returns the arrays that `BertEncoder.call` needs to leave out the padding of some parts of a batch.
+
+        Args:
+          input_mask: [B*C, T].
+          shape: The shape of each part.
+          examples: B.
+        """
+        parts = examples // self._part_size
+        inputs = {"token_positions": token_positions(input_mask, parts, shape.rows)}
+        if self._short_examples:
+            of_parts = input_mask.reshape(parts, self._part_size, -1, input_mask.shape[1])
+            short = of_parts[:, : self._short_examples, :, : shape.short]
+            inputs["short_mask"] = short.reshape(-1, short.shape[-1])
+        return inputs
 
 
-def _rounded(tokens: int) -> int:
-    return -(-tokens // 16) * 16
+def _rounded(count: int, multiple: int) -> int:
+    return int(-(-count // multiple) * multiple)
 
 
 def token_positions(input_mask: np.ndarray, parts: int, rows: int) -> np.ndarray:

@@ -26,7 +26,7 @@ from bert_tf.model.cpu_kernels import add_bias, cast, matmul
 from bert_tf.model.dropout import dropout, fold_in, seed_of_call
 from bert_tf.model.gathering import gather_rows
 from bert_tf.model.normalization import layer_norm, softmax
-from bert_tf.model.token_rows import TokenRows
+from bert_tf.model.token_rows import Unpadded
 
 serializable = keras.saving.register_keras_serializable(package="bert_tf")
 
@@ -220,24 +220,37 @@ class SelfAttention(BertLayer):
         x: tf.Tensor,
         attention_bias: tf.Tensor,
         seed: tf.Tensor | None = None,
-        token_rows: TokenRows | None = None,
+        unpadded: Unpadded | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """x [B*T, H], attention_bias [B, 1, 1 or T, T] -> context of x's shape, probabilities [B, N, T, T].
+
+        With `unpadded`, x is [n, H], its biases are used, and there are no probabilities.
+        """
+        query = self.query(x if unpadded is None else unpadded.queries(x)) * (1.0 / math.sqrt(self.config.head_size))
+        key, value = self.key(x), self.value(x)
+        if unpadded is None:
+            return self._attend(query, key, value, attention_bias, seed)
+        padded = (unpadded.query_groups(query), unpadded.groups(key), unpadded.groups(value), unpadded.biases)
+        groups = enumerate(zip(*padded, strict=True))
+        contexts = [self._attend(*group, fold_in(seed, number))[0] for number, group in groups]
+        return unpadded.joined(contexts), None
+
+    def _attend(
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """x [B*T or n, H], attention_bias [B, 1, 1 or T, T] -> context of x's shape, probabilities [B, N, T, T]."""
+        """query [B*Q, H], key and value [B*T, H] -> context [B*Q, H], probabilities [B, N, Q, T]; Q is T or 1."""
         heads, size = self.config.num_attention_heads, self.config.head_size
-        length = attention_bias.shape[-1] or tf.shape(attention_bias)[-1]
 
-        def split_heads(projected: tf.Tensor) -> tf.Tensor:  # [B*T or n, H] -> [B, N, T, D]
-            padded = projected if token_rows is None else token_rows.pad(projected)
-            return tf.transpose(tf.reshape(padded, [-1, length, heads, size]), [0, 2, 1, 3])
+        sequences = bias.shape[0] or -1
+        length = -1 if bias.shape[0] else bias.shape[-1] or tf.shape(bias)[-1]
 
-        query = split_heads(self.query(x) * (1.0 / math.sqrt(size)))
-        key = split_heads(self.key(x))
-        value = split_heads(self.value(x))
-        probabilities = softmax(matmul(query, key, transpose_b=True), attention_bias)  # [B, N, T, T]
+        def split_heads(projected: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B, N, T, D]
+            return tf.transpose(tf.reshape(projected, [sequences, length, heads, size]), [0, 2, 1, 3])
+
+        probabilities = softmax(matmul(split_heads(query), split_heads(key), transpose_b=True), bias)  # [B, N, Q, T]
         dropped = dropout(probabilities, self.config.attention_probs_dropout_prob, seed)
-        context = tf.transpose(matmul(dropped, value), [0, 2, 1, 3])  # [B, T, N, D]
-        context = tf.reshape(context, [-1, self.config.hidden_size])
-        return context if token_rows is None else token_rows.unpad(context), probabilities
+        context = tf.transpose(matmul(dropped, split_heads(value)), [0, 2, 1, 3])  # [B, Q, N, D]
+        return tf.reshape(context, [-1, self.config.hidden_size]), probabilities
 
 
 @serializable
@@ -276,11 +289,12 @@ class Attention(BertLayer):
         x: tf.Tensor,
         attention_bias: tf.Tensor,
         seed: tf.Tensor | None = None,
-        token_rows: TokenRows | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """x [B*T or n, H], attention_bias [B, 1, 1 or T, T] -> as x, probabilities [B, N, T, T]."""
-        context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0), token_rows=token_rows)
-        return self.output_layer(context, x, seed=fold_in(seed, 1)), probabilities
+        unpadded: Unpadded | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """See `SelfAttention`."""
+        context, probabilities = self.self_attention(x, attention_bias, seed=fold_in(seed, 0), unpadded=unpadded)
+        residual = x if unpadded is None else unpadded.queries(x)
+        return self.output_layer(context, residual, seed=fold_in(seed, 1)), probabilities
 
 
 @serializable
@@ -327,22 +341,22 @@ class TransformerBlock(BertLayer):
         attention_bias: tf.Tensor,
         training: bool | None = None,
         seed: tf.Tensor | None = None,
-        token_rows: TokenRows | None = None,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+        unpadded: Unpadded | None = None,
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Transforms hidden states.
 
         Args:
-          x: [B*T, H] or [B, T, H]; [n, H] with `token_rows`.
+          x: [B*T, H] or [B, T, H]; [n, H] with `unpadded`.
           attention_bias: [B, 1, 1 or T, T], added to the scores: 0 for visible positions, -10000 for the others.
           training: whether dropout is active.
           seed: [2], integers, of the dropout; if given, dropout is active whatever `training` says.
-          token_rows: Where the rows of x are in the padded batch; None if x is padded.
+          unpadded: How attention pads x; None if x is padded.
 
         Returns:
           The new hidden states, of x's shape, and the attention probabilities [B, N, T, T] before dropout.
         """
         seed = seed_of_call(self.seed_generator, training, seed)
         rows = self.compute(tf.reshape(x, [-1, self.config.hidden_size]) if len(x.shape) == 3 else x)
-        attended, probabilities = self.attention(rows, attention_bias, seed=fold_in(seed, 0), token_rows=token_rows)
+        attended, probabilities = self.attention(rows, attention_bias, seed=fold_in(seed, 0), unpadded=unpadded)
         output = self.output_layer(self.intermediate(attended), attended, seed=fold_in(seed, 1))
         return tf.reshape(output, tf.shape(x)) if len(x.shape) == 3 else output, probabilities

@@ -12,12 +12,18 @@ from bert_tf.finetuning import input_pipeline
 from bert_tf.finetuning.feature_sets import BatchSampler, FeatureSet, LazyFeatures
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.row_counts import RowCounts, token_positions
+from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.training.loop import Trainer
 from bert_tf.training.settings import DTYPES, TrainingConfig
 from tests.conftest import assert_close, tiny_config, train_steps, without_dropout
 
 BATCH, STEPS = 8, 3
+
+
+@pytest.fixture(autouse=True)
+def no_dropout_before_the_output_layer(monkeypatch):
+    monkeypatch.setattr(heads, "CLASSIFIER_DROPOUT", 0.0)  # batches without padding are sorted by length
 
 
 def features(count=32, longest=20, choices=1):
@@ -38,20 +44,28 @@ def test_positions_are_counted_from_the_start_of_their_part():
 def test_each_part_of_each_step_has_room_for_its_tokens(choices, parts):
     sampler = BatchSampler(features(choices=choices), BATCH, 1, [20], False)
     fixed, exact = (RowCounts(sampler, parts, is_fixed) for is_fixed in (True, False))
-    assert fixed.counts == sorted(fixed.counts)
-    assert fixed.counts[-1] == BATCH // parts * choices * 20
+    assert fixed.shapes == sorted(fixed.shapes)
+    assert fixed.shapes[-1] == (BATCH // parts * choices * 20, 20)
     for step in range(500):
-        examples = sampler.examples(step)
+        examples = fixed.arranged(sampler.examples(step))
+        assert sorted(examples) == sorted(sampler.examples(step))
         mask = sampler.features.batch(examples, 20)["input_mask"]
         most = mask.reshape(parts, -1).sum(axis=1).max()
-        assert exact.of(examples) - 16 < most <= exact.of(examples)
-        assert fixed.of(examples) == next(count for count in fixed.counts if count >= most)
+        assert exact.of(examples).rows - 16 < most <= exact.of(examples).rows
+        fitting = [shape for shape in fixed.shapes if shape.has_room_for(exact.of(examples))]
+        assert fixed.of(examples) == (fitting or fixed.shapes[-1:])[0]
+        for counts in (fixed, exact):
+            short = counts.inputs(mask, counts.of(examples), BATCH).get("short_mask")
+            if short is not None:  # has all tokens of the first three quarters of each part
+                count = len(short) // parts
+                assert short.sum() == mask.reshape(parts, -1, 20)[:, :count].sum()
+                assert count == BATCH // parts * 3 // 4 * choices
 
 
 def test_a_lazy_set_has_row_counts_before_it_is_tokenized():
     lazy = LazyFeatures(range(1000), lambda rows: features(len(rows)), max_length=20)
-    counts = RowCounts(BatchSampler(lazy, BATCH, 1, [20], False), 1, is_fixed=True).counts
-    assert (counts[0], counts[-1]) == (40, 160)
+    shapes = RowCounts(BatchSampler(lazy, BATCH, 1, [20], False), 1, is_fixed=True).shapes
+    assert (shapes[0], shapes[-1]) == ((40, 20), (160, 20))
 
 
 def losses_and_weights(
@@ -82,8 +96,10 @@ def losses_and_weights(
     counts = RowCounts(sampler, replicas * parts, fixed) if leave_out_padding else None
     data = input_pipeline.training_data(sampler, STEPS, fixed, row_counts=counts)
     batches = strategies.batches(strategy, functools.partial(data.from_step, 0))
-    losses = [train_steps(trainer, batches, 1)["loss"] for _ in range(STEPS)]
-    return losses, [variable.numpy() for variable in model.variables]
+    means = [train_steps(trainer, batches, 1) for _ in range(STEPS)]
+    for step, each in enumerate(means):  # tokens without padding
+        assert each["tokens"] == sampler.features.tokens_of(sampler.examples(step)).sum()
+    return [each["loss"] for each in means], [variable.numpy() for variable in model.variables]
 
 
 def check_against_padded_batches(**options):

@@ -67,6 +67,7 @@ MODELS = {
     "spans": (SpanModel, {}),
     "causal": (ClassifierModel, {"outputs": 3, "causal": True}),
     "recomputed": (TokenModel, {"outputs": 3, "gradient_checkpointing": True}),
+    "recomputed classification": (ClassifierModel, {"outputs": 3, "gradient_checkpointing": True}),
 }
 
 
@@ -78,28 +79,33 @@ def loss_and_gradients(model, batch):
     return [loss, *map(tf.convert_to_tensor, tape.gradient(loss, trained))]
 
 
+@pytest.mark.parametrize("is_split", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize(("lengths", "rows"), [case for case in CASES if len(case[0]) == 2])
-def test_losses_and_gradients_are_those_of_padded_batches(name, lengths, rows):
+def test_losses_and_gradients_are_those_of_padded_batches(name, lengths, rows, is_split):
     kind, options = MODELS[name]
     model = kind(without_dropout(tiny_config()), **options)
-    batch = batch_of(lengths, rows)
-    batch |= labels_for(batch, options.get("choices", 1))
-    unpadded = loss_and_gradients(model, batch)
-    del batch["token_positions"]
+    padded = batch_of(lengths, rows)
+    padded |= labels_for(padded, options.get("choices", 1))
+    short = {"short_mask": padded["input_mask"][:1, : lengths[0]]} if is_split else {}
+    unpadded = loss_and_gradients(model, padded | short)
+    del padded["token_positions"]
     if kind is SpanModel:
         model.__class__ = PaddedSpanModel
     for variable, a, b in zip(
-        ["loss", *model.trained_variables], unpadded, loss_and_gradients(model, batch), strict=True
+        ["loss", *model.trained_variables], unpadded, loss_and_gradients(model, padded), strict=True
     ):
         assert_close(a, b, 2e-6, getattr(variable, "path", variable))
 
 
-def test_outputs_are_those_of_padded_batches():
+@pytest.mark.parametrize("first_only", [False, True])
+def test_outputs_are_those_of_padded_batches(first_only):
     encoder, batch = BertEncoder(tiny_config()), batch_of((3, 9, 1), 16)
     positions = batch.pop("token_positions")
-    unpadded, padded = encoder(batch, token_positions=tf.constant(positions)), encoder(batch)
-    is_token = batch["input_mask"][..., np.newaxis]
-    for a, b in zip(unpadded.all_encoder_layers, padded.all_encoder_layers, strict=True):
+    unpadded, padded = encoder(batch, token_positions=tf.constant(positions), first_only=first_only), encoder(batch)
+    is_token = np.array(batch["input_mask"][..., np.newaxis])
+    for number, (a, b) in enumerate(zip(unpadded.all_encoder_layers, padded.all_encoder_layers, strict=True), start=1):
+        if first_only and number == encoder.config.num_hidden_layers:
+            is_token[:, 1:] = 0
         assert_close(a, b * is_token, 1e-6)
     assert_close(unpadded.pooled_output, padded.pooled_output, 1e-6)
