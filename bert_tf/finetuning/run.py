@@ -157,7 +157,7 @@ class FinetuningRun:
                 lazy = split == "train" and self.task.independent and len(examples) > MAX_TOKENIZED_BEFORE_TRAINING
                 self._data[split] = examples, self._lazy_features(examples) if lazy else self.featurize(examples)
                 truncated = 0 if lazy else self._data[split][1].num_truncated
-                reporting.report_truncation(truncated, len(examples), split, self.max_seq_length)
+                reporting.report_truncation(truncated, len(examples), split, self.settings.max_seq_length)
 
     def _lazy_features(self, examples: Sequence[Any]) -> LazyFeatures:
         self.featurize(examples[:100])  # checks some at once
