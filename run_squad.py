@@ -83,16 +83,15 @@ def main() -> None:
     from bert_tf.export import export_run
     from bert_tf.finetuning.run import FinetuningRun
     from bert_tf.finetuning.workflow import finetune
-    from bert_tf.tasks.squad import answers
-    from bert_tf.tasks.squad.answerer import Answerer
-    from bert_tf.tasks.squad.task import SquadTask
+    from bert_tf.tasks.squad import typed_questions
+    from bert_tf.tasks.squad.squad_task import Answerer, SquadTask, evaluate_file
 
     output_dir = config.training.output_dir
     task = SquadTask(squad_config, _TRAIN_FILE.value, _PREDICT_FILE.value, answer_config)
     if _EVALUATE_FILE.value:
         if others := [name for name, is_given in steps.items() if is_given]:
             raise InputError(f"--evaluate_file only evaluates a finished file of answers. Omit --{others[0]}.")
-        answers.evaluate_file(task, _EVALUATE_FILE.value, output_dir)
+        evaluate_file(task, _EVALUATE_FILE.value, output_dir)
         return
     export_config = make_export_config(config, squad_config, answer_config) if _DO_EXPORT.value else None
     model = pretrained.read_model(config.model, (*answer_config.ensemble_dirs, output_dir)[0])
@@ -104,7 +103,7 @@ def main() -> None:
     if config.do_train or config.do_predict:
         finetune(task, config, model)
     if _INTERACTIVE.value:
-        answers.interact(Answerer(FinetuningRun(task, config, model), answer_config))
+        typed_questions.interact(Answerer(FinetuningRun(task, config, model), answer_config))
     if export_config is not None:
         export_run(output_dir, _EXPORT.export_dir, export_config)
 

@@ -29,7 +29,7 @@ from bert_tf.finetuning.task import ModelOutputs
 from bert_tf.runtime import reporting
 from bert_tf.tasks.squad.decoding import decode
 from bert_tf.tasks.squad.rules import SquadConfig
-from bert_tf.tasks.squad.task import PREDICT_SPLIT, SquadTask
+from bert_tf.tasks.squad.squad_task import PREDICT_SPLIT, SquadTask
 from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig

@@ -28,8 +28,8 @@ from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.pretrained_encoder import ServedEncoder
 from bert_tf.serving.signature_inputs import IDS, TEXT_LISTS, TEXTS, signature
 from bert_tf.tasks.graph_classifier import ServedChooser, ServedClassifier
-from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, describe_model
 from bert_tf.tasks.squad.graph_answerer import ServedAnswerer
+from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, describe_model
 from bert_tf.tasks.tagging.graph_tagger import ServedTagger
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.vocabulary import SPECIAL_TOKENS

@@ -12,8 +12,8 @@ from bert_tf.serving import line_predictions
 from bert_tf.serving.answering import AnsweringModel, Field
 from bert_tf.tasks.glue import GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.squad.examples import read_squad
-from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.squad.questions import read_squad
+from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
 from data_prep.corpus.files import cut_into_splits, find_input_files
 from data_prep.corpus.reader import CorpusOptions, CorpusReader

@@ -12,11 +12,10 @@ from bert_tf.api.base import Estimator
 from bert_tf.api.in_python import errors_in_python
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import architectures, dev_split
-from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, Answerer
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
-from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, Answerer, SquadTask
 
 
 class QuestionAnswerer(Estimator):

@@ -3,12 +3,12 @@
     registry             which name of --task_name is which task, and how each task is exported
     glue                 GLUE's nine tasks and XNLI
     glue_benchmark       several GLUE tasks in one run, the row of the paper's Table 1, the file for the GLUE server
-    custom               classification or regression of your own data, from files with named columns
+    text                 classification or regression of your own data, from files with named columns
     multiple_choice      SWAG, CODAH, and your own prompts with endings
     squad                SQuAD 1.1 and 2.0 (a folder)
     tagging              named entities and other tags of words (a folder)
-    names                the names of the tasks, and what else the flags of the tasks can choose
-    held_out             a dev set that is drawn from the training file
+    data_config          the settings of the tasks and their data
+    dev_split            a dev set that is drawn from the training file
     sentence_task        labels, scores and prediction files of all sentence tasks
     sentence_features    features of sentences and pairs
     original             the functions and classes of the original programs, with their names
@@ -17,6 +17,6 @@
     tables               rows of TSV, CSV and JSON-lines files
     graph_classifier     served models of sentence tasks and multiple choice
 
-`export`, `estimators` and the programs import this package. It imports `serving` and the layers below. The folders
+`export`, `api` and the programs import this package. It imports `serving` and the layers below. The folders
 `squad` and `tagging` do not import other tasks.
 """

@@ -14,11 +14,11 @@ from bert_tf.tasks.data_config import TAGGING, TEXT, DataConfig, check_name
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.squad import graph_answerer
-from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.tasks.squad.squad_task import SquadTask
 from bert_tf.tasks.tables import Source
-from bert_tf.tasks.tagging import conll, graph_tagger, schemes, task
+from bert_tf.tasks.tagging import conll, graph_tagger, schemes, tagging_task
 from bert_tf.tasks.tagging.by_features import FeatureBased, FeatureTaggingTask
-from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import TextTask
 
 # The settings of `DataConfig` that only some tasks have, and these tasks. GLUE's files have fixed names.
@@ -95,7 +95,7 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
             text_task.label_threshold = run_directory.label_threshold(run_directory.folder_of_model(output_dir))
         return text_task
     if name == TAGGING:
-        paths, options = _paths(config, task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
+        paths, options = _paths(config, tagging_task.FILE_NAMES), (labels, config.document_context, config.on_bad_row)
         scheme = config.tag_scheme
         if recorded and scheme == schemes.AUTO:
             scheme = run_directory.recorded(run_directory.folder_of_model(output_dir)).get("tag_scheme", scheme)

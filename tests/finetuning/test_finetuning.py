@@ -23,7 +23,7 @@ from bert_tf.model import heads
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.export_config import ExportConfig
-from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig

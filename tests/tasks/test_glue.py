@@ -9,7 +9,7 @@ import pytest
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import data_config, glue_benchmark, multiple_choice
 from bert_tf.tasks.glue import DEFINITIONS, GlueTask
-from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from tests.conftest import GOLDEN, data_path, golden_json
 
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"

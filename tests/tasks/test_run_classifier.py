@@ -11,7 +11,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.tasks.data_config import DataConfig
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.registry import build_task
-from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.text import Columns, TextTask
 from tests import programs
 

@@ -3,16 +3,15 @@
 From questions to scores: `read_squad` -> examples -> `featurize` -> windows -> the model -> logits -> `decode` ->
 answers -> `evaluate`.
 
-    examples       questions and paragraphs from SQuAD files
+    questions      questions and paragraphs from SQuAD files
     rules          the settings, and the rules of windows and answers that arrays and the served graph share
     windows        questions and paragraphs -> windows, as arrays
     decoding       logits -> ranked answers, as written in the paragraph
     predictions    the answers to a file's questions, and the files of answers
     graph_answerer windows and answers inside a TensorFlow graph, for the SavedModel
     evaluation     scores, and the threshold for no answer
-    answerer       the loaded model or models that answer
-    task           the task of the fine-tuning loop
-    answers        answers to a file or to typed questions, and their evaluation
+    squad_task     the task of the fine-tuning loop, the models that answer, and the files of answers
+    typed_questions answers to typed questions
 """
 
 from bert_tf.runtime import extras
@@ -22,7 +21,7 @@ __getattr__, __dir__, __all__ = extras.when_used(
     {
         "bert_tf.tasks.squad.decoding": ["average_distributions", "decode"],
         "bert_tf.tasks.squad.evaluation": ["evaluate", "evaluate_v1", "evaluate_v2", "tune_null_threshold"],
-        "bert_tf.tasks.squad.examples": ["SquadData", "SquadExample", "load_articles", "make_example", "read_squad"],
+        "bert_tf.tasks.squad.questions": ["SquadData", "SquadExample", "load_articles", "make_example", "read_squad"],
         "bert_tf.tasks.squad.predictions": ["SquadPredictions", "merge_n_best", "read_answers", "read_n_best"],
         "bert_tf.tasks.squad.rules": ["SquadConfig"],
         "bert_tf.tasks.squad.windows": ["SquadWindows", "featurize"],

@@ -23,8 +23,8 @@ import numpy as np
 from absl import logging
 from scipy.special import log_softmax
 
-from bert_tf.tasks.squad.examples import SquadExample
 from bert_tf.tasks.squad.predictions import ScoredText, SquadPredictions
+from bert_tf.tasks.squad.questions import SquadExample
 from bert_tf.tasks.squad.rules import SquadConfig, pairs_fit
 from bert_tf.tasks.squad.windows import SquadWindows
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer

@@ -11,8 +11,8 @@ from typing import Any
 from bert_tf.runtime import extras
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
-from bert_tf.tasks.squad.examples import paragraphs, question_name
 from bert_tf.tasks.squad.predictions import SquadPredictions
+from bert_tf.tasks.squad.questions import paragraphs, question_name
 
 _BEST = ("exact", "exact_thresh", "f1", "f1_thresh")
 # Stands for a missing answer; no right answer is like it.

@@ -19,7 +19,6 @@ from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
 from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
 from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, check_equally_many, in_parts, read_ids, signature
-from bert_tf.tasks.squad.answerer import describe_model, find_null_threshold
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
     cut_texts,
@@ -29,6 +28,7 @@ from bert_tf.tasks.squad.rules import (
     shows_most_context,
     text_room,
 )
+from bert_tf.tasks.squad.squad_task import describe_model, find_null_threshold
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer, TokenizedText, valid_utf8
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypedDict
 
 from bert_tf.runtime import files, json_files
-from bert_tf.tasks.squad.examples import name_ids
+from bert_tf.tasks.squad.questions import name_ids
 from bert_tf.tasks.squad.rules import means_no_answer
 
 # The release's null score before it sees a window; as odds it means that there is no answer, whatever the threshold.

@@ -20,7 +20,7 @@ import numpy as np
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.squad.examples import SquadExample, name_ids
+from bert_tf.tasks.squad.questions import SquadExample, name_ids
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
     TextSpans,

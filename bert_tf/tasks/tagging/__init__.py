@@ -1,6 +1,6 @@
 """Named entities and other tags of words, by fine-tuning and by features (paper, section 5.3).
 
-    task                 the task for fine-tuning: features, scores, prediction files
+    tagging_task         the task for fine-tuning: features, scores, prediction files
     conll                reading and writing of files with columns
     schemes              the schemes of tags: IOB1, IOB2, BIOES, BILOU and plain tags
     windows              the windows of text that the model reads

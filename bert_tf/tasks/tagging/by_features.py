@@ -18,7 +18,7 @@ from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.tagging.conll import Sentence
 from bert_tf.tasks.tagging.feature_tagger import FeatureTagger
-from bert_tf.tasks.tagging.task import TaggingFeatures, TaggingTask
+from bert_tf.tasks.tagging.tagging_task import TaggingFeatures, TaggingTask
 from bert_tf.tokenization import FullTokenizer
 
 # The number of windows that are computed together.

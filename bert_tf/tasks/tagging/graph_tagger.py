@@ -1,7 +1,7 @@
 """The served model of a fine-tuned tagger: from raw text, or words, to the tags of the words and the entities.
 
 A word's tag is that of its first piece, and a text that is too long for the model is split into several windows. This
-is the same as in `tagging.task`, computed inside a graph.
+is the same as in `tagging_task`, computed inside a graph.
 
 Axis letters: B texts, W words of all texts, P pieces of all texts, S windows of all texts, E entities of all texts,
 n tokens of all windows.
@@ -155,7 +155,7 @@ class ServedTagger(tf.Module):
     def _tag_ids(self, words: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Words [B, (words)] -> their classes [B, (words)], int32, and the probabilities of these.
 
-        For the windows see `tagging.task.windows`.
+        For the windows see `tagging_task.windows`.
         """
         pieces = self._tokenizer.tokenize(words.flat_values)  # [W, (pieces)]
         is_empty = pieces.row_lengths() == 0

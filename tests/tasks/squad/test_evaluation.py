@@ -4,8 +4,8 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import squad
-from bert_tf.tasks.squad.answerer import NULL_THRESHOLD_FILE, read_null_threshold
 from bert_tf.tasks.squad.predictions import SquadPredictions, threshold_answer
+from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, read_null_threshold
 from tests.conftest import golden_json, golden_path
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original, squad
-from bert_tf.tasks.squad.examples import split_context
+from bert_tf.tasks.squad.questions import split_context
 
 CONTEXT = "The Normans came from Norway in 911, and Rollo led them."
 

@@ -19,10 +19,9 @@ from bert_tf.finetuning.workflow import finetune
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks import original
-from bert_tf.tasks.squad import answers as squad_answers
-from bert_tf.tasks.squad.answerer import Answerer
+from bert_tf.tasks.squad import squad_task, typed_questions
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
-from bert_tf.tasks.squad.task import SquadTask
+from bert_tf.tasks.squad.squad_task import Answerer, SquadTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.settings import TrainingConfig
 from tests import programs
@@ -87,7 +86,7 @@ def train(run, epochs=16.0):
 
 
 def predict(run, config=AnswerConfig()):
-    return squad_answers.predict(run, config, run.training_config.output_dir)
+    return squad_task.answer_file(run, config, run.training_config.output_dir)
 
 
 def run_on(folder, output_dir, predict_file, version_2=False, init_checkpoint=None, **changes):
@@ -155,7 +154,7 @@ def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder
 def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
     def predict_with(threshold=None, tune=None, init=folder / "run", output_dir=tmp_path):
         run = run_on(folder, output_dir, folder / "dev2.json", version_2=True, init_checkpoint=str(init))
-        scores = squad_answers.predict(run, AnswerConfig(threshold, tune), str(output_dir))
+        scores = squad_task.answer_file(run, AnswerConfig(threshold, tune), str(output_dir))
         stored = tmp_path / "null_threshold.json"
         return scores, stored.read_text() if stored.exists() else ""
 
@@ -250,7 +249,7 @@ def test_answers_of_any_system_are_evaluated(folder, tmp_path):
         task = SquadTask(
             SquadConfig(version_2_with_negative=version == 2), predict_file=str(folder / f"dev{version}.json")
         )
-        results = squad_answers.evaluate_file(task, path, str(tmp_path))
+        results = squad_task.evaluate_file(task, path, str(tmp_path))
         assert results["f1"] == pytest.approx(100 / 9)
         assert json.loads((tmp_path / "eval_results.json").read_text()) == results
 
@@ -258,7 +257,7 @@ def test_answers_of_any_system_are_evaluated(folder, tmp_path):
 def test_typed_questions_are_answered(folder, tmp_path, capsys):
     run = run_on(folder, tmp_path, None, version_2=True, init_checkpoint=str(folder / "run"))
     answerer = Answerer(run, AnswerConfig(null_score_diff_threshold=1e9))
-    squad_answers.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
+    typed_questions.interact(answerer, ["", "b c", "d x e", "", "a", "a", "", " ", "", "b x\n", "\n", "a", "\n", "c"])
     out = capsys.readouterr().out
     assert out.count("probability") == 3
     assert out.splitlines()[2].split()[-1] == "x"
@@ -269,7 +268,7 @@ def test_typed_lines_are_read_whatever_the_locale_and_their_bytes(folder, tmp_pa
     run = run_on(folder, tmp_path, None, init_checkpoint=str(folder / "run"))
     typed = io.TextIOWrapper(io.BytesIO(b"b c\xff x\n\nd \xc3\xa9\n"), encoding="ascii")
     monkeypatch.setattr("sys.stdin", typed)
-    squad_answers.interact(Answerer(run, AnswerConfig()))
+    typed_questions.interact(Answerer(run, AnswerConfig()))
     assert capsys.readouterr().out.count("probability") == 1
 
 
@@ -341,10 +340,10 @@ def test_usage_errors_name_the_flag(tmp_path, given, message):
 
 
 def test_a_member_of_an_ensemble_is_known_by_its_weights(tmp_path):
-    names = [squad_answers._describe_member(str(tmp_path))]  # lists alone
+    names = [squad_task._describe_member(str(tmp_path))]  # lists alone
     for weight in (1.0, 2.0):
         saver.CheckpointSaver(str(tmp_path), 1).save(1, {"x": np.float32(weight)})
-        names.append(squad_answers._describe_member(str(tmp_path)))
+        names.append(squad_task._describe_member(str(tmp_path)))
     assert len(set(names)) == 3
     assert names[0] == str(tmp_path)
 

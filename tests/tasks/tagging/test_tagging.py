@@ -5,7 +5,7 @@ import pytest
 
 from bert_tf.finetuning.models import NO_TAG
 from bert_tf.runtime.files import InputError
-from bert_tf.tasks.tagging.task import TaggingTask
+from bert_tf.tasks.tagging.tagging_task import TaggingTask
 from bert_tf.tasks.tagging.windows import windows
 from bert_tf.tokenization import FullTokenizer
 from tests.programs import PIECES

@@ -1,0 +1,65 @@
+"""Answers typed questions about typed paragraphs."""
+
+from collections.abc import Iterable, Iterator
+
+from bert_tf.runtime import reporting
+from bert_tf.runtime.program import say, typed_lines
+from bert_tf.tasks.squad.questions import make_example
+from bert_tf.tasks.squad.squad_task import Answerer
+
+# The number of answers to a question that are shown.
+_SHOWN_ANSWERS = 5
+
+
+def interact(answerer: Answerer, lines: Iterable[str] | None = None) -> None:
+    """Reads typed paragraphs with their questions, and prints the best answers to standard output.
+
+    A paragraph ends at an empty line. Then every line is a question, until an empty line ends the questions of this
+    paragraph. More empty lines before a paragraph are ignored.
+
+    Args:
+      answerer: gives the answers.
+      lines: the typed lines; the standard input by default.
+    """
+    typed = typed_lines() if lines is None else (line.rstrip("\r\n") for line in lines)
+    while True:
+        say("Paragraph (an empty line ends it; the end of the input, or Ctrl-D, ends the program):")
+        first = next((line for line in typed if line.strip()), None)
+        if first is None:
+            return
+        context = "\n".join([first, *_up_to_empty_line(typed)])
+        say("Questions (an empty line begins another paragraph):")
+        for question in _up_to_empty_line(typed):
+            print("\n".join(answer_lines(answerer, context, question)), flush=True)
+
+
+def _up_to_empty_line(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        if not line.strip():
+            return
+        yield line
+
+
+def answer_lines(answerer: Answerer, context: str, question: str) -> list[str]:
+    """A table of the best answers: probability among the n best, score (sum of the two logits), text.
+
+    With SQuAD 2.0 a line follows with the odds for no answer, the threshold, and the resulting answer.
+    """
+    task, run = answerer.run.task, answerer.run
+    example = make_example("typed", question, context)
+    windows = task.featurize([example], run.tokenizer, run.settings.max_seq_length)
+    predictions = answerer.answer([example], windows, shown=False)
+    rows = [
+        {
+            "probability": entry["probability"],
+            "score": entry["start_logit"] + entry["end_logit"],
+            "answer": entry["text"] or "(none)",
+        }
+        for entry in predictions.n_best["typed"][:_SHOWN_ANSWERS]
+    ]
+    shown = [reporting.table(rows)]
+    if task.config.version_2_with_negative:
+        odds, threshold = predictions.null_odds["typed"], answerer.null_score_diff_threshold
+        verdict = predictions.answers["typed"] or "(none)"
+        shown.append(f"odds for no answer {odds:.4g}, threshold {threshold:.4g}: {verdict}")
+    return shown
