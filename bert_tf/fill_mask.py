@@ -4,6 +4,7 @@ python -m bert_tf.fill_mask --model=runs/pretraining --text="It is a truth unive
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Self, overload
 
 from absl import flags
@@ -51,28 +52,42 @@ class FillMask:
         return f"FillMask({self.bert.source.path!r})"
 
     @overload
-    def __call__(self, text: str, top: int = 5) -> list[list[Guess]]: ...
+    def __call__(self, text: str, top: int = 5, targets: Sequence[str] = ()) -> list[list[Guess]]: ...
 
     @overload
-    def __call__(self, text: list[str] | tuple[str, ...], top: int = 5) -> list[list[list[Guess]]]: ...
+    def __call__(
+        self, text: list[str] | tuple[str, ...], top: int = 5, targets: Sequence[str] = ()
+    ) -> list[list[list[Guess]]]: ...
 
-    def __call__(self, text, top=5):
+    def __call__(self, text, top=5, targets=()):
         """Predicts the most probable tokens for each [MASK] in a text.
 
         Args:
           text: a text, or a list of texts, each with one [MASK] or more.
-          top: the number of guesses for each [MASK]; all tokens if the vocabulary has no more.
+          top: the number of guesses for each [MASK]; all tokens if there are no more.
+          targets: the words to choose from, each a single token of the vocabulary; by default all tokens. Probabilities
+            are those among all tokens.
 
         Returns:
           For each [MASK] a list of guesses, the most probable one first; of a list of texts, a list of these.
 
         Raises:
-          InputError: if it isn't a text, or has no [MASK], or too many pieces for the model; or if `top` is below 1.
+          InputError: if it isn't a text, or has no [MASK], or too many tokens for the model; or if `top` is below 1, or
+            a target is not a single token.
         """
         require_whole("fill_mask: top", top, 1)
-        return [self._fill(part, top) for part in text] if isinstance(text, list | tuple) else self._fill(text, top)
+        ids = [self._target_id(target) for target in targets] or list(range(self.bert.config.vocab_size))
+        texts = text if isinstance(text, list | tuple) else [text]
+        found = [self._fill(part, top, ids) for part in texts]
+        return found if isinstance(text, list | tuple) else found[0]
 
-    def _fill(self, text: str, top: int) -> list[list[Guess]]:
+    def _target_id(self, target: str) -> int:
+        tokens = self.bert.tokenizer.tokenize(target) if isinstance(target, str) else []
+        if len(tokens) != 1 or tokens == [UNK]:
+            raise InputError(f"{target!r} is not a single token of the vocabulary. Use another word.", "targets")
+        return self.bert.tokenizer.vocab[tokens[0]]
+
+    def _fill(self, text: str, top: int, choices: Sequence[int]) -> list[list[Guess]]:
         import tensorflow as tf
 
         if not isinstance(text, str):
@@ -82,11 +97,13 @@ class FillMask:
         positions = [position for position, piece in enumerate(ids) if piece == mask_id]
         sequence_output = self.bert.encoder(tf.constant([ids])).sequence_output
         logits = self.head(sequence_output, tf.constant([positions]), self.bert.encoder.embedding_table)[0]
-        probabilities, pieces = tf.math.top_k(tf.nn.softmax(logits), min(top, self.bert.config.vocab_size))
+        probabilities, numbers = tf.math.top_k(
+            tf.gather(tf.nn.softmax(logits), choices, axis=1), min(top, len(choices))
+        )
         names = self.bert.tokenizer.inv_vocab  # a vocabulary may be smaller than the table of embeddings
         return [
-            [Guess(names.get(piece, UNK), float(p)) for piece, p in zip(row, row_probabilities, strict=True)]
-            for row, row_probabilities in zip(pieces.numpy().tolist(), probabilities.numpy(), strict=True)
+            [Guess(names.get(choices[i], UNK), float(p)) for i, p in zip(row, row_probabilities, strict=True)]
+            for row, row_probabilities in zip(numbers.numpy().tolist(), probabilities.numpy(), strict=True)
         ]
 
     def _encode(self, text: str) -> list[int]:
@@ -100,7 +117,7 @@ class FillMask:
             ids += [vocab[MASK], *self.bert.tokenizer.encode(part)]
         longest = self.bert.config.max_position_embeddings
         if len(ids) + 2 > longest:
-            raise InputError(f"fill_mask: the text has {len(ids)} pieces, but the model takes {longest - 2} at most.")
+            raise InputError(f"fill_mask: the text has {len(ids)} tokens, but the model takes {longest - 2} at most.")
         return packing.join_segments(ids, [], vocab["[CLS]"], vocab["[SEP]"])[0]
 
 
@@ -116,6 +133,7 @@ def cli() -> None:
         "text.",
     )
     top = flags.DEFINE_integer("top", 5, "Number of tokens to print for each [MASK].", lower_bound=1)
+    targets = flags.DEFINE_list("targets", [], "Words to choose from, each a single token; by default all tokens.")
 
     def main() -> None:
         filler = FillMask(model.value)
@@ -123,7 +141,7 @@ def cli() -> None:
         for text in texts.value or filter(str.strip, program.typed_lines()):
             print(text)
             try:
-                found = filler(text, top.value)
+                found = filler(text, top.value, targets.value)
             except InputError as error:
                 refused += 1
                 program.say(f"error: {error}")

@@ -33,6 +33,13 @@ def test_guesses_for_each_mask_are_sorted(folder):
     assert all(row[0].probability > 0.99 > row[1].probability > row[2].probability for row in guesses)
     assert len(filler("[MASK]", top=99)[0]) == len(PIECES)
     assert filler(["a [MASK] B[MASK]", "[MASK]"], top=3) == [guesses, filler("[MASK]", top=3)]
+    all_tokens = {guess.token: guess.probability for guess in filler("[MASK]", top=99)[0]}
+    chosen = filler("[MASK] B[MASK]", targets=["b", "A"])
+    assert [[guess.token for guess in row] for row in chosen] == [["b", "a"]] * 2
+    assert filler("[MASK]", targets=["b"])[0][0].probability == pytest.approx(all_tokens["b"])
+    for target in ("ab", "x", "", 5):
+        with pytest.raises(InputError, match=f"^targets: {target!r} is not a single token"):
+            filler("[MASK]", targets=[target])
     assert repr(filler) == f"FillMask({str(folder / 'bert_model.ckpt')!r})"
 
 
@@ -48,7 +55,7 @@ def test_an_embedding_without_a_piece_is_guessed_as_unk(folder, tmp_path):
     ("text", "top", "message"),
     [
         ("a b", 5, r"has no \[MASK\]"),
-        ("a " * 6 + "[MASK]", 5, "has 7 pieces, but the model takes 6"),
+        ("a " * 6 + "[MASK]", 5, "has 7 tokens, but the model takes 6"),
         (["a [MASK]", 5], 5, r"\(int\) is given, but a text is expected"),
         ([["a [MASK]"]], 5, r"\(list\) is given, but a text is expected"),
         ([], 0, "top is 0"),
