@@ -23,7 +23,7 @@ __version__ = "1.0.0b1"
 
 
 def load_model(  # noqa: ANN201 (imported when called)
-    path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str = "float32"
+    path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str | None = None
 ):
     """Loads an encoder with its tokenizer and config; see `bert_tf.checkpoints.pretrained.load_model`."""
     from bert_tf.checkpoints import pretrained

@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import keras
+
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.checkpoints.download import CONFIG_FILES
@@ -85,14 +87,17 @@ def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, 
         `hf://owner/name@revision`, a repository on the Hugging Face Hub; or a released zip file or its URL.
       do_lower_case: the tokenizer's casing. By default it is read from the run's or the tokenizer's settings, or
         derived from the letters in the vocabulary.
-      dtype: see `BertEncoder`; None for Keras's global policy.
+      dtype: "float32", "bfloat16" or "float16": the type of matrix multiplications, also under Keras's names
+        "mixed_bfloat16" and "mixed_float16". By default, Keras's global policy.
 
     Raises:
       InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
     """
     checkpoint, config, tokenizer = find_model(path, "load()", do_lower_case)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
-    encoder, _ = restored_encoder(config, source, "load()", dtype=dtype, seed=None)
+    policy = keras.config.dtype_policy().name if dtype is None else dtype
+    policy = f"mixed_{policy}" if policy in ("bfloat16", "float16") else policy
+    encoder, _ = restored_encoder(config, source, "load()", dtype=policy, seed=None)
     return LoadedBert(encoder, tokenizer, config, source)
 
 

@@ -123,7 +123,7 @@ def exportable(model_dir: str, config: ExportConfig) -> Exportable:
     Raises:
       InputError: if it can't be loaded, has no vocabulary, or `max_seq_length` is more than it can take.
     """
-    loaded = pretrained.load_model(model_dir)
+    loaded = pretrained.load_model(model_dir, dtype="float32")
     tokenizer = pretrained.required_tokenizer(loaded.tokenizer, model_dir, "--model_dir")
     max_seq_length = config.max_seq_length or loaded.config.max_position_embeddings
     check_max_seq_length(max_seq_length)

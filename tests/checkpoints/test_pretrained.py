@@ -72,6 +72,22 @@ def test_texts_and_pairs_are_encoded(tmp_path):
         bert_tf.load_model(str(tmp_path))("a")
 
 
+def test_the_type_of_matrix_multiplications_is_that_of_keras_by_default(tmp_path):
+    save(tmp_path)
+    policy = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        for dtype, expected in (
+            (None, "mixed_bfloat16"),
+            ("float32", "float32"),
+            ("bfloat16", "mixed_bfloat16"),
+            ("mixed_bfloat16", "mixed_bfloat16"),
+        ):
+            assert bert_tf.load_model(tmp_path, dtype=dtype).encoder.dtype_policy.name == expected
+    finally:
+        keras.config.set_dtype_policy(policy)
+
+
 def test_casing_is_read_from_the_run_or_guessed_from_the_vocabulary(tmp_path, capsys):
     save(tmp_path, VOCAB + "A\n")
     assert not bert_tf.load_model(str(tmp_path)).tokenizer.do_lower_case

@@ -22,8 +22,8 @@ from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say
 from bert_tf.tasks.squad.decoding import average_distributions, decode
 from bert_tf.tasks.squad.evaluation import evaluate, evaluate_v1, evaluate_v2, has_answers, official_evaluator
-from bert_tf.tasks.squad.questions import Article, SquadData, SquadExample, read_squad
 from bert_tf.tasks.squad.predictions import SquadPredictions, merge_n_best, read_answers, read_n_best
+from bert_tf.tasks.squad.questions import Article, SquadData, SquadExample, read_squad
 from bert_tf.tasks.squad.rules import PREDICT_SPLIT, AnswerConfig, SquadConfig
 from bert_tf.tasks.squad.windows import SquadWindows, featurize
 from bert_tf.tokenization import Tokenizer
