@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_tf.runtime import differences
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.files import InputError, exists
 from experiments.runs import THIS, File, Run
 from experiments.schema import Experiment, Row, Scale, Task
 
@@ -58,7 +58,7 @@ class Assembly:
         only: Collection[str] = (),
     ) -> None:
         self.experiment, self._scale, self._data_dir = experiment, scale, data_dir
-        self._work_dir, self._init_checkpoint = work_dir, os.path.normpath(init_checkpoint) if init_checkpoint else ""
+        self._work_dir, self._init_checkpoint = work_dir, init_checkpoint.rstrip("/")
         self._source = functools.cache(self._new_source)  # so that each file is read once
         self.left_out: list[str] = []
         columns = self._columns()
@@ -161,7 +161,7 @@ class Assembly:
         fetch = "a finished model (--init_checkpoint)"
         if row.pretraining is not False:
             return {"init_checkpoint": self._new_source(name, fetch, folder)}
-        config = _CONFIG if os.path.exists(os.path.join(self._init_checkpoint, _CONFIG)) else "config.json"
+        config = _CONFIG if exists(os.path.join(self._init_checkpoint, _CONFIG)) else "config.json"
         files = {"vocab_file": _VOCAB, "bert_config_file": config}
         return {flag: self._new_source(os.path.join(name, file), fetch, folder) for flag, file in files.items()}
 

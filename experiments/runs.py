@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
-import glob
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 
 THIS = "{this}"  # the folder of the run itself, in the value of a flag
@@ -78,5 +78,5 @@ def check_data(runs: Iterable[Run]) -> None:
       InputError: names each file that is missing, and what to fetch.
     """
     given = {f"  {x.path}: {x.fetch}": x.path for run in in_order(runs) for x in run.files if x.fetch}
-    if missing := [text for text, path in given.items() if not glob.glob(path)]:
+    if missing := [text for text, path in given.items() if not files.find(path)]:
         raise InputError("\n".join(["--data_dir: files are missing. Fetch and put here:", *missing]))

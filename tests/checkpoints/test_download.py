@@ -13,6 +13,7 @@ import bert_tf
 from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints import download, formats, pretrained, run_directory, saver
 from bert_tf.encoder import BertEncoder
+from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from tests.checkpoints.hub_server import hub_server
 from tests.conftest import assert_close, tiny_config
@@ -200,6 +201,9 @@ def assert_is_released(path, released):
 def test_a_released_zip_file_is_read(hub, released, write, inside, monkeypatch):
     archive = write("uncased.zip", zipped(released, inside))
     assert_is_released(archive, released)
+    with files.open_file("ram://zips/uncased.zip", "wb") as writer:
+        writer.write(zipped(released, inside))
+    assert_is_released("ram://zips/uncased.zip", released)
     assert pretrained.find_model(archive, "load()")[-1] is not None
     hub.files["uncased.zip"] = zipped(released, inside)
     url = f"{hub.url}/files/uncased.zip"
