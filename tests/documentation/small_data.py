@@ -106,6 +106,7 @@ def commands() -> str:
         python -m bert_tf.convert_checkpoint --input=$quickstart/pretrained --output={RELEASED} --format=tf1
         cp -r {RELEASED} cased_L-12_H-768_A-12
         sed -i 's/^the$/The/' cased_L-12_H-768_A-12/vocab.txt
+        rm cased_L-12_H-768_A-12/tokenizer_config.json
         python -m bert_tf.convert_checkpoint --input={RELEASED} --output=google-bert/bert-base-uncased --format=hf
         python run_classifier.py --task_name=text --data_dir=examples/authors --output_dir=$quickstart/authors \\
             --vocab_file=$quickstart/vocab.txt --bert_config_file=$quickstart/pretrained/bert_config.json \\
