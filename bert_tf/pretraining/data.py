@@ -139,7 +139,7 @@ class ExampleFinder:
         if wanted > most:
             flag = data.flag_name.replace("input_file", "max_predictions_per_seq")
             say_once(
-                f"warning: {data.flag_name}: {wanted} of {data.max_seq_length} tokens are to be masked "
+                f"Warning: {data.flag_name}: {wanted} of {data.max_seq_length} tokens are to be masked "
                 f"(--masked_lm_prob={policy.masked_lm_prob} when the data was made), but {flag} is {most}, so no "
                 f"more are. Set {flag}={wanted} to mask them all."
             )

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from bert_tf.finetuning.hyperparameters import fresh_variables
 
 from bert_tf import checkpoints, convert_checkpoint
 from bert_tf.checkpoints import output_layers
@@ -93,7 +92,7 @@ def test_other_classes_are_an_error_unless_the_output_layer_is_new(tmp_path, hug
     path, model = hugging_face(named(theirs)), model_of(ours)
     with pytest.raises(InputError, match=message):
         started(model, path, tmp_path)
-    summary = started(model, path, tmp_path, fresh_variables(CONFIG, reset_head=True))
+    summary = started(model, path, tmp_path, output_layers.HEAD_VARIABLES)
     assert summary.fresh == ("output_weights", "output_bias")
     assert_close(model.head.output_bias, np.arange(1, 1 + len(ours)), 0)
 
