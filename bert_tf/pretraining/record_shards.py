@@ -241,7 +241,7 @@ def _stored_names(example: Mapping[str, Any], path: str, flag_name: str, needs_n
     """
     stored = {}
     for name in names(pretraining_features(1, 1)):
-        if found := [other for other in (name, _GARDEN_NAMES.get(name)) if other in example]:
+        if found := [other for other in (name, _GARDEN_NAMES.get(name, name)) if other in example]:
             stored[name] = found[0]
         elif name != "next_sentence_labels" or needs_next_sentence:
             hint = " --objective=mlm does not need it." if name == "next_sentence_labels" else ""
