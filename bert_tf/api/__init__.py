@@ -1,8 +1,8 @@
 """Training and using BERT from Python, on data in memory.
 
-- `run_folder`: what everything that trains has: `history`, `save`, `export`.
-- `in_python`: errors as callers in Python expect them: messages name arguments, and Ctrl-C is Ctrl-C.
-- `base`: what all estimators share: `from_pretrained`, `load`, `make_run`, `fit`.
+- `arguments`: keyword arguments as settings.
+- `run_folder`: what everything that trains has: runs and their directories, `history`, `save`, `export`.
+- `base`: what all estimators share: `from_pretrained`, `load`, `fit`.
 - `row_estimator`: training, `evaluate` and `score` of the tasks of `run_classifier.py`.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `token_classifier`: `TokenClassifier`.
@@ -11,9 +11,11 @@
 - `pretrainer`: `Pretrainer`, which makes an encoder from TFRecords.
 - `in_memory`: reads lists, NumPy arrays, pandas objects and `tf.data` data sets.
 
-An estimator passes its data to the task of `run_classifier.py` or `run_squad.py`, and trains with the same loop. The
-same data and the same seed give the same weights, and the programs evaluate and export the run directory of an
-estimator. The names are offered by `bert_tf` itself. Nothing below this folder imports it.
+The estimators and the programs make the same tasks and settings and call the same `finetune`. The same data and the
+same settings give the same weights, and the programs evaluate and export the run directory of an estimator. The names
+are offered by `bert_tf` itself. Nothing below this package imports it.
+
+Messages name a setting as its flag does, such as --num_train_epochs. The argument has the same name without dashes.
 """
 
 from bert_tf.api.base import Estimator

@@ -1,18 +1,20 @@
 """Pre-training from Python."""
 
 import os
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from bert_tf.api.in_python import errors_in_python
+from msgspec import Meta
+
+from bert_tf.api.arguments import applied
 from bert_tf.api.run_folder import RunFolder
 from bert_tf.checkpoints import pretrained
 from bert_tf.config import BertConfig, ModelFiles
 from bert_tf.distribution.devices import DistributionConfig
-from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.pretraining_config import HeldOutConfig, PretrainingConfig, PretrainingData
 from bert_tf.pretraining.run import pretrain
-from bert_tf.runtime.errors import InputError, require_path
+from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
+from bert_tf.training.settings import TrainingConfig
 
 
 class Pretrainer(RunFolder):
@@ -21,7 +23,7 @@ class Pretrainer(RunFolder):
     It runs the code of `run_pretraining.py`: the same data, settings and seed give the same weights.
 
         pretrainer = bert_tf.Pretrainer("tiny", "vocab.txt")
-        pretrainer.fit("corpus.tfrecord", max_steps=1000)
+        pretrainer.fit("corpus.tfrecord", num_train_steps=1000)
         pretrainer.save("models/mine")
         classifier = bert_tf.Classifier.from_pretrained("models/mine")
 
@@ -39,7 +41,6 @@ class Pretrainer(RunFolder):
       InputError: if there is no such size, or the vocabulary can't be used.
     """
 
-    @errors_in_python()
     def __init__(
         self,
         config: BertConfig | str,
@@ -52,11 +53,11 @@ class Pretrainer(RunFolder):
         distribution_strategy: str = "one_device",
         tpu_name: str = "",
     ) -> None:
-        flags, distribution = (
-            {"dtype": dtype, "objective": objective},
-            DistributionConfig(distribution_strategy, tpu_name),
-        )
-        super().__init__(output_dir, init_checkpoint, flags, distribution)
+        super().__init__(output_dir, init_checkpoint)
+        self._objective = objective
+        self._training = applied(TrainingConfig(), {"dtype": dtype}, "Pretrainer")
+        devices = {"distribution_strategy": distribution_strategy, "tpu_name": tpu_name}
+        self._distribution = applied(DistributionConfig(), devices, "Pretrainer")
         self.vocab_file = require_path("vocab_file", vocab_file)
         check_vocab_file(self.vocab_file)
         size = len(load_vocab(self.vocab_file))
@@ -66,7 +67,6 @@ class Pretrainer(RunFolder):
         return f"Pretrainer(hidden_size={self.config.hidden_size}, vocab_file={self.vocab_file!r})"
 
     @classmethod
-    @errors_in_python()
     def from_pretrained(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """Goes on with the pre-training of a model, for example on text of another kind.
 
@@ -81,7 +81,6 @@ class Pretrainer(RunFolder):
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
         return cls(config, tokenizer.vocab_file, init_checkpoint=path, **options)
 
-    @errors_in_python()
     def fit(
         self,
         records: str | os.PathLike[str],
@@ -92,15 +91,11 @@ class Pretrainer(RunFolder):
         validation_data: str | os.PathLike[str] | None = None,
         evaluate_every: int = 1000,
         use_best_checkpoint: bool = False,
-        batch_size: int = 32,
-        learning_rate: float = 5e-5,
         warmup_proportion: float = 0.1,
-        seed: int = 12345,
-        bias_correction: bool = False,
         allow_changed_settings: bool = False,
-        **training: Any,
+        **settings: Any,
     ) -> dict[str, float]:
-        """Trains; called again in the same folder with the same data and settings, it goes on where it was interrupted.
+        """Trains; see `RunFolder` for a second call.
 
         Args:
           records: TFRecord files of `data_prep`: names and globs, separated by commas.
@@ -110,13 +105,10 @@ class Pretrainer(RunFolder):
           validation_data: further files, to evaluate on.
           evaluate_every: number of steps between two evaluations; there is always one at the end.
           use_best_checkpoint: use the weights with the smallest loss on the validation data.
-          batch_size: examples in a step.
-          learning_rate: the peak.
           warmup_proportion: the share of the steps in which the learning rate rises.
-          seed: of initial values, the order of the data, and dropout.
-          bias_correction: see `bert_tf.optimization.OptimizerConfig`.
-          allow_changed_settings: go on with a run that was interrupted although its settings have changed.
-          training: further fields of `bert_tf.training.settings.TrainingConfig`.
+          allow_changed_settings: resume a run that was interrupted although its settings have changed.
+          settings: `batch_size` (32 by default), and fields of `bert_tf.training.settings.TrainingConfig` and of
+            `bert_tf.optimization.OptimizerConfig`: `learning_rate` (5e-5), `seed`, `weight_decay_rate` and more.
 
         Returns:
           The means of the last steps of training; `history` has all of them, and the evaluations.
@@ -126,24 +118,27 @@ class Pretrainer(RunFolder):
           KeyboardInterrupt: after Ctrl-C, when the state has been saved.
           TypeError: if there is no such argument.
         """
+        config = applied(self._training, settings, "Pretrainer.fit()", ("output_dir", "dtype"))
+        steps = check(num_train_steps, Annotated[int, Meta(ge=1)], "num_train_steps")
+        warmup = int(steps * check(warmup_proportion, Annotated[float, Meta(ge=0, le=1)], "warmup_proportion"))
         if use_best_checkpoint and validation_data is None:
-            raise InputError("fit(): use_best_checkpoint needs validation_data, but there are none.")
-        optimizer = OptimizerConfig(learning_rate, bias_correction=bias_correction)
-        lengths = (max_seq_length, max_predictions_per_seq)
-        held_out = validation_data and os.fspath(validation_data)
-        config = PretrainingConfig(
-            data=PretrainingData(os.fspath(records), *lengths),
-            model=ModelFiles(self._init_checkpoint),
-            objective=self._flags["objective"],
-            allow_changed_settings=allow_changed_settings,
-            do_train=True,
-            held_out=HeldOutConfig(
-                held_out, steps=evaluate_every, batch_size=batch_size, use_best_checkpoint=use_best_checkpoint
-            ),
-            num_train_steps=num_train_steps,
-            num_warmup_steps=int(num_train_steps * warmup_proportion),
-            training=self._training_config(optimizer, batch_size, seed, training),
-            distribution=self._distribution,
-            flags=self._flags,
-        )
-        return pretrain(config, self.config, self.vocab_file)[1]
+            raise InputError("use_best_checkpoint needs validation_data, but there are none.", "use_best_checkpoint")
+        with self._next_run() as folder:
+            run = PretrainingConfig(
+                data=PretrainingData(os.fspath(records), max_seq_length, max_predictions_per_seq),
+                model=ModelFiles(self._start),
+                objective=self._objective,
+                allow_changed_settings=allow_changed_settings,
+                do_train=True,
+                held_out=HeldOutConfig(
+                    validation_data and os.fspath(validation_data),
+                    steps=evaluate_every,
+                    batch_size=config.train_batch_size,
+                    use_best_checkpoint=use_best_checkpoint,
+                ),
+                num_train_steps=steps,
+                num_warmup_steps=warmup,
+                training=config.replace(output_dir=folder),
+                distribution=self._distribution,
+            )
+            return pretrain(run, self.config, self.vocab_file)[1]

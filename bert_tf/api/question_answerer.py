@@ -1,16 +1,14 @@
 """Answers to questions, as parts of a text."""
 
-import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.api import in_memory
 from bert_tf.api.base import Estimator
-from bert_tf.api.in_python import errors_in_python
-from bert_tf.runtime.files import InputError
+from bert_tf.runtime.errors import InputError
 from bert_tf.tasks import architectures, dev_split
 from bert_tf.tasks.squad.evaluation import evaluate
 from bert_tf.tasks.squad.predictions import PLACEHOLDER, SquadPredictions
@@ -31,23 +29,27 @@ class QuestionAnswerer(Estimator):
         answerer.fit([("Who sat?", "He sat down.")], ["He"])
         answerer.predict([("What did he do?", "He sat down.")])
 
-    Settings of `from_pretrained`: the fields of `bert_tf.tasks.squad.rules.SquadConfig`.
+    The settings of `from_pretrained` are also those of `bert_tf.tasks.squad.rules.SquadConfig`.
     """
 
     _ARCHITECTURE = architectures.SPAN
     _MAX_SEQ_LENGTH = 384
     _OUTPUT_WEIGHTS = "cls/squad/output_weights"
-    _SETTINGS: ClassVar[Mapping[str, Any]] = {
-        name: value for name, value in SquadConfig().to_dict().items() if name != "max_seq_length"
-    }
+    _OPTIONS = SquadConfig
     _SAVED_FILES = (*Estimator._SAVED_FILES, NULL_THRESHOLD_FILE)
 
     def _training_task(
-        self, train: Sequence[dict[str, Any]], dev: Sequence[dict[str, Any]] | None, dev_fraction: float
+        self,
+        train: Sequence[dict[str, Any]],
+        dev: Sequence[dict[str, Any]] | None,
+        dev_fraction: float,
+        metric: str | None,
     ) -> SquadTask:
+        if metric:
+            raise InputError("selection_metric: a QuestionAnswerer is chosen by its F1. Omit it.", "selection_metric")
         if dev_fraction:
             train, dev = dev_split.divide(train, [None] * len(train), dev_fraction)
-        return SquadTask(self._config(), [_articles(map(_with_one_answer, train))], dev and _articles(dev))
+        return SquadTask(self._squad_config, [_articles(map(_with_one_answer, train))], dev and _articles(dev))
 
     def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
         """The examples, a table's rows as dicts, and the labels, which dicts may hold themselves."""
@@ -58,9 +60,6 @@ class QuestionAnswerer(Estimator):
             if all(isinstance(example, Mapping) and "answers" in example for example in x):
                 y = [example["answers"] for example in x]
         return x, y
-
-    def _forget_model(self) -> None:
-        self.__dict__.pop("_answerer", None)
 
     def predict(self, x: Any) -> list[str]:
         """The best answer to each question; "" if there is none."""
@@ -90,22 +89,26 @@ class QuestionAnswerer(Estimator):
             predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
         return predictions
 
-    @errors_in_python()
     def _answers(self, table: Sequence[Mapping[str, Any]]) -> tuple[SquadTask, SquadPredictions]:
         self._check_usable()
         if not table:
-            raise InputError("x has no examples. Give some.")
-        task = SquadTask(self._config(), predict_file=_articles(table))
+            raise InputError("x has no examples. Give some.", "x")
+        task = SquadTask(self._squad_config, predict_file=_articles(table))
         examples = task.examples(PREDICT_SPLIT)
-        windows = task.featurize(examples, self.tokenizer, self._flags["max_seq_length"])
+        windows = task.featurize(examples, self.tokenizer, self._settings.max_seq_length)
         return task, self._answerer.answer(examples, windows, shown=False)
 
-    @functools.cached_property
+    @property
     def _answerer(self) -> Answerer:
-        return Answerer(self._predicting_run(SquadTask(self._config())), AnswerConfig())
+        self._predicting = self._predicting or Answerer(self._run(SquadTask(self._squad_config)), AnswerConfig())
+        return self._predicting
 
-    def _config(self) -> SquadConfig:
-        return SquadConfig(**{name: self._flags[name] for name in SquadConfig.__struct_fields__ if name in self._flags})
+    @property
+    def _squad_config(self) -> SquadConfig:
+        config = self._settings
+        return self._options.replace(
+            max_seq_length=config.max_seq_length, pad_to_max_seq_length=config.pad_to_max_seq_length
+        )
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         """Contexts with their questions as SQuAD's files hold them."""
@@ -115,7 +118,7 @@ class QuestionAnswerer(Estimator):
             question, context = _pair(example, place)
             found = [] if labels is None else [answer for answer in _listed(labels[number], place) if answer[0]]
             is_impossible = labels is not None and not found
-            if is_impossible and not self._config().version_2_with_negative:
+            if is_impossible and not self._options.version_2_with_negative:
                 raise InputError(f"{place} has no answer. Pass version_2_with_negative=True to from_pretrained().")
             answers = [
                 {"text": text, "answer_start": context.find(text) if start is None else start} for text, start in found

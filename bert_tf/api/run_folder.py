@@ -1,34 +1,38 @@
-"""What everything that trains from Python has: the folder of a run, and what can be done with a trained model in it."""
+"""What everything that trains from Python has: the directory of a run, and what can be done with its trained model."""
 
+import contextlib
 import os
 import re
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar, NoReturn
 
 from bert_tf import checkpoints
-from bert_tf.api.in_python import errors_in_python
 from bert_tf.checkpoints import run_directory, saver
-from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.export import export_run
-from bert_tf.optimization import TRAINING_STATE, OptimizerConfig
-from bert_tf.runtime import files
-from bert_tf.runtime.errors import InputError, require_path
+from bert_tf.optimization import TRAINING_STATE
+from bert_tf.runtime import files, settings
+from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
-from bert_tf.training.settings import TrainingConfig
+from bert_tf.training.errors import Preempted
 
 
 class RunFolder:
     """A run from Python.
 
+    Each finished `fit` of an object is followed by a new run from its weights. The first run is in `output_dir`, and
+    the others are in its directories `fit_2`, `fit_3`... Another process that makes the same calls resumes the run that
+    was interrupted, and has nothing to do for the runs before.
+
     Args:
-      output_dir: the folder of the run; None for a temporary one, which is removed with this object.
-      init_checkpoint: the model to start from.
-      flags: the settings, under the names of the flags that they have in the programs; among them `dtype`.
-      distribution: the devices.
+      output_dir: the directory of the first run; None for a temporary one, which is removed with this object.
+      start: the model to start from; None for random weights.
+
+    Attributes:
+      output_dir: the directory of the first run.
     """
 
     _SAVED_FILES: ClassVar[tuple[str, ...]] = (
@@ -37,17 +41,12 @@ class RunFolder:
         TOKENIZER_CONFIG_FILE,
     )
 
-    def __init__(
-        self,
-        output_dir: str | os.PathLike[str] | None,
-        init_checkpoint: str | os.PathLike[str] | None,
-        flags: Mapping[str, Any],
-        distribution: DistributionConfig,
-    ) -> None:
+    def __init__(self, output_dir: str | os.PathLike[str] | None, start: str | os.PathLike[str] | None) -> None:
         self.output_dir = os.fspath(output_dir or self._temporary_folder())
-        self._init_checkpoint = init_checkpoint and os.fspath(init_checkpoint)
-        self._flags = dict(flags)
-        self._distribution = distribution
+        self._start = start and os.fspath(start)
+        self._fits = 0
+        # The directory of the newest run. It may be one of another process.
+        self._folder = run_directory.folder_of_model(self.output_dir)
 
     def _temporary_folder(self) -> str:
         folder = tempfile.TemporaryDirectory(prefix="bert_tf-")
@@ -58,61 +57,62 @@ class RunFolder:
         """Refuses to be pickled or copied."""
         raise TypeError(f"{type(self).__name__} can't be pickled or copied. Use save() and load().")
 
-    def history(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl: what was measured during training, and when."""
-        return log.read_metrics(self.output_dir)
-
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the trained model into a new folder, whole or not at all; `load` and all programs read it.
+    @contextlib.contextmanager
+    def _next_run(self) -> Iterator[str]:
+        """Gives the directory of the next run.
 
         Raises:
-          InputError: if nothing was trained yet, or the folder isn't new.
+          InputError: if the directory can't be written to.
+          KeyboardInterrupt: after Ctrl-C in training, when the state has been saved.
+        """
+        folder = run_directory.fit_folder(self.output_dir, self._fits + 1)
+        files.check_output_files([os.path.join(folder, run_directory.RUN_FILE)], "output_dir")
+        try:
+            yield folder
+        except Preempted as stop:
+            if stop.by_keyboard:
+                message = f"Training was stopped after step {stop.step}, which is saved. Call fit() again to resume."
+                raise KeyboardInterrupt(message) from None
+            raise
+        self._fits += 1
+        self._folder = self._start = folder
+
+    def history(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl: what was measured during the last training, and when."""
+        return log.read_metrics(self._folder)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the trained model into a new directory, completely or not at all; `load` and all programs read it.
+
+        Raises:
+          InputError: if nothing was trained yet, or the directory isn't new.
         """
         trained, folder = self._check_trained(), require_path("save()", folder)
         files.check_new_folder(folder, "save()")
         source = checkpoints.open_checkpoint(trained, "save()")
         weights = [name for name in source.shapes if not re.fullmatch(TRAINING_STATE, name)]
         with files.replacing_folder(folder) as new:
-            for name in filter(lambda name: files.exists(os.path.join(self.output_dir, name)), self._SAVED_FILES):
-                files.copy(os.path.join(self.output_dir, name), os.path.join(new, name))
+            for name in filter(lambda name: files.exists(os.path.join(self._folder, name)), self._SAVED_FILES):
+                files.copy(os.path.join(self._folder, name), os.path.join(new, name))
             tensors = {name: source.read(name) for name in (*weights, "global_step")}
             saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
 
-    @errors_in_python()
     def export(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """Exports the trained model as a SavedModel that takes raw texts; see `bert_tf.export.export_run`.
 
         Args:
           folder: a new one.
-          options: fields of `bert_tf.export.ExportConfig`.
+          options: fields of `bert_tf.serving.export_config.ExportConfig`.
         """
         self._check_trained()
-        export_run(self.output_dir, require_path("export()", folder), ExportConfig(**options))
-
-    def _training_config(
-        self, optimizer: OptimizerConfig, batch_size: int, seed: int, others: Mapping[str, Any]
-    ) -> TrainingConfig:
-        """The settings of `fit`; `others` are fields of `TrainingConfig` that have no argument of their own.
-
-        Raises:
-          InputError: if the folder can't be written to.
-          TypeError: if there is no such field.
-        """
-        files.check_output_files([os.path.join(self.output_dir, run_directory.RUN_FILE)], "output_dir")
-        given = {"output_dir": self.output_dir, "optimizer": optimizer, "train_batch_size": batch_size}
-        given |= {"seed": seed, "dtype": self._flags["dtype"]}
-        known = [name for name in TrainingConfig.__struct_fields__ if name not in given]
-        for name in others:
-            if name not in known:
-                raise TypeError(
-                    f"{type(self).__name__}.fit() has no argument {name!r}; it also takes {', '.join(known)}."
-                )
-        return TrainingConfig(**given, **others)
+        kinds = {field.name: field.type for field in settings.fields(ExportConfig)}
+        checked = {name: check(value, kinds.get(name, Any), name) for name, value in options.items()}
+        export_run(self._folder, require_path("export()", folder), ExportConfig(**checked))
 
     @property
     def _trained_checkpoint(self) -> str | None:
         """The checkpoint that the run is judged with; None if there is none yet."""
-        return saver.latest_checkpoint(run_directory.evaluated_folder(self.output_dir))
+        return saver.latest_checkpoint(run_directory.evaluated_folder(self._folder))
 
     def _check_trained(self) -> str:
         """Returns `_trained_checkpoint`.

@@ -1,15 +1,17 @@
 """Classes, numbers, and choices between endings."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from bert_tf.api import in_memory
 from bert_tf.api.row_estimator import RowEstimator
 from bert_tf.checkpoints import output_layers, run_directory
-from bert_tf.finetuning.task import ReportingTask
-from bert_tf.runtime.files import InputError
+from bert_tf.finetuning.feature_sets import FeatureSet
+from bert_tf.finetuning.task import ModelOutputs, ReportingTask
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import architectures
 from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
 from bert_tf.tasks.glue import DEFINITIONS
@@ -17,7 +19,7 @@ from bert_tf.tasks.sentence_features import InputExample, check_texts
 
 
 class _TextEstimator(RowEstimator):
-    """What reads a text or a pair of texts, and learns from rows with the columns of `run_classifier.py`."""
+    """An estimator that reads a text or a pair of texts, as rows of the task "text"."""
 
     _ARCHITECTURE = architectures.SEQUENCE
     _PROBLEMS: ClassVar[tuple[str, ...]]
@@ -27,71 +29,47 @@ class _TextEstimator(RowEstimator):
         """See `Estimator.fits`."""
         return super().fits(task, problem) and architectures.of_task(task, problem)[1] in cls._PROBLEMS
 
-    @classmethod
-    def _recorded(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        task = settings["task"]
-        problem = architectures.of_task(task, settings.get("problem"))[1]
-        has_pairs = {"text_b_column": "text_b" if DEFINITIONS[task].text_b else ""} if task in DEFINITIONS else {}
-        return {"problem": problem, **has_pairs}
-
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
-        columns, table = self._columns, []
+        table = []
         for number, value in enumerate(examples):
             texts = in_memory.text_columns(value, f"example {number}")
             if labels is not None:
                 check_texts(InputExample("", texts["text"], texts.get("text_b")), f"example {number}")
-            names = (columns.text, columns.text_b or "text_b")
-            table.append(dict(zip(names, texts.values(), strict=False)))
-        single = [number for number, row in enumerate(table) if len(row) == 1]
+            table.append(texts)
+        single = [number for number, row in enumerate(table) if "text_b" not in row]
         if single and len(single) != len(table):
-            raise InputError(f"example {single[0]} is one text, but others are pairs. Give all of the same kind.")
+            raise InputError(f"example {single[0]} is one text, but others are pairs. Give all of the same type.")
         for number, label in enumerate(labels or ()):
-            table[number][columns.label] = self._label(label, f"example {number}")
+            table[number]["label"] = self._label(label, f"example {number}")
         return table
 
     def _label(self, value: Any, place: str) -> Any:
         return in_memory.label(value, place)
 
     def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
-        if weights is None:
-            self._flags.pop("weight_column", None)
-            return
-        name = self._flags["weight_column"] = self._columns.weight or "weight"
-        for row, weight in zip(table, weights, strict=True):
-            row[name] = str(weight)
+        for row, weight in zip(table, weights or (), strict=weights is not None):
+            row["weight"] = str(weight)
 
-    def _learned_settings(self, table: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> dict[str, Any]:
-        return {"text_b_column": self._second_column(table)}
+    def _outputs(
+        self, split: str, table: Sequence[Mapping[str, Any]], batch_size: int
+    ) -> tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]:
+        run = run_directory.recorded(self._folder) if self._trained_checkpoint else {}
+        if table and run:
+            definition = DEFINITIONS.get(run["task"])
+            reads_pairs = bool(definition.text_b if definition else run.get("text_b_column"))
+            if reads_pairs != ("text_b" in table[0]):
+                expected = "pairs of texts" if reads_pairs else "single texts"
+                raise InputError(f"x: the model was trained on {expected}. Give {expected}.", "x")
+        return super()._outputs(split, table, batch_size)
 
-    def _second_column(self, table: Sequence[Mapping[str, Any]]) -> str:
-        name = self._columns.text_b or "text_b"
-        return name if name in table[0] else ""
-
-    @property
-    def _columns(self) -> Columns:
-        """Those of the data that the model was trained on, which a program may have read under other names."""
-        names = {name: self._flags.get(f"{name}_column") for name in ("text", "text_b", "label", "weight")}
-        return Columns(**{name: column for name, column in names.items() if column and "," not in column})
-
-    def _read(self, split: str, table: Sequence[Mapping[str, Any]]) -> tuple[ReportingTask, list[Any]]:
-        if table and not self._trained_checkpoint:
-            self._flags["text_b_column"] = self._second_column(table)
-        elif table and self._second_column(table) != self._columns.text_b:
-            expected = "pairs of texts" if self._columns.text_b else "single texts"
-            raise InputError(f"x: the model was trained on {expected}. Give {expected}.")
-        return super()._read(split, table)
-
-    def _data_config(self, **data: Any) -> DataConfig:
-        labels = self._labels and [str(label) for label in self._labels]
-        threshold = str(self._flags.get("label_threshold", ""))
-        if not threshold and self._problem == "multi_label" and not self._trained_checkpoint and self._tuned_before:
-            threshold = str(run_directory.label_threshold(run_directory.folder_of_checkpoint(self._tuned_before.path)))
-        data |= {"columns": self._columns, "problem": self._problem, "labels": labels, "label_threshold": threshold}
-        return DataConfig(TEXT, None, **data, class_weights=self._flags.get("class_weights", ""))
+    def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
+        columns = Columns(**{name: name for name in ("text_b", "weight") if table and name in table[0]})
+        labels = self._labels and tuple(map(str, self._labels))
+        return DataConfig(TEXT, columns=columns, problem=self._problem, labels=labels, **data)
 
     @property
     def _problem(self) -> str:
-        return self._flags.get("problem", self._PROBLEMS[0])
+        return self._PROBLEMS[0]
 
     @property
     def _problem_type(self) -> str:
@@ -106,6 +84,19 @@ def _are_flags(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(part in (0, 1) and not isinstance(part, str) for part in value)
 
 
+class ClassifierOptions(Settings, frozen=True):
+    """The settings of a `Classifier`.
+
+    Attributes:
+      class_weights: "balanced", or a dictionary of classes and weights, which multiply the training losses.
+      label_threshold: with `multi_label`; "tune" for the one with the best F1 on the validation data; 0.5 by default.
+    """
+
+    multi_label: Annotated[bool, about("An example may have any number of labels.")] = False
+    class_weights: Annotated[str | dict[str, float], about("Weights of the classes in the training loss.")] = ""
+    label_threshold: Annotated[str | float, about("Least probability of a predicted label.")] = ""
+
+
 class Classifier(_TextEstimator):
     """Classes of texts or of pairs of texts.
 
@@ -116,39 +107,42 @@ class Classifier(_TextEstimator):
         classifier.fit(texts, labels, validation_split=0.1)
         classifier.predict(["A delight from start to end."])
 
-    Settings of `from_pretrained`:
-      multi_label: an example may have any number of labels.
-      class_weights: "balanced", or a dictionary: how much an example of each class counts in the training loss.
-      label_threshold: with `multi_label`, the least probability of a predicted label; "tune" for the one with the best
-        F1 on the validation data; 0.5 by default.
+    The settings of `from_pretrained` are also those of `ClassifierOptions`.
     """
 
     _PROBLEMS = ("classification", "multi_label")
-    _SETTINGS: ClassVar[Mapping[str, Any]] = {"multi_label": False, "class_weights": "", "label_threshold": ""}
+    _OPTIONS = ClassifierOptions
     _HAS_LABELS = True
 
     @classmethod
-    def _checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        multi_label, weights, threshold = (cls._SETTINGS | super()._checked(settings)).values()
-        if isinstance(weights, Mapping):
-            weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
+    def _recorded(cls, run: Mapping[str, Any]) -> dict[str, Any]:
+        return {"multi_label": architectures.of_task(run["task"], run.get("problem"))[1] == "multi_label"}
+
+    @property
+    def _problem(self) -> str:
+        return self._PROBLEMS[self._options.multi_label]
+
+    def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
+        weights = self._options.class_weights
         if not isinstance(weights, str):
-            raise InputError(f"class_weights is {weights!r}. Use 'balanced' or a dictionary of classes.")
-        problem = "multi_label" if multi_label else "classification"
-        return {"problem": problem, "class_weights": weights, "label_threshold": str(threshold)}
+            weights = ",".join(f"{label}={weight}" for label, weight in weights.items())
+        threshold = str(self._options.label_threshold)
+        if not threshold and self._options.multi_label and not self._trained_checkpoint and self._tuned_before:
+            threshold = str(run_directory.label_threshold(run_directory.folder_of_checkpoint(self._tuned_before.path)))
+        return super()._data_config(table, **data).replace(class_weights=weights, label_threshold=threshold)
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
-        is_named = self._problem != "multi_label" or self._labels or self._trained_checkpoint
+        is_named = not self._options.multi_label or self._labels or self._trained_checkpoint
         if labels and not is_named and all(_are_flags(value) and len(value) >= 2 for value in labels):
             raise InputError(f"the labels of every example are 0 and 1. {_NAME_THE_COLUMNS}")
         return super()._table(examples, labels)
 
-    def _learned_settings(self, table: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> dict[str, Any]:
-        classes = [part for parts in labels for part in parts] if self._problem == "multi_label" else labels
-        return super()._learned_settings(table, labels) | {"label_type": in_memory.label_type(self._labels or classes)}
+    def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
+        classes = [part for parts in labels for part in parts] if self._options.multi_label else labels
+        return {"label_type": in_memory.label_type(self._labels or classes)}
 
     def _label(self, value: Any, place: str) -> Any:
-        if self._problem != "multi_label":
+        if not self._options.multi_label:
             return super()._label(self._name_of(value), place)
         if not isinstance(value, list | tuple):
             raise InputError(f"{place} has the label {value!r}. Give a list of labels (multi_label=True).")
@@ -171,14 +165,11 @@ class Classifier(_TextEstimator):
 
     @property
     def _label_type(self) -> str:
-        """See `rows.label_type`; a run by a program records none."""
-        if "label_type" in self._flags:
-            return self._flags["label_type"]
-        if self._labels or self._tuned_before is None:
-            return in_memory.label_type(self._labels or ())
-        folder = run_directory.folder_of_checkpoint(self._tuned_before.path)
-        is_run = bool(run_directory.recorded(folder))
-        return run_directory.read(folder)["flags"].get("label_type", "str") if is_run else "str"
+        """See `in_memory.label_type`; a run by a program records none."""
+        source = self._trained_checkpoint or (self._tuned_before and self._tuned_before.path)
+        folder = run_directory.folder_of_checkpoint(source) if source else ""
+        recorded = run_directory.read(folder)["flags"] if source and run_directory.recorded(folder) else {}
+        return recorded.get("label_type") or in_memory.label_type(self._labels or ())
 
     @property
     def labels(self) -> list[Any]:
@@ -194,18 +185,17 @@ class Classifier(_TextEstimator):
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The probability of each class, [examples, classes], in the order of `labels`."""
-        task, examples = self._read("test", self._table(in_memory.as_list(x, "x"), None))
-        return self._outputs(task, examples, batch_size)[0]["probabilities"]
+        return self._predicted(x, batch_size)[-1]["probabilities"]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[Any]:
         """The class of each example; with `multi_label`, the list of those with at least the threshold's probability.
 
         Classes have the type that they were given in: text, int or bool.
         """
-        task, examples = self._read("test", self._table(in_memory.as_list(x, "x"), None))
-        found = task.predictions(self._outputs(task, examples, batch_size)[0])
+        task, *_, outputs = self._predicted(x, batch_size)
+        found = task.predictions(outputs)
         labels = list(map(self._typed, task.labels))
-        if self._problem == "multi_label":
+        if self._options.multi_label:
             return [[label for label, chosen in zip(labels, row, strict=True) if chosen] for row in found]
         return [labels[number] for number in found]
 
@@ -221,8 +211,7 @@ class Regressor(_TextEstimator):
 
     def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The number of each example, [examples]."""
-        task, examples = self._read("test", self._table(in_memory.as_list(x, "x"), None))
-        return self._outputs(task, examples, batch_size)[0]["score"]
+        return self._predicted(x, batch_size)[-1]["score"]
 
 
 class MultipleChoice(RowEstimator):
@@ -233,8 +222,8 @@ class MultipleChoice(RowEstimator):
 
     _ARCHITECTURE = architectures.CHOICE
 
-    def _data_config(self, **data: Any) -> DataConfig:
-        return DataConfig("multiple_choice", None, **data)
+    def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
+        return DataConfig("multiple_choice", **data)
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
         table = []
@@ -250,8 +239,7 @@ class MultipleChoice(RowEstimator):
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
         """The probability of each ending, [examples, endings]."""
-        task, examples = self._read("test", self._table(in_memory.as_list(x, "x"), None))
-        return self._outputs(task, examples, batch_size)[0]["probabilities"]
+        return self._predicted(x, batch_size)[-1]["probabilities"]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[int]:
         """The number of the best ending of each example."""

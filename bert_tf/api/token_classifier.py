@@ -1,16 +1,17 @@
 """Entities in sentences, by tags of words."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
 from bert_tf.api import in_memory
 from bert_tf.api.row_estimator import RowEstimator
-from bert_tf.checkpoints import output_layers
-from bert_tf.runtime.files import InputError
+from bert_tf.checkpoints import output_layers, run_directory
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.settings import Settings, about
 from bert_tf.tasks import architectures
-from bert_tf.tasks.data_config import TAGGING, DataConfig
+from bert_tf.tasks.data_config import TAG_SCHEMES, TAGGING, DataConfig
 from bert_tf.tasks.tagging import schemes
 
 
@@ -32,6 +33,14 @@ class TaggedEntity(NamedTuple):
     score: float
 
 
+class TokenClassifierOptions(Settings, frozen=True):
+    """The settings of a `TokenClassifier`."""
+
+    tag_scheme: Annotated[
+        Literal[(schemes.AUTO, *TAG_SCHEMES)], about("Scheme of the tags; auto detects it in the training data.")
+    ] = schemes.AUTO
+
+
 class TokenClassifier(RowEstimator):
     """Entities in sentences (paper, section 5.3).
 
@@ -39,13 +48,12 @@ class TokenClassifier(RowEstimator):
     "I-PER", "O"), or plain tags, such as parts of speech. `labels` of `from_pretrained` are the types of entities
     ("PER"), or the tags, by default those of the training data.
 
-    Settings of `from_pretrained`:
-      tag_scheme: "iob2", "iob1", "bioes", "bilou" or "plain"; "auto" to detect it in the training data.
+    The settings of `from_pretrained` are also those of `TokenClassifierOptions`.
     """
 
     _ARCHITECTURE = architectures.TOKENS
     _RANK = 1
-    _SETTINGS: ClassVar[Mapping[str, Any]] = {"tag_scheme": schemes.AUTO}
+    _OPTIONS = TokenClassifierOptions
     _HAS_LABELS = True
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
@@ -65,31 +73,33 @@ class TokenClassifier(RowEstimator):
             table.append({"words": words, "tags": tags})
         return table
 
-    def _data_config(self, **data: Any) -> DataConfig:
-        labels = self._labels
-        if labels and all(schemes.TAG.fullmatch(str(label)) for label in labels):
-            labels = _types(labels)
-        return DataConfig(TAGGING, None, labels=labels, tag_scheme=self._scheme, **data)
+    def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
+        is_training = bool(data.get("train_file"))
+        scheme = self._options.tag_scheme if is_training else self._scheme
+        return DataConfig(TAGGING, labels=self._given_types, tag_scheme=scheme, **data)
 
-    @classmethod
-    def _recorded(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {"tag_scheme": settings["tag_scheme"]} if "tag_scheme" in settings else {}
+    @property
+    def _given_types(self) -> Sequence[str] | None:
+        labels = self._labels
+        return _types(labels) if labels and all(schemes.TAG.fullmatch(str(label)) for label in labels) else labels
 
     @property
     def _scheme(self) -> str:
-        """The scheme that was asked for or detected. For a model of `from_pretrained`, that of its classes."""
-        scheme = self._flags.get("tag_scheme", schemes.AUTO)
-        if scheme != schemes.AUTO or self._tuned_before is None:
-            return scheme
+        """The scheme of the trained model or, for a model of `from_pretrained`, that of its classes."""
+        if self._trained_checkpoint:
+            recorded = run_directory.read(self._folder)
+            return (recorded["flags"] | recorded["resume_settings"]).get("tag_scheme", schemes.AUTO)
+        if self._options.tag_scheme != schemes.AUTO or self._tuned_before is None:
+            return self._options.tag_scheme
         return schemes.detect_scheme([output_layers.recorded_classes(self._tuned_before) or ()])
 
-    def _learned_settings(self, table: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> dict[str, Any]:
-        scheme = self._flags.get("tag_scheme", schemes.AUTO)
+    def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
+        scheme = self._options.tag_scheme
         return {"tag_scheme": schemes.detect_scheme(labels) if scheme == schemes.AUTO else scheme}
 
     def _labels_before(self) -> list[str]:
-        if labels := self._data_config().labels:
-            return labels
+        if self._given_types:
+            return self._given_types
         tags = output_layers.recorded_classes(self._tuned_before) or ()
         if not tags:
             raise InputError(
@@ -126,8 +136,7 @@ class TokenClassifier(RowEstimator):
 
     def _tagged(self, x: Any, batch_size: int) -> list[tuple[tuple[str, ...], list[str], np.ndarray]]:
         """The words of each sentence, their tags, and the probabilities of all tags, [words, tags]."""
-        task, sentences = self._read("test", self._table(in_memory.as_list(x, "x", self._RANK), None))
-        outputs, features = self._outputs(task, sentences, batch_size)
+        task, sentences, features, outputs = self._predicted(x, batch_size)
         tags = np.array(task.tags)[features.at_words(outputs["tags"])]
         probabilities = features.at_words(outputs["tag_probabilities"])
         return [

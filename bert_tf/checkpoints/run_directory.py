@@ -305,14 +305,29 @@ def folder_of_checkpoint(checkpoint: str) -> str:
     return parent if name == BEST_FOLDER and not files.exists(os.path.join(folder, RUN_FILE)) else folder
 
 
+def fit_folder(output_dir: str, number: int) -> str:
+    """The directory of one of several runs of a Python object, each of which starts from the weights of the one before.
+
+    Args:
+      output_dir: the directory of the first run, which contains the directories of the others.
+      number: the number of the run, from 1.
+    """
+    return output_dir if number == 1 else os.path.join(output_dir, f"fit_{number}")
+
+
 def folder_of_model(folder: str) -> str:
-    """The folder of the run to use: the folder itself or, if it contains several trials, the folder of the best trial.
+    """The folder of the run to use: the folder itself, the folder of the newest `fit`, or that of the best trial.
 
     The best trial is the only one that keeps its checkpoints.
 
     Raises:
       InputError: if there are trials, but no trial or more than one has checkpoints.
     """
+    number = 1
+    while _has_checkpoint(fit_folder(folder, number + 1)):
+        number += 1
+    if number > 1:
+        return fit_folder(folder, number)
     trials = os.path.join(folder, TRIALS_FOLDER)
     if _has_checkpoint(folder) or not files.is_folder(trials):
         return folder

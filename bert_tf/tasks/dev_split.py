@@ -82,7 +82,7 @@ def divide(
             left.subtract(kept[group])
             drawn.update(groups[group])
     if not drawn:
-        raise InputError(f"--dev_fraction={fraction} of {len(labels)} training rows are none. Use a larger share.")
+        raise InputError(f"--dev_fraction={fraction} of {len(labels)} examples is less than one. Use a larger share.")
     parts: tuple[list[Row], list[Row]] = [], []
     for number, row in enumerate(rows):
         parts[number in drawn].append(row)

@@ -67,7 +67,7 @@ def test_a_model_that_was_fine_tuned_before_predicts_by_the_names_of_its_classes
     for use in (lambda: fresh.predict(TEXTS), lambda: fresh.labels):
         with pytest.raises(InputError, match="no trained model yet"):
             use()
-    assert fresh._predicting_run(None).fresh_variables == HEAD_VARIABLES
+    assert fresh._run(None).fresh_variables == HEAD_VARIABLES
 
 
 @pytest.mark.eager
@@ -91,12 +91,12 @@ def test_weights_of_examples(pretrained, tmp_path):
         )
     table = estimator._table(TEXTS, LABELS)
     estimator._weigh(table, weights.tolist())
-    examples = estimator._training_task(table, None, 0.0).examples("train")
+    examples = estimator._training_task(table, None, 0.0, None).examples("train")
     assert [row.weight for row in examples] == weights.tolist()
     trained, twin = weights_of(tmp_path / "list"), weights_of(tmp_path / "dataset")
     assert all(np.array_equal(value, twin[name]) for name, value in trained.items())
     loaded = bert_tf.Classifier.load(str(tmp_path / kind))  # reads examples without weights
-    assert len(loaded._read("dev", loaded._table(TEXTS, LABELS))[1]) == len(TEXTS)
+    assert 0 <= loaded.score(TEXTS, LABELS) <= 1
 
 
 def test_several_labels_of_pairs(pretrained, tmp_path):
@@ -122,12 +122,12 @@ def test_several_labels_of_pairs(pretrained, tmp_path):
     # A model that was fine-tuned elsewhere is given both texts too.
     copied = bert_tf.Classifier.from_pretrained(estimator.output_dir, multi_label=True, max_seq_length=16)
     for given, second in ((pairs, "words"), (TEXTS, None)):
-        task, examples = copied._read("test", copied._table(given, None))
+        task, examples, *_ = copied._predicted(given, 8)
         assert {example.text_b for example in examples} == {second}
         assert task.label_threshold == threshold
     estimator.save(str(tmp_path / "saved"))
     loaded = bert_tf.Classifier.load(str(tmp_path / "saved"))
-    assert loaded._read("test", loaded._table(pairs, None))[0].label_threshold == threshold
+    assert loaded._predicted(pairs, 8)[0].label_threshold == threshold
     estimator.export(str(tmp_path / "exported"), litert=True)
     for engine in ("tensorflow", "litert"):
         (answer,) = export.load(tmp_path / "exported", engine=engine).predict([{"text": "a fine day", "text_b": "a"}])
@@ -170,16 +170,13 @@ def test_classes_come_back_in_the_type_that_they_were_given_in(pretrained, tmp_p
         assert [model.score(TEXTS[:1], [label]) for label in given] == [number, 1 - number]
 
 
-def test_held_out_examples_are_of_all_classes_that_have_two(pretrained):
+def test_held_out_examples_are_of_all_classes_that_have_two(pretrained, tasks):
     classifier = bert_tf.Classifier.from_pretrained(pretrained, max_seq_length=16)
     with pytest.raises(InputError, match="the labels are of the types int and str"):
         classifier.fit(TEXTS[:2], [1, "1"])
-    splits = []
-    classifier.carry_out = lambda task, config: splits.append(
-        [[row.label for row in task.examples(split)] for split in ("train", "dev")]
-    )
     for seed in (1, 2):
         classifier.fit([*TEXTS, "a day"], [*LABELS, "rare"], validation_split=0.25, seed=seed)
+    splits = [[[row.label for row in task.examples(split)] for split in ("train", "dev")] for task in tasks]
     assert splits[0] == splits[1]
     assert [collections.Counter(labels) for labels in splits[0]] == [
         {"pos": 9, "neg": 9, "rare": 1},
@@ -188,22 +185,15 @@ def test_held_out_examples_are_of_all_classes_that_have_two(pretrained):
     regressor = bert_tf.Regressor.from_pretrained(pretrained, max_seq_length=16)
     numbers = np.arange(4.0)
     assert regressor._table(TEXTS[:4], numbers[:, np.newaxis].tolist()) == regressor._table(TEXTS[:4], numbers.tolist())
-    regressor.carry_out = classifier.carry_out
     regressor.fit(TEXTS, np.arange(24.0), validation_split=0.25)
-    assert list(map(len, splits[-1])) == [18, 6]
+    assert [len(tasks[-1].examples(split)) for split in ("train", "dev")] == [18, 6]
 
 
-def test_classes_may_have_commas_in_their_names(pretrained):
+def test_classes_may_have_commas_in_their_names(pretrained, tasks):
     names = ["good, very", "bad"]
     classifier = bert_tf.Classifier.from_pretrained(pretrained, names, class_weights={"good, very": 2.0, "bad": 0.5})
-    assert classifier._task(do_train=True, train_file=[{}]).weights() == [2.0, 0.5]
+    assert classifier._training_task([{}], None, 0.0, None).weights() == [2.0, 0.5]
     several = bert_tf.Classifier.from_pretrained(pretrained, multi_label=True, max_seq_length=16)
-    found = []
-
-    def carry_out(task, config):
-        task.check_training_set(task.examples("train"))
-        found.append(task.labels)
-
-    several.carry_out = carry_out
     several.fit(TEXTS, [[names[label == "neg"]] for label in LABELS])
-    assert found == [("bad", "good, very")]
+    tasks[0].check_training_set(tasks[0].examples("train"))
+    assert tasks[0].labels == ("bad", "good, very")

@@ -67,10 +67,8 @@ def test_answers_of_other_kinds_are_refused(pretrained, answer, message):
         answerer.fit([("fine words", "a fine day")], [answer])
 
 
-def test_questions_and_contexts_are_found_by_name(pretrained):
+def test_questions_and_contexts_are_found_by_name(pretrained, tasks):
     answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
-    written = []
-    answerer.carry_out = lambda task, config: written.append([task.examples("train_1"), task.examples("predict")])
     question, context, answer = "fine words", "a fine day", {"text": ["fine"], "answer_start": np.array([2])}
     named = [{"id": "x", "context": context, "question": question, "answers": answer}] * 2
     frame = pd.DataFrame(named)
@@ -82,24 +80,23 @@ def test_questions_and_contexts_are_found_by_name(pretrained):
     answerer.fit(frame[["context", "question"]], [answer] * 2, validation_data=(frame[:1], None))
     answerer.fit(frame, validation_data=frame[:1])
     answerer.fit(named, validation_data=named[:1])
+    written = [[task.examples("train_1"), task.examples("predict")] for task in tasks]
     assert written == written[:1] * 8
     answerer.fit(named, validation_data=named)
-    assert len(written[-1][1]) == 2
+    assert len(tasks[-1].examples("predict")) == 2
     assert (written[0][0][0].question_text, written[0][0][0].context) == (question, context)
     with pytest.raises(InputError, match="example 0 has 'context', 'id'"):
         answerer.fit(frame[["context", "id"]], ["fine"] * 2)
 
 
-def test_of_several_answers_the_first_that_is_found_is_trained_on_and_the_best_one_counts(pretrained):
+def test_of_several_answers_the_first_that_is_found_is_trained_on_and_the_best_one_counts(pretrained, tasks):
     answerer = bert_tf.QuestionAnswerer.from_pretrained(pretrained, max_seq_length=16, max_query_length=4)
-    written = []
-    answerer.carry_out = lambda task, config: written.extend(task.examples("train_1"))
     example = ("fine words", "a fine day")
     answerer.fit([example], [["gone", "day", ("fine", 2)]])
-    assert written[0].orig_answer_text == "day"
+    assert tasks[0].examples("train_1")[0].orig_answer_text == "day"
     answerer._answers = lambda table: (
         types.SimpleNamespace(
-            articles=[{"paragraphs": [{"context": "", "qas": [table[0]["question"]]}]}], config=answerer._config()
+            articles=[{"paragraphs": [{"context": "", "qas": [table[0]["question"]]}]}], config=answerer._squad_config
         ),
         types.SimpleNamespace(answers={"0": "fine"}),
     )

@@ -1,0 +1,59 @@
+"""Keyword arguments of Python as settings."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeVar
+
+from bert_tf.runtime.errors import check
+from bert_tf.runtime.settings import Field, Settings, fields
+
+# Keras's names of two settings.
+_NAMES_IN_KERAS = {"num_train_epochs": "epochs", "train_batch_size": "batch_size"}
+
+Config = TypeVar("Config", bound=Settings)
+
+
+def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: Collection[str] = ()) -> Config:
+    """Returns settings with keyword arguments as the values of the fields with their names, at any depth.
+
+    Args:
+      config: the settings.
+      arguments: the arguments, by the name of the field or of its flag. Values may be NumPy's numbers, and paths.
+      caller: the function that got the arguments, for messages.
+      refused: names of fields that are no arguments of this function.
+
+    Raises:
+      InputError: if a value has another type or is out of its bounds; names the argument.
+      TypeError: if there is no such argument.
+    """
+    known = {name: field for field in _leaves(config) if field.name not in refused for name in _names(field)}
+    for name in arguments:
+        if name not in known:
+            shown = dict.fromkeys(_names(field)[0] for field in known.values())
+            raise TypeError(f"{caller} has no argument {name!r}. It has {', '.join(shown)}.")
+    return _changed(
+        config, {known[name].name: check(value, known[name].type, name) for name, value in arguments.items()}
+    )
+
+
+def _names(field: Field) -> list[str]:
+    """The names of a setting as an argument; the first one is the one to show."""
+    return [_NAMES_IN_KERAS.get(field.name, field.name), field.name, field.flag]
+
+
+def _leaves(config: Settings) -> Iterator[Field]:
+    """Yields the fields with a description, which are settings of users."""
+    for field in fields(type(config)):
+        if field.settings:
+            yield from _leaves(getattr(config, field.name))
+        elif field.help:
+            yield field
+
+
+def _changed(config: Config, values: Mapping[str, Any]) -> Config:
+    changes: dict[str, Any] = {}
+    for field in fields(type(config)):
+        if field.settings:
+            changes[field.name] = _changed(getattr(config, field.name), values)
+        elif field.help and field.name in values:
+            changes[field.name] = values[field.name]
+    return config.replace(**changes)
