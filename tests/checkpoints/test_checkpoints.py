@@ -16,6 +16,7 @@ from bert_tf.finetuning.models import ClassifierModel, SpanModel
 from bert_tf.optimization import OptimizerConfig
 from bert_tf.pretraining.model import PretrainingModel
 from bert_tf.runtime.files import InputError
+from bert_tf.training import resume
 from tests.conftest import GOLDEN, assert_close, golden_path, tiny_config, weights_of
 
 
@@ -38,7 +39,8 @@ def test_round_trips_are_exact(tmp_path, model_class, act):
     first.mkdir()
     save_tf1(first, model)
     (first / "bert_config.json").write_text(config.to_json_string())
-    (first / "vocab.txt").write_text("[PAD]\n")
+    vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
+    (first / "vocab.txt").write_text(vocabulary)
     with pytest.raises(InputError, match=r"--format is 'pt'.* tf1, hf"):
         convert_checkpoint.convert(first, hf, "pt")
     convert_checkpoint.convert(first, hf, "hf")
@@ -48,7 +50,7 @@ def test_round_trips_are_exact(tmp_path, model_class, act):
     for name, value in weights(model).items():
         assert np.array_equal(source.read(name), value), name
     assert BertConfig.from_json_file(str(back / "bert_config.json")) == config
-    assert (back / "vocab.txt").read_text() == "[PAD]\n"
+    assert (back / "vocab.txt").read_text() == vocabulary
 
 
 @pytest.mark.golden
@@ -138,15 +140,16 @@ def test_hf_checkpoints_with_old_names_and_half_precision_are_read(tmp_path):
         assert_close(source.read(name), value.astype(ml_dtypes.bfloat16).astype(np.float32), 0, name)
 
 
-def test_hf_model_without_pooler_leaves_it_fresh(tmp_path):
+def test_a_pooler_is_left_out_if_it_is_neither_used_nor_in_the_hf_model(tmp_path):
     model = SpanModel(tiny_config())
     tensors = {name: value for name, value in weights(model).items() if "pooler" not in name}
     convert_checkpoint.write_hf(str(tmp_path), tensors, tiny_config())
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == ["BertForQuestionAnswering"]
-    summary = checkpoints.restore(
-        checkpoints.named_variables(model.variables), checkpoints.open_checkpoint(str(tmp_path)), may_be_fresh=""
-    )
-    assert sorted(summary.fresh) == ["bert/pooler/dense/bias", "bert/pooler/dense/kernel"]
+    summary = resume.restore_or_initialize(model, {}, str(tmp_path / "run"), str(tmp_path))
+    assert not summary.fresh
+    assert {variable.path for variable in model.variables} == set(tensors)
+    trained = resume.restore_or_initialize(ClassifierModel(tiny_config(), 2), {}, str(tmp_path / "run"), str(tmp_path))
+    assert {"bert/pooler/dense/bias", "bert/pooler/dense/kernel"} < set(trained.fresh)
 
 
 @pytest.mark.parametrize("version", ["functional", "layered"])

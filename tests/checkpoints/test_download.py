@@ -253,7 +253,7 @@ def test_a_folder_with_a_scheme_is_read_by_tensorflow(released):
 
 def test_a_run_records_the_name_and_not_the_copy(hub):
     classifier = bert_tf.Classifier.from_pretrained(NAME)
-    assert classifier._init_checkpoint == NAME and classifier.tokenizer.do_lower_case
+    assert classifier._start == NAME and classifier.tokenizer.do_lower_case
     assert run_directory.folder_of_checkpoint(NAME) == download.local_path(NAME)
     assert run_directory.recorded(NAME) == {} and not run_directory.is_causal(NAME)
 
