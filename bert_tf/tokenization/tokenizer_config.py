@@ -168,7 +168,9 @@ def find_rules(
 def _complete(record: Mapping[str, Any]) -> dict[str, bool]:
     """Returns the rules in a record. By default, accents are removed where letters are converted to lower case."""
     rules = {name: record[name] for name in RULES if record.get(name) is not None}
-    return {"strip_accents": rules["do_lower_case"]} | rules if "do_lower_case" in rules else rules
+    if "do_lower_case" in rules:
+        rules.setdefault("strip_accents", rules["do_lower_case"])
+    return rules
 
 
 def _unrecorded_casing(vocab_file: str, folders: Iterable[str], asked: bool | None) -> bool:

@@ -144,7 +144,7 @@ def test_records_of_other_programs_are_read_or_what_is_missing_is_named(tmp_path
         ({}, {}, None),
         ({5: "COVID"}, {}, None),
         ({6: "b", 7: "a"}, {}, "recorded in"),
-        ({}, {"do_lower_case": False}, "do_lower_case is False, but .* has True"),
+        ({}, {"do_lower_case": False}, "do_lower_case is True, but .* has False"),
     ],
 )
 def test_records_and_model_have_the_same_tokenizer(tmp_path, write, change, record, error):

@@ -123,7 +123,7 @@ def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
     for predictions in (6, 5, 5):  # 15% of 40 tokens are 6
         finder.find(PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, predictions))
     told = capsys.readouterr().err
-    assert told.count("warning") == 1
+    assert told.count("Warning") == 1
     assert "6 of 40 tokens are to be masked" in told and "--max_predictions_per_seq is 5" in told
 
 

@@ -85,7 +85,7 @@ def test_classifiers(tokenizer, pairs, problem, causal):
     is_pair = problem != "multi_label"
     reader = TextReader(tokenizer, LENGTH)
     names = ("q", "body") if is_pair else ("q",)
-    options = {"labels": labels, "multi_label": not is_pair, "inputs": names}
+    options = {"labels": labels, "threshold": None if is_pair else 0.5, "inputs": names}
     served = ServedClassifier(InferenceEncoder(model.encoder), model.head, reader, **options)
     sequences = [tokenizer.pack(a, b if is_pair else None, LENGTH) for a, b in pairs]
     label_ids = np.zeros([len(pairs), 3] if problem == "multi_label" else len(pairs), np.float32)

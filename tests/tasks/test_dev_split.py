@@ -51,7 +51,7 @@ def test_impossible_shares_are_refused(write, tmp_path):
     write("train.tsv", "text\tlabel\na\tx\nb\ty\n")
     with pytest.raises(InputError, match=r"--dev_fraction is 1\.5"):
         with_held_out_dev(list, 1.5)
-    with pytest.raises(InputError, match=r"--dev_fraction=0\.5 of 2 training rows"):
+    with pytest.raises(InputError, match=r"--dev_fraction=0\.5 of 2 examples"):
         task_of(tmp_path, dev_fraction=0.5).examples("dev")
     with pytest.raises(InputError, match="--dev_file is given too"):
         task_of(tmp_path, dev_fraction=0.5, dev_file=write("own.tsv", "text\tlabel\n"))

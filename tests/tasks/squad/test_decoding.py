@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import re
 
@@ -35,7 +34,7 @@ class Case:
         self.end = self.start.copy()
 
     def decode(self, **options):
-        config = dataclasses.replace(self.config, **options)
+        config = self.config.replace(**options)
         return squad.decode(self.examples, self.windows, self.start, self.end, self.tokenizer, config)
 
     def place(self, piece, window=0):
