@@ -144,6 +144,9 @@ def _texts() -> Iterator[File]:
     sentence = ["Ada NNP B-NP B-PER", "lives VBZ B-VP O", "in IN B-PP O", "Rome NNP B-NP B-LOC", ". . O O", ""]
     for name in ("eng.train", "eng.testa", "eng.testb"):
         yield f"conll2003/{name}", ["-DOCSTART- -X- O O", "", *(sentence * 8)]
+    words = ["1\tAda\tAda\tPROPN\tNE\t_\t0\troot\t_\t_", "2\tlebt\tleben\tVERB\tVVFIN\t_\t1\tdep\t_\t_", ""]
+    for split in ("train", "dev"):
+        yield f"de-{split}.conllu", ["# text = Ada lebt", *(words * 16)]
 
 
 def _glue() -> Iterator[File]:
