@@ -96,7 +96,6 @@ def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, 
     checkpoint, config, tokenizer = find_model(path, "load()", do_lower_case)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
     policy = keras.config.dtype_policy().name if dtype is None else dtype
-    policy = f"mixed_{policy}" if policy in ("bfloat16", "float16") else policy
     encoder, _ = restored_encoder(config, source, "load()", dtype=policy, seed=None)
     return LoadedBert(encoder, tokenizer, config, source)
 
