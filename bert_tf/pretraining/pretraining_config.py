@@ -1,6 +1,5 @@
 """The settings of a pre-training run."""
 
-import math
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -137,11 +136,6 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
             )
         if held_out.use_best_checkpoint and not held_out.input_file:
             raise InputError("--use_best_checkpoint: the best weights are found on --eval_input_file. Pass it.")
-
-    def with_steps_for(self, examples: int) -> "PretrainingConfig":
-        """Returns the settings with the number of steps for `num_train_epochs` passes over the examples."""
-        steps = math.ceil(self.num_train_epochs * examples / self.training.train_batch_size)
-        return self.replace(num_train_steps=steps)
 
     @property
     def phases(self) -> list[PretrainingData]:

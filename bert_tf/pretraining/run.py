@@ -56,6 +56,7 @@ class PretrainingRun:
       distribution_config: the devices.
       vocab_file: the vocabulary with which the data was made; "" if it isn't known.
       init_checkpoint: the checkpoint to start from if the folder contains no checkpoint of the run.
+      num_train_epochs: if given, the number of passes over the data of the only phase, which replaces its end.
 
     Raises:
       InputError: if the data, the vocabulary, the config and the flags don't fit together.
@@ -72,6 +73,7 @@ class PretrainingRun:
         *,
         vocab_file: str = "",
         init_checkpoint: str | None = None,
+        num_train_epochs: float | None = None,
     ) -> None:
         found = pretrained.find_files(ModelFiles(init_checkpoint), training_config.output_dir)
         folder = pretrained.model_folder(found, init_checkpoint)
@@ -82,13 +84,15 @@ class PretrainingRun:
         self.config = config
         self.objective = objective
         self.vocab_file = vocab_file
-        self.training_config = training_config
         self.init_checkpoint = init_checkpoint
+        examples = [self._finder.find(part) for part in data]
+        if num_train_epochs is not None:
+            phase_ends = [math.ceil(num_train_epochs * examples[0].records / training_config.train_batch_size)]
+            optimizer = training_config.optimizer.replace(num_train_steps=phase_ends[0])
+            training_config = training_config.replace(optimizer=optimizer)
+        self.training_config = training_config
         starts = [0, *phase_ends[:-1]]
-        self.phases = [
-            Phase(start, end, self._finder.find(part))
-            for start, end, part in zip(starts, phase_ends, data, strict=True)
-        ]
+        self.phases = [Phase(*phase) for phase in zip(starts, phase_ends, examples, strict=True)]
         training_config.check_batch(self.strategy)
         agreement.require_settings(self.strategy, config, vocab_file, lambda: self._resume_settings)
 
@@ -311,9 +315,6 @@ def pretrain(config: PretrainingConfig, model: BertConfig, vocab_file: str = "")
     Raises:
       InputError: if the data can't be used, or the directory has another run.
     """
-    if config.num_train_epochs is not None:
-        finder = ExampleFinder(model, config.objective, vocab_file, config.training.seed)
-        config = config.with_steps_for(finder.find(config.data).records)
     run = PretrainingRun(
         model,
         config.objective,
@@ -323,6 +324,7 @@ def pretrain(config: PretrainingConfig, model: BertConfig, vocab_file: str = "")
         config.distribution,
         vocab_file=vocab_file,
         init_checkpoint=config.model.init_checkpoint,
+        num_train_epochs=config.num_train_epochs,
     )
     held_out, results = config.held_out, {}
     # Otherwise one worker would wait for another in an evaluation, perhaps after weeks of training.
