@@ -108,9 +108,14 @@ class SquadTask(Task):
         return SpanModel(config, **options)
 
     def input_settings(self) -> dict[str, Any]:
-        """The settings that change the training windows."""
-        names = ("version_2_with_negative", "doc_stride", "max_query_length", "answer_text", "fix_answer_offsets")
+        """The settings that change windows without answers."""
+        names = ("version_2_with_negative", "doc_stride", "max_query_length")
         return {name: getattr(self.config, name) for name in names}
+
+    def resume_settings(self) -> dict[str, Any]:
+        """The settings that change windows with answers. A trained model may answer with other ones."""
+        of_answers = {name: getattr(self.config, name) for name in ("answer_text", "fix_answer_offsets")}
+        return self.input_settings() | of_answers
 
     def scores(self, outputs: ModelOutputs, features: SquadWindows) -> dict[str, float]:
         """The scores of the best answers; of SQuAD 2.0 with the threshold 0, and with the best one."""
