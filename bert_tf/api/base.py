@@ -200,6 +200,8 @@ class Estimator(RunFolder, abc.ABC):
         sample_weight: Any = None,
         validation_split: float = 0.0,
         validation_data: Any = None,
+        verbose: int = 1,
+        callbacks: Any = None,
         **settings: Any,
     ) -> dict[str, float]:
         """Trains, with the settings and the defaults of `run_classifier.py` and `run_squad.py`.
@@ -218,6 +220,11 @@ class Estimator(RunFolder, abc.ABC):
             training.
           validation_data: a pair of examples and labels to evaluate on, or what `x` may be without `y`, in place of a
             share of `x`. With SQuAD 2.0, the threshold for no answer is tuned on the validation data too.
+          verbose: 1 to print messages and progress bars, 2 to print messages and a line for each epoch, 0 to print only
+            warnings.
+          callbacks: callbacks of Keras; see `bert_tf.training.callbacks.Callbacks`. An epoch ends at each evaluation
+            (`evaluate_every`), also without validation data. A run that a callback stops is complete. Callbacks that
+            need a Keras optimizer or save weights are refused.
           settings: `epochs` (3 by default), `batch_size` (32), and fields of
             `bert_tf.finetuning.finetuning_config.FinetuningConfig` with the settings in it: `learning_rate` (5e-5),
             `warmup_proportion`, `num_train_steps`, `seed`, `evaluate_every`, `early_stopping_patience`,
@@ -247,14 +254,14 @@ class Estimator(RunFolder, abc.ABC):
         if does_select and not (dev or validation_split):
             raise InputError("use_best_checkpoint and early_stopping_patience need validation data. Give some.")
         self._weigh(train, weights)
-        task = self._training_task(train, dev, validation_split, metric)
-        with self._next_run() as folder:
+        with self._next_run(verbose, callbacks) as (folder, checked):
+            task = self._training_task(train, dev, validation_split, metric)
             config = config.in_folder(folder).replace(model=ModelFiles(self._start))
             if self._fits:
                 config = config.starting_from(self._start, folder)
             flags = self._options.to_dict() | self._learned_settings(labels)
             config = config.replace(do_train=True, do_eval=bool(dev or validation_split), flags=flags)
-            results = finetune(task, config, (self.config, self.tokenizer))
+            results = finetune(task, config, (self.config, self.tokenizer), callbacks=checked)
         self._predicting = None
         return results.get("eval", {}).get(task.dev_splits[0], {})
 

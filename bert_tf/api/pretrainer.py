@@ -93,6 +93,8 @@ class Pretrainer(RunFolder):
         use_best_checkpoint: bool = False,
         warmup_proportion: float = 0.1,
         allow_changed_settings: bool = False,
+        verbose: int = 1,
+        callbacks: Any = None,
         **settings: Any,
     ) -> dict[str, float]:
         """Trains; see `RunFolder` for a second call.
@@ -107,6 +109,8 @@ class Pretrainer(RunFolder):
           use_best_checkpoint: use the weights with the smallest loss on the validation data.
           warmup_proportion: the share of the steps in which the learning rate rises.
           allow_changed_settings: resume a run that was interrupted although its settings have changed.
+          verbose: see `Estimator.fit`.
+          callbacks: see `Estimator.fit`. An epoch of the callbacks has `evaluate_every` steps.
           settings: `batch_size` (32 by default), and fields of `bert_tf.training.settings.TrainingConfig` and of
             `bert_tf.optimization.OptimizerConfig`: `learning_rate` (5e-5), `seed`, `weight_decay_rate` and more.
 
@@ -123,7 +127,7 @@ class Pretrainer(RunFolder):
         warmup = int(steps * check(warmup_proportion, Annotated[float, Meta(ge=0, le=1)], "warmup_proportion"))
         if use_best_checkpoint and validation_data is None:
             raise InputError("use_best_checkpoint needs validation_data, but there are none.", "use_best_checkpoint")
-        with self._next_run() as folder:
+        with self._next_run(verbose, callbacks) as (folder, checked):
             run = PretrainingConfig(
                 data=PretrainingData(os.fspath(records), max_seq_length, max_predictions_per_seq),
                 model=ModelFiles(self._start),
@@ -141,4 +145,4 @@ class Pretrainer(RunFolder):
                 training=config.replace(output_dir=folder),
                 distribution=self._distribution,
             )
-            return pretrain(run, self.config, self.vocab_file)[1]
+            return pretrain(run, self.config, self.vocab_file, checked)[1]

@@ -6,17 +6,21 @@ import re
 import tempfile
 import weakref
 from collections.abc import Iterator
-from typing import Any, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
+
+import keras
+from msgspec import Meta
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.export import export_run
 from bert_tf.optimization import TRAINING_STATE
-from bert_tf.runtime import files, settings
+from bert_tf.runtime import files, program, settings
 from bert_tf.runtime.errors import InputError, check, require_path
 from bert_tf.serving.export_config import ExportConfig
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CONFIG_FILE
 from bert_tf.training import log
+from bert_tf.training.callbacks import checked as checked_callbacks
 from bert_tf.training.errors import Preempted
 
 
@@ -58,17 +62,20 @@ class RunFolder:
         raise TypeError(f"{type(self).__name__} can't be pickled or copied. Use save() and load().")
 
     @contextlib.contextmanager
-    def _next_run(self) -> Iterator[str]:
-        """Gives the directory of the next run.
+    def _next_run(self, verbose: int, callbacks: Any) -> Iterator[tuple[str, list[keras.callbacks.Callback]]]:
+        """Gives the directory and the callbacks of the next run, which prints what `verbose` asks for.
 
         Raises:
-          InputError: if the directory can't be written to.
+          InputError: if the directory can't be written to, or a callback can't be used.
           KeyboardInterrupt: after Ctrl-C in training, when the state has been saved.
         """
+        check(verbose, Annotated[int, Meta(ge=0, le=2)], "verbose")
+        checked = checked_callbacks(callbacks, verbose)
         folder = run_directory.fit_folder(self.output_dir, self._fits + 1)
         files.check_output_files([os.path.join(folder, run_directory.RUN_FILE)], "output_dir")
         try:
-            yield folder
+            with program.verbosity(verbose):
+                yield folder, checked
         except Preempted as stop:
             if stop.by_keyboard:
                 message = f"Training was stopped after step {stop.step}, which is saved. Call fit() again to resume."

@@ -37,6 +37,7 @@ def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) 
         if line["kind"] == "train":
             losses.append(line["loss"])
             steps.append(line["step"])
+        if line["kind"] != "eval":
             continue
         rows.append(
             {

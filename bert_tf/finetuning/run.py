@@ -25,6 +25,7 @@ from bert_tf.runtime.program import say
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.tokenizer_config import RULES
 from bert_tf.training import agreement, loop, resume
+from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.evaluation import remove_stale_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
 from bert_tf.training.settings import TrainingConfig
@@ -257,7 +258,10 @@ class FinetuningRun:
             )
 
     def train(
-        self, features: FeatureSet | LazyFeatures, evaluation: PeriodicEvaluation | None = None
+        self,
+        features: FeatureSet | LazyFeatures,
+        evaluation: PeriodicEvaluation | None = None,
+        callbacks: Callbacks | None = None,
     ) -> dict[str, float]:
         """Trains to the last step, from the run's newest checkpoint if there is one; see `training.loop.train`."""
         training_config = self.training_config
@@ -268,7 +272,8 @@ class FinetuningRun:
         reports.announce_training(training_config, num_examples, len(features))
         remove_stale_best(training_config.output_dir)
         options = {"init_checkpoint": self.init_checkpoint, "fresh_variables": self.fresh_variables}
-        return loop.train(self.model, training_config, self.strategy, data, evaluation=evaluation, **options)
+        options |= {"evaluation": evaluation, "callbacks": callbacks}
+        return loop.train(self.model, training_config, self.strategy, data, **options)
 
     def batch_sampler(self, features: FeatureSet | LazyFeatures) -> BatchSampler:
         """Returns the object that chooses the examples of each step."""

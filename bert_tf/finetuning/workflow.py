@@ -2,6 +2,9 @@
 
 import os
 import time
+from collections.abc import Sequence
+
+from keras.callbacks import Callback
 
 from bert_tf.checkpoints import run_directory, saver
 from bert_tf.config import BertConfig
@@ -15,6 +18,7 @@ from bert_tf.finetuning.trials import TrialTable
 from bert_tf.runtime import files
 from bert_tf.runtime.errors import InputError
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.interface import PeriodicEvaluation
 
 
@@ -23,6 +27,7 @@ def finetune(
     config: FinetuningConfig,
     model: tuple[BertConfig, FullTokenizer] | None = None,
     run: FinetuningRun | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> dict[str, dict]:
     """Trains, evaluates and predicts as the settings ask for.
 
@@ -31,6 +36,7 @@ def finetune(
       config: the settings. If they give several trials, each is trained, and the best is used.
       model: the encoder's config and the tokenizer; None to read them from the files that the settings name.
       run: another run of the task, which lends its features and devices.
+      callbacks: callbacks of Keras for the last training.
 
     Returns:
       "eval": split -> results, also those of test splits with labels; "predict": split -> the model's outputs.
@@ -52,7 +58,7 @@ def finetune(
     if config.do_train:
         candidates = config.candidates()
         is_single = len(candidates) == 1
-        run = _train(run.with_settings(candidates[0])) if is_single else _run_trials(run, candidates)
+        run = _train(run.with_settings(candidates[0]), callbacks) if is_single else _run_trials(run, candidates)
     return task.finish(run, output_dir)
 
 
@@ -88,7 +94,7 @@ def _trained(run: FinetuningRun) -> FinetuningRun:
     return trained
 
 
-def _train(run: FinetuningRun) -> FinetuningRun:
+def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> FinetuningRun:
     """Trains on each training split in turn, and returns the run of the last one.
 
     Each training begins with the weights of the one before. The paper trains on TriviaQA first and then on SQuAD
@@ -108,12 +114,14 @@ def _train(run: FinetuningRun) -> FinetuningRun:
         stage.record(split)
         # Only after `record`: if it refuses the folder, the classes of the run in it must not be replaced.
         _write_labels(task, folder)
+        every = settings.selection.eval_steps(stage.training_config, num_examples)
+        epochs = Callbacks(callbacks if folder == output_dir else (), every)
         if not (settings.evaluates_while_training and folder == output_dir):
-            stage.train(features)
+            stage.train(features, callbacks=epochs)
             continue
         selection = DevSelection(stage)
-        every = settings.selection.eval_steps(stage.training_config, num_examples)
-        stage.train(features, PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False))
+        evaluation = PeriodicEvaluation(selection.evaluate, every, selection.should_stop, table=False)
+        stage.train(features, evaluation, epochs)
         steps_per_epoch = num_examples / settings.training.train_batch_size
         reports.report_training(folder, steps_per_epoch, task.selection_metric)
     return stage

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from keras.callbacks import Callback
 
 from bert_tf import checkpoints
 from bert_tf.checkpoints import pretrained, run_directory, saver
@@ -23,6 +24,7 @@ from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, loop, resume
+from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.errors import explain_held_out
 from bert_tf.training.evaluation import BatchEvaluator, has_smallest_loss, remove_stale_best, save_best
 from bert_tf.training.interface import PeriodicEvaluation, TrainingData
@@ -170,7 +172,9 @@ class PretrainingRun:
                 f"about {steps * abs(now - before)} are {'skipped' if now > before else 'used again'}."
             )
 
-    def train(self, evaluation: PeriodicEvaluation | None = None) -> dict[str, float]:
+    def train(
+        self, evaluation: PeriodicEvaluation | None = None, callbacks: Callbacks | None = None
+    ) -> dict[str, float]:
         """Trains to the last step. Resumes from the run's newest checkpoint if there is one; see `loop.train`."""
         config = self.training_config
         if config.optimizer.never_warm:
@@ -214,9 +218,8 @@ class PretrainingRun:
             describe=functools.partial(describe, shards_of=input_pipeline.shards_of_step),
             describe_reading=functools.partial(describe, shards_of=input_pipeline.shards_of_window),
         )
-        return loop.train(
-            self.model, config, self.strategy, data, init_checkpoint=self.init_checkpoint, evaluation=evaluation
-        )
+        options = {"init_checkpoint": self.init_checkpoint, "evaluation": evaluation, "callbacks": callbacks}
+        return loop.train(self.model, config, self.strategy, data, **options)
 
     def _phase(self, step: int) -> Phase:
         return next(phase for phase in self.phases if step < phase.end)
@@ -301,13 +304,16 @@ class PretrainingRun:
             return self.evaluator.evaluate(batches, steps)
 
 
-def pretrain(config: PretrainingConfig, model: BertConfig, vocab_file: str = "") -> tuple[PretrainingRun, dict]:
+def pretrain(
+    config: PretrainingConfig, model: BertConfig, vocab_file: str = "", callbacks: Sequence[Callback] = ()
+) -> tuple[PretrainingRun, dict]:
     """Trains and evaluates as the settings ask for.
 
     Args:
       config: the settings.
       model: the config of the encoder.
       vocab_file: the vocabulary with which the data was made; "" if it isn't known.
+      callbacks: callbacks of Keras.
 
     Returns:
       The run, and the means of the evaluation or, without an evaluation, of the last steps of training.
@@ -343,7 +349,7 @@ def pretrain(config: PretrainingConfig, model: BertConfig, vocab_file: str = "")
                 use_best_checkpoint=held_out.use_best_checkpoint,
             )
         run.record(config.flag_values() | config.flags, allow_changed_settings=config.allow_changed_settings)
-        results = run.train(evaluation)
+        results = run.train(evaluation, Callbacks(callbacks, held_out.steps))
     if config.do_eval:
         results = run.evaluate(held_out.batch_size, held_out.max_steps)
         if strategies.is_chief(run.strategy):

@@ -5,6 +5,7 @@
 
 import atexit
 import contextlib
+import contextvars
 import functools
 import gc
 import itertools
@@ -25,6 +26,9 @@ _INTERRUPTED_STATUS = 130
 
 # See `section`: titles, and how many flags were defined before.
 _sections: list[tuple[str, int]] = []
+
+# See `verbosity`.
+_verbosity = contextvars.ContextVar("verbosity", default=1)
 
 # See `on_failure`.
 _listeners: list[Callable[[BaseException], str | None]] = []
@@ -142,9 +146,25 @@ def _present_as_main(module: ModuleType) -> None:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
 
 
+@contextlib.contextmanager
+def verbosity(level: int) -> Iterator[None]:
+    """Sets what the `with` block prints: 0 for warnings, 1 for all messages and progress bars, 2 for messages."""
+    token = _verbosity.set(level)
+    try:
+        yield
+    finally:
+        _verbosity.reset(token)
+
+
+def shows_progress() -> bool:
+    """Whether progress bars are shown; see `verbosity`."""
+    return _verbosity.get() == 1
+
+
 def say(message: str) -> None:
     """Prints a message for the user to standard error; standard output is left to results."""
-    print(message, file=sys.stderr, flush=True)
+    if _verbosity.get() or message.startswith("Warning: "):
+        print(message, file=sys.stderr, flush=True)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from bert_tf.runtime import files
-from bert_tf.runtime.program import say
+from bert_tf.runtime.program import say, shows_progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,7 +30,7 @@ def progress_bar(total: int | None, description: str, initial: int = 0, unit: st
         mininterval=interval,
         maxinterval=max(10.0, interval),
         dynamic_ncols=True,
-        disable=not shown,
+        disable=not (shown and shows_progress()),
         file=sys.stderr,
     )
 

@@ -35,7 +35,7 @@ class TrainingLog:
     def __init__(self, config: TrainingConfig, start: int, is_shown: bool) -> None:
         self._config = config
         self._is_shown = is_shown
-        self._evaluated_before = {line["step"] for line in read_metrics(config.output_dir) if line["kind"] == "eval"}
+        self._evaluated_before = {line["step"] for line in self.lines("eval")}
         self._metrics = MetricsLog(config.output_dir, start) if is_shown else None
         description = "train (building the graph)"
         self._bar = reporting.progress_bar(config.num_train_steps, description, initial=start, shown=is_shown)
@@ -117,6 +117,15 @@ class TrainingLog:
         self._write("eval", step, scores)
         self._timer_start = (step, time.perf_counter())
 
+    def log_epoch(self, step: int, values: Mapping[str, object]) -> None:
+        """Writes what the callbacks of an epoch got."""
+        if self._metrics:
+            self._metrics.write("epoch", step, values)
+
+    def lines(self, kind: str) -> list[dict]:
+        """The lines of a kind that were written until now."""
+        return [line for line in read_metrics(self._config.output_dir) if line["kind"] == kind]
+
     def print_table(self) -> None:
         """Prints a table of all evaluations; if there were none, of the last training metrics.
 
@@ -174,11 +183,11 @@ class MetricsLog:
             with files.replacing(self.path) as writer:
                 writer.writelines(json.dumps(line) + "\n" for line in kept)
 
-    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+    def write(self, kind: str, step: int, values: Mapping[str, object]) -> None:
         """Adds a line.
 
         Args:
-          kind: "train" or "eval".
+          kind: "train", "eval" or "epoch".
           step: the global step.
           values: the metrics by name.
         """

@@ -8,7 +8,7 @@ Each replica does the following in each step:
 import contextlib
 import functools
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -20,6 +20,7 @@ from bert_tf.optimization import LossScale, build_optimizer, learning_rate
 from bert_tf.runtime import claims, program
 from bert_tf.runtime.program import say
 from bert_tf.training import agreement, resume
+from bert_tf.training.callbacks import Callbacks
 from bert_tf.training.detailed_metrics import DetailedMetrics, timed_next
 from bert_tf.training.errors import Preempted, explain_errors
 from bert_tf.training.interface import Batch, MetricSums, PeriodicEvaluation, TrainableModel, TrainingData
@@ -40,6 +41,7 @@ def train(
     init_checkpoint: str | None = None,
     evaluation: PeriodicEvaluation | None = None,
     fresh_variables: str = "",
+    callbacks: Callbacks | None = None,
 ) -> dict[str, float]:
     """Trains a model to the last step. It resumes from the newest checkpoint of the run's folder if there is one.
 
@@ -51,6 +53,7 @@ def train(
       init_checkpoint: see `resume.restore_or_initialize`.
       evaluation: an evaluation that is repeated during training.
       fresh_variables: see `resume.restore_or_initialize`.
+      callbacks: callbacks of Keras, which change no weight.
 
     Returns:
       The means of the metrics over the last steps that were logged.
@@ -73,6 +76,7 @@ def train(
         },
     )
     start, end = trainer.step, config.num_train_steps
+    callbacks = callbacks or Callbacks()
     is_chief = strategies.is_chief(strategy)
     if is_chief:
         say(str(summary) if summary else "Starting from fresh initial values.")
@@ -104,6 +108,9 @@ def train(
             log.log_evaluation(start, evaluation.evaluate(start))
         if evaluation and evaluation.should_stop():
             end = start
+        callbacks.begin(log, trainer.metrics, ("loss", *model.metric_names), start, end)
+        if callbacks.should_stop:
+            end = start
         step, batches = start, None
         while step < end:
             if batches is None or step in data.boundaries:
@@ -111,16 +118,21 @@ def train(
                 trainer.optimizer.begin_phase(step)
             log.profile(step)
             stopped = False
-            due = _steps_until_due(step, end, config, data, evaluation)
+            periods = [*([evaluation.every] if evaluation else []), *([callbacks.every] if callbacks else [])]
+            due = _steps_until_due(step, end, config, data, periods)
             for count in trainer.steps(batches, due, data.has_graph_per_shape):
                 log.advance(count)
                 stopped = trainer.should_stop(bool(stop_signals))
-                if stopped:
+                callbacks.after_steps(count)
+                if stopped or callbacks.should_stop:
                     break
             step = trainer.step
+            if callbacks.should_stop:
+                end = step
             evaluation_is_due = evaluation is not None and evaluation.is_due(step, end)
             for bad_step in trainer.nonfinite.take():
                 log.report_skipped(bad_step, data.describe(bad_step))
+            callbacks.keep_sums()
             log.log_training(step, trainer.take_means(), is_due=evaluation_is_due or step == end)
             saver.check()
             if stopped or step % config.save_checkpoints_steps == 0 or step == end:
@@ -133,17 +145,21 @@ def train(
                 if evaluation.should_stop():
                     end = step
                     save()
+            if callbacks.is_due(step, end):
+                callbacks.end_epoch(end)
+                if callbacks.should_stop and step < end:
+                    end = step
+                    save()
+        callbacks.finish()
         finish_saving()
     if evaluation is None or evaluation.table:
         log.print_table()
     return log.last
 
 
-def _steps_until_due(
-    step: int, end: int, config: TrainingConfig, data: TrainingData, evaluation: PeriodicEvaluation | None
-) -> int:
+def _steps_until_due(step: int, end: int, config: TrainingConfig, data: TrainingData, periods: Sequence[int]) -> int:
     """The number of steps until something else must be done: log, save, evaluate, change the data, or end."""
-    periods = [config.save_checkpoints_steps, config.log_steps, *([evaluation.every] if evaluation else [])]
+    periods = [config.save_checkpoints_steps, config.log_steps, *periods]
     ends = [boundary for boundary in (*data.boundaries, *config.traced_steps) if boundary > step] + [end]
     return min(*(period - step % period for period in periods), min(ends) - step, config.iterations_per_loop)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.training.interface import MetricSums
@@ -27,9 +28,13 @@ class MetricMeans:
         """Adds the sums of one replica; they must contain every metric."""
         self._sums.assign_add(tf.stack([tf.stack([tf.cast(x, tf.float32) for x in sums[n]]) for n in self.names]))
 
+    def sums(self) -> np.ndarray:
+        """Returns the weighted sums and the sums of weights since `take` was last called [metrics, 2]."""
+        return self._sums.numpy() if hasattr(self._sums, "numpy") else tf.convert_to_tensor(self._sums).numpy()
+
     def take(self) -> dict[str, float]:
         """Returns the means since the last call and resets them. A metric with weight 0 is 0, as in the release."""
-        sums = self._sums.numpy() if hasattr(self._sums, "numpy") else tf.convert_to_tensor(self._sums).numpy()
+        sums = self.sums()
         self._sums.assign(tf.zeros_like(sums))
         return {
             name: float(total / weight) if weight else 0.0

@@ -27,5 +27,5 @@ def pretrained(tmp_path_factory):
 def tasks(monkeypatch):
     """The tasks that estimators would train on, which they don't."""
     found = []
-    monkeypatch.setattr(base, "finetune", lambda task, *_: found.append(task) or {})
+    monkeypatch.setattr(base, "finetune", lambda task, *_, **__: found.append(task) or {})
     return found

@@ -110,7 +110,7 @@ def test_a_trained_folder_is_used_as_it_was_trained(pretrained, tmp_path):
         ({}, {"validation_split": 0.01}, "dev_fraction=0.01 of 24 examples is less than one"),
         ({}, {"validation_data": TEXTS}, r"validation_data: labels are needed.* \(examples, labels\)"),
         ({}, {"use_best_checkpoint": True}, "need validation data"),
-        ({}, {"callbacks": []}, "no argument 'callbacks'.* save_checkpoints_steps"),
+        ({}, {"shuffle": True}, "no argument 'shuffle'.* save_checkpoints_steps"),
         ({}, {"sample_weight": [1.0] * 23}, "24 examples, but 23 weights"),
         ({}, {"sample_weight": [1.0] * 23 + [-1]}, r"the weight of example 23 is '-1' \(int\)"),
         ({}, {"sample_weight": [1.0] * 23 + [float("nan")]}, "the weight of example 23 is 'nan'"),

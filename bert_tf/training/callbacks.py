@@ -1,0 +1,166 @@
+"""Callbacks of Keras in the training loop."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+import keras
+import numpy as np
+
+from bert_tf.runtime.errors import InputError
+from bert_tf.runtime.program import say
+from bert_tf.runtime.reporting import format_number
+from bert_tf.training.log import TrainingLog
+from bert_tf.training.metric_means import MetricMeans
+
+# Callbacks that need a Keras optimizer, save weights, or print what the loop prints, and what to use instead.
+_REFUSED = {
+    "BackupAndRestore": "output_dir, which saves and resumes the run",
+    "LearningRateScheduler": "learning_rate and warmup_proportion",
+    "ModelCheckpoint": "output_dir, and use_best_checkpoint for the best weights",
+    "OrbaxCheckpoint": "output_dir",
+    "ProgbarLogger": "verbose",
+    "ReduceLROnPlateau": "learning_rate and warmup_proportion",
+    "SwapEMAWeights": "use_best_checkpoint",
+    "TensorBoard": "output_dir, which contains the logs for TensorBoard",
+}
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+def checked(callbacks: Any, verbose: int) -> list[keras.callbacks.Callback]:
+    """Returns the callbacks of a `fit`.
+
+    Args:
+      callbacks: a callback, a list of callbacks, or None.
+      verbose: if 2, a callback is added that prints a line for each epoch.
+
+    Raises:
+      InputError: if one of them is no callback, or needs a Keras optimizer or saves weights.
+    """
+    listed = list(callbacks) if isinstance(callbacks, Iterable) else [] if callbacks is None else [callbacks]
+    for number, callback in enumerate(listed):
+        kinds = [kind.__name__ for kind in type(callback).__mro__]
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise InputError(f"callbacks: number {number} is a {kinds[0]}. Use a keras.callbacks.Callback.")
+        for name in set(kinds) & set(_REFUSED):
+            raise InputError(f"callbacks: {name} can't be used here. Use {_REFUSED[name]}.", "callbacks")
+        if getattr(callback, "restore_best_weights", False):
+            raise InputError(f"callbacks: {kinds[0]} restores weights. Use use_best_checkpoint=True.", "callbacks")
+    return [*listed, *([keras.callbacks.LambdaCallback(on_epoch_end=_print_epoch)] if verbose == 2 else [])]
+
+
+def _print_epoch(epoch: int, logs: Mapping[str, float]) -> None:
+    values = ", ".join(f"{name} {format_number(value)}" for name, value in logs.items())
+    say(f"Epoch {epoch + 1}: {values}")
+
+
+class _Model:
+    """The model that callbacks get. They can stop training."""
+
+    stop_training = False
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"callbacks: the model of a callback has no {name!r}. It has only 'stop_training'.")
+
+
+class Callbacks:
+    """The callbacks of a run.
+
+    An epoch of the callbacks ends after every `every` steps, and when training ends. Its logs are the means over its
+    steps and, with the prefix "val_", the scores of an evaluation after its last step. They are also written to
+    metrics.jsonl. When a run is resumed, the callbacks are called again for the finished epochs, so EarlyStopping
+    decides as in an uninterrupted run. The means of the epoch that was interrupted begin at the checkpoint.
+
+    The logs of a batch are the means since the epoch began, as in Keras. They are read from the device only if a
+    callback has one of the methods for batches. On a TPU, which runs several steps in one call, these methods are
+    called once for each call, with the number of its last step.
+
+    Args:
+      callbacks: the callbacks.
+      every: number of steps in an epoch.
+    """
+
+    def __init__(self, callbacks: Iterable[keras.callbacks.Callback] = (), every: int = 1) -> None:
+        self.every = every
+        self._model = _Model()
+        self._list = keras.callbacks.CallbackList([*callbacks], model=self._model)
+        self._has_batch_hooks = any(
+            not getattr(getattr(callback, hook), "_is_default", False)
+            for callback in self._list.callbacks
+            for hook in _BATCH_HOOKS
+        )
+
+    def __bool__(self) -> bool:
+        """Whether there are callbacks."""
+        return bool(self._list.callbacks)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a callback has stopped the training."""
+        return self._model.stop_training
+
+    def is_due(self, step: int, end: int) -> bool:
+        """Whether an epoch ends after a step."""
+        return bool(self) and (step % self.every == 0 or step == end)
+
+    def begin(self, log: TrainingLog, metrics: MetricMeans, names: Iterable[str], start: int, end: int) -> None:
+        """Begins training, with the epochs that were finished before.
+
+        Args:
+          log: the log of the run.
+          metrics: the means of the training metrics.
+          names: the metrics to pass to the callbacks.
+          start: the number of finished steps.
+          end: the last step.
+        """
+        self._log, self._metrics, self._step, self._end = log, metrics, start, end
+        self._columns = {name: metrics.names.index(name) for name in names}
+        self._list.set_params({"epochs": -(-end // self.every), "steps": self.every, "verbose": 0})
+        self._list.on_train_begin()
+        finished = log.lines("epoch") if self else []
+        for line in finished:
+            self._list.on_epoch_begin(line["epoch"])
+            self._list.on_epoch_end(line["epoch"], line["logs"])
+            self._model.stop_training |= line["stopped"]
+        self._sums = np.zeros((len(metrics.names), 2))
+        if start and self.is_due(start, end) and not any(line["step"] == start for line in finished):
+            self.end_epoch(end)
+        else:
+            self._begin_epoch(end)
+
+    def after_steps(self, count: int) -> None:
+        """Ends a batch, after `count` steps."""
+        self._step += count
+        if self._has_batch_hooks:
+            self._list.on_train_batch_end((self._step - 1) % self.every, self._means(self._metrics.sums()))
+            if not (self.should_stop or self.is_due(self._step, self._end)):
+                self._list.on_train_batch_begin(self._step % self.every)
+
+    def keep_sums(self) -> None:
+        """Keeps the sums of the metrics, which are reset next."""
+        if self:
+            self._sums += self._metrics.sums()
+
+    def end_epoch(self, end: int) -> None:
+        """Ends an epoch, and begins the next one unless `end` is reached."""
+        scores = next((line for line in self._log.lines("eval") if line["step"] == self._step), {})
+        scores = {f"val_{name}": value for name, value in scores.items() if name not in ("kind", "step", "time")}
+        epoch, logs = (self._step - 1) // self.every, self._means() | scores
+        self._list.on_epoch_end(epoch, dict(logs))
+        self._log.log_epoch(self._step, {"epoch": epoch, "stopped": self.should_stop, "logs": logs})
+        self._begin_epoch(end)
+
+    def finish(self) -> None:
+        """Ends the training."""
+        self._list.on_train_end()
+
+    def _begin_epoch(self, end: int) -> None:
+        self._sums[:] = 0
+        if self._step < end and not self.should_stop:
+            self._list.on_epoch_begin(self._step // self.every)
+            if self._has_batch_hooks:
+                self._list.on_train_batch_begin(self._step % self.every)
+
+    def _means(self, further: np.ndarray | float = 0.0) -> dict[str, float]:
+        """The means since the epoch began; `further` are sums that `keep_sums` hasn't kept yet."""
+        sums = self._sums + further
+        return {name: float(sums[i, 0] / sums[i, 1]) for name, i in self._columns.items() if sums[i, 1]}
