@@ -61,6 +61,7 @@ __getattr__, _names_when_used, _ = extras.when_used(
             ),
         ),
         "bert_tf.fill_mask": ("FillMask",),
+        "bert_tf.serving.text_to_inputs": ("TextToInputs",),
         "bert_tf.tokenization": ("Tokenizer",),
     },
 )
