@@ -11,7 +11,8 @@ from bert_tf.checkpoints import output_layers, run_directory
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask
 from bert_tf.runtime.errors import InputError
-from bert_tf.runtime.settings import Settings, about
+from bert_tf.runtime.settings import about
+from bert_tf.sequences.long_documents import LongDocuments
 from bert_tf.tasks import architectures
 from bert_tf.tasks.data_config import TEXT, Columns, DataConfig
 from bert_tf.tasks.glue import DEFINITIONS
@@ -22,6 +23,7 @@ class _TextEstimator(RowEstimator):
     """An estimator that reads a text or a pair of texts, as rows of the task "text"."""
 
     _ARCHITECTURE = architectures.SEQUENCE
+    _OPTIONS = LongDocuments
     _PROBLEMS: ClassVar[tuple[str, ...]]
 
     @classmethod
@@ -65,7 +67,8 @@ class _TextEstimator(RowEstimator):
     def _data_config(self, table: Sequence[Mapping[str, Any]], **data: Any) -> DataConfig:
         columns = Columns(**{name: name for name in ("text_b", "weight") if table and name in table[0]})
         labels = self._labels and tuple(map(str, self._labels))
-        return DataConfig(TEXT, columns=columns, problem=self._problem, labels=labels, **data)
+        documents = LongDocuments(self._options.long_documents, self._options.doc_stride)
+        return DataConfig(TEXT, columns=columns, problem=self._problem, labels=labels, documents=documents, **data)
 
     @property
     def _problem(self) -> str:
@@ -84,7 +87,7 @@ def _are_flags(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(part in (0, 1) and not isinstance(part, str) for part in value)
 
 
-class ClassifierOptions(Settings, frozen=True):
+class ClassifierOptions(LongDocuments, frozen=True):
     """The settings of a `Classifier`.
 
     Attributes:
@@ -107,7 +110,7 @@ class Classifier(_TextEstimator):
         classifier.fit(texts, labels, validation_split=0.1)
         classifier.predict(["A delight from start to end."])
 
-    The settings of `from_pretrained` are also those of `ClassifierOptions`.
+    The settings of `from_pretrained` are also those of `ClassifierOptions` and `LongDocuments`.
     """
 
     _PROBLEMS = ("classification", "multi_label")
@@ -201,7 +204,10 @@ class Classifier(_TextEstimator):
 
 
 class Regressor(_TextEstimator):
-    """A number for each text or pair of texts; examples as for `Classifier`, labels are numbers."""
+    """A number for each text or pair of texts; examples as for `Classifier`, labels are numbers.
+
+    The settings of `from_pretrained` are also those of `LongDocuments`.
+    """
 
     _PROBLEMS = ("regression",)
 

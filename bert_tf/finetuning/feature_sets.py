@@ -58,6 +58,8 @@ class FeatureSet:
       per_token: arrays with one row per element of `input_ids`, such as tags, each with its padding value.
       choices: the number of sequences in one example (C); 1 except for multiple choice.
       truncated: whether tokens of each sequence were removed; None if all sequences are complete.
+      windows: the number of windows of each document; None if an example is no window. With windows, a set has one
+        example per window, and a document is predicted from all of its windows.
     """
 
     input_ids: np.ndarray
@@ -67,6 +69,7 @@ class FeatureSet:
     per_token: Mapping[str, tuple[np.ndarray, int]] = dataclasses.field(default_factory=dict)
     choices: int = 1
     truncated: np.ndarray | None = None
+    windows: np.ndarray | None = None
 
     @classmethod
     def from_sequences(
@@ -102,8 +105,15 @@ class FeatureSet:
         )
 
     def with_values(self, **per_example: np.ndarray) -> "FeatureSet":
-        """Returns these features with further arrays that have one row per example."""
+        """Returns these features with further arrays that have one row per example, or per document."""
+        if self.windows is not None:
+            per_example = {name: np.repeat(rows, self.windows, axis=0) for name, rows in per_example.items()}
         return dataclasses.replace(self, per_example={**self.per_example, **per_example})
+
+    def document_values(self, name: str) -> np.ndarray:
+        """Returns an array of `per_example` with one row per document, if there are windows."""
+        values = self.per_example[name]
+        return values if self.windows is None else values[np.cumsum(self.windows) - self.windows]
 
     def __len__(self) -> int:
         """The number of examples."""

@@ -152,9 +152,12 @@ class ClassifierModel(EncoderModel):
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits), axis=-1)
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Returns the outputs of the batch's examples; see `outputs`."""
+        return self.outputs(self.logits(batch), batch["label_ids"])
+
+    def outputs(self, logits: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
         """Logits [B, C], losses [B], and probabilities [B, C] or, for regression, the score [B]."""
-        logits = self.logits(batch)
-        outputs = {"logits": logits, "per_example_loss": self.per_example_loss(logits, batch["label_ids"])}
+        outputs = {"logits": logits, "per_example_loss": self.per_example_loss(logits, labels)}
         if self.problem == "regression":
             return outputs | {"score": logits[:, 0]}
         return outputs | {

@@ -22,6 +22,7 @@ from bert_tf.model.layers import initial_values_from
 from bert_tf.runtime import files, reporting
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.program import say
+from bert_tf.sequences import long_documents
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.tokenizer_config import RULES
 from bert_tf.training import agreement, loop, resume
@@ -350,7 +351,8 @@ class FinetuningRun:
           shown: whether there is a progress bar.
 
         Returns:
-          name -> array with one row per example. Outputs with one value per token are padded with zeros to the longest.
+          name -> array with one row per example, or per document if there are windows. Outputs with one value per token
+          are padded with zeros to the longest.
 
         Raises:
           InputError: if the run is distributed over several workers, or the batch can't be divided among the replicas.
@@ -366,4 +368,9 @@ class FinetuningRun:
                 order.append(numbers)
                 bar.update(len(numbers))
         original_order = np.argsort(np.concatenate(order), kind="stable")
-        return {name: feature_sets.joined(parts)[original_order] for name, parts in collected.items()}
+        outputs = {name: feature_sets.joined(parts)[original_order] for name, parts in collected.items()}
+        if features.windows is None:
+            return outputs
+        logits = long_documents.document_means(outputs["logits"], features.windows)
+        of_documents = self.model.outputs(logits, features.document_values("label_ids"))
+        return {name: np.asarray(values) for name, values in of_documents.items()}

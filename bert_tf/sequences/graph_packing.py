@@ -9,6 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.sequences import packing
+from bert_tf.sequences.long_documents import TextSpans
 from bert_tf.tokenization.vocabulary import CLS, SEP
 
 
@@ -73,11 +74,13 @@ class GraphPacker:
     Args:
       vocab: piece -> id.
       max_seq_length: longest sequence, including [CLS] and [SEP].
+      keeps_ends: see `packing.fit_segments`.
     """
 
-    def __init__(self, vocab: Mapping[str, int], max_seq_length: int) -> None:
+    def __init__(self, vocab: Mapping[str, int], max_seq_length: int, keeps_ends: bool = False) -> None:
         packing.check_max_seq_length(max_seq_length)
         self.max_seq_length = max_seq_length
+        self._head_length = packing.head_length if keeps_ends else tf.identity
         self._cls, self._sep = vocab[CLS], vocab[SEP]
 
     def fit(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> KeptPieces:
@@ -94,7 +97,7 @@ class GraphPacker:
             tf.cast(kept.second > 0, tf.int64),
             validate=False,
         )
-        pieces_a, pieces_b = _beginning(first, kept.first), _beginning(second, kept.second)
+        pieces_a, pieces_b = self._shortened(first, kept.first), self._shortened(second, kept.second)
         ids = tf.concat([self._cls * column, pieces_a, self._sep * column, pieces_b, last], 1)
         lengths = ids.row_lengths()
         places = tf.ragged.range(lengths).flat_values
@@ -102,10 +105,15 @@ class GraphPacker:
         segments = tf.cast(places >= behind_first, tf.int32)
         return TokenBatch(ids.flat_values, segments, tf.ones_like(segments), tf.cast(lengths, tf.int32))
 
+    def _shortened(self, pieces: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:
+        """Returns `kept` [B] values of each row: the first ones, or those of both ends."""
+        lengths, head = pieces.row_lengths(), self._head_length(kept)
+        places = tf.ragged.range(lengths).flat_values
+        is_kept = (places < tf.repeat(head, lengths)) | (places >= tf.repeat(lengths - kept + head, lengths))
+        return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(pieces.flat_values, is_kept), kept, validate=False)
 
-def _beginning(pieces: tf.RaggedTensor, kept: tf.Tensor) -> tf.RaggedTensor:
-    """Returns the first `kept` [B] values of each row."""
-    lengths = pieces.row_lengths()
-    places = tf.ragged.range(lengths).flat_values
-    values = tf.boolean_mask(pieces.flat_values, places < tf.repeat(kept, lengths))
-    return tf.RaggedTensor.from_row_lengths(values, kept, validate=False)
+
+def window_places(texts: tf.RaggedTensor, spans: TextSpans) -> tf.RaggedTensor:
+    """Returns the positions [W, (pieces)] in the flat values of texts [B, (pieces)] that the windows show."""
+    first = tf.repeat(texts.row_starts(), spans.counts) + spans.begins
+    return tf.ragged.range(first, first + spans.lengths)

@@ -51,13 +51,32 @@ def fitting_lengths(length_a: Any, length_b: Any, max_seq_length: int, xp: Modul
     return truncated_lengths(length_a, length_b, max_seq_length - 2 - xp.minimum(length_b, 1), xp)
 
 
+def head_length(kept: Any) -> Any:
+    """Returns how many of the tokens that a segment keeps are its first ones, if both its ends are kept: a quarter."""
+    return (kept + 2) // 4
+
+
 def fit_segments(
-    segment_a: Sequence[Token], segment_b: Sequence[Token] | None, max_seq_length: int
+    segment_a: Sequence[Token], segment_b: Sequence[Token] | None, max_seq_length: int, keeps_ends: bool = False
 ) -> tuple[Sequence[Token], Sequence[Token]]:
-    """Removes tokens from the ends of one or two segments; see `fitting_lengths`."""
-    segment_b = segment_b or []
-    kept_a, kept_b = fitting_lengths(len(segment_a), len(segment_b), max_seq_length)
-    return segment_a[:kept_a], segment_b[:kept_b]
+    """Removes tokens from one or two segments; see `fitting_lengths`.
+
+    Args:
+      segment_a: the first segment.
+      segment_b: the second segment; None without one.
+      max_seq_length: the longest sequence.
+      keeps_ends: whether tokens are removed after the `head_length`, and not from the end.
+    """
+    segments = segment_a, segment_b or []
+    kept = fitting_lengths(*map(len, segments), max_seq_length)
+    if not keeps_ends:
+        return segments[0][: kept[0]], segments[1][: kept[1]]
+    return tuple(_both_ends(segment, length) for segment, length in zip(segments, kept, strict=True))
+
+
+def _both_ends(segment: Sequence[Token], kept: int) -> list[Token]:
+    head = head_length(kept)
+    return [*segment[:head], *segment[len(segment) - kept + head :]]
 
 
 def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: random.Random) -> None:

@@ -10,10 +10,14 @@ import numpy as np
 from bert_tf.runtime import extras, files, json_files, parallel
 from bert_tf.runtime.errors import InputError
 from bert_tf.sequences import packing
+from bert_tf.sequences.long_documents import LongDocuments, document_means
 from bert_tf.serving import export_config
 from bert_tf.serving.answering import CHOICE_INPUTS, AnsweringModel, Field
 from bert_tf.tokenization import Tokenizer
-from bert_tf.tokenization.vocabulary import CLS, SEP, VOCAB_FILE
+from bert_tf.tokenization.vocabulary import VOCAB_FILE
+
+# So many sequences are computed at a time, which limits the memory for the windows of long texts.
+_SEQUENCES_PER_PART = 32
 
 
 class TextTask(TypedDict):
@@ -22,8 +26,10 @@ class TextTask(TypedDict):
     inputs: the names of one text, or of two; of a choice, those of the prompt and the endings.
     problem: "classification", "multi_label", "regression" or "choice".
     labels: the classes, where there are some.
-    max_seq_length: longer sequences are cut.
+    max_seq_length: the length of the longest sequences.
     threshold: with several labels, the least probability of one of them.
+    long_documents: how longer texts are read; see `LongDocuments`.
+    doc_stride: see `LongDocuments`.
     """
 
     inputs: list[str]
@@ -31,6 +37,8 @@ class TextTask(TypedDict):
     labels: list[str] | None
     max_seq_length: int
     threshold: NotRequired[float]
+    long_documents: NotRequired[str]
+    doc_stride: NotRequired[int]
 
 
 class LiteModel(AnsweringModel):
@@ -59,6 +67,7 @@ class LiteModel(AnsweringModel):
                 "Export with --export_quantize=int8 or --export_litert, or use the engine tensorflow."
             )
         self._task = json_files.read(task_path, "--model", TextTask)
+        self._documents = LongDocuments.recorded(self._task)
         vocab_file = os.path.join(folder, VOCAB_FILE)
         self._tokenizer = Tokenizer.checked(vocab_file)
         try:
@@ -107,18 +116,21 @@ class LiteModel(AnsweringModel):
 
     def _logits(self, texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[bool]]:
         """Texts or pairs [B] -> logits [B, C], and whether each text was cut."""
-        vocab, rows, truncated = self._tokenizer.vocab, [], []
+        packed = []
         for parts in texts:
             # As in the SavedModel, half of a surrogate pair, which UTF-8 doesn't have, is dropped.
-            whole = [part.encode("utf-8", "ignore").decode() for part in parts]
-            first, *second = map(self._tokenizer.encode, whole)
-            a, b = packing.fit_segments(first, second[0] if second else None, self._task["max_seq_length"])
-            truncated.append(len(a) + len(b) < len(first) + sum(map(len, second)))
-            rows.append(packing.join_segments(a, b, cls=vocab[CLS], sep=vocab[SEP]))
-        if not rows:
+            text_a, text_b = (*(part.encode("utf-8", "ignore").decode() for part in parts), None)[:2]
+            packed.append(self._documents.pack(self._tokenizer, text_a, text_b, self._task["max_seq_length"]))
+        if not packed:
             return np.zeros((0, 1), np.float32), []
+        rows = [sequence[:2] for sequences in packed for sequence in sequences]
+        logits = []
         with self._lock:  # an interpreter has one place for inputs and outputs
-            return self._run(**packing.pad_all(rows))["logits"], truncated
+            for begin in range(0, len(rows), _SEQUENCES_PER_PART):
+                part = packing.pad_all(rows[begin : begin + _SEQUENCES_PER_PART])
+                logits.append(self._run(**part)["logits"])
+        truncated = [any(is_truncated for *_, is_truncated in sequences) for sequences in packed]
+        return document_means(np.concatenate(logits), list(map(len, packed))), truncated
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:

@@ -12,7 +12,8 @@ from typing import Protocol
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.sequences.graph_packing import GraphPacker, KeptPieces, TokenBatch
+from bert_tf.sequences.graph_packing import GraphPacker, KeptPieces, TokenBatch, window_places
+from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.serving.answering import TEXT_INPUTS
 from bert_tf.tokenization import Tokenizer
 from bert_tf.tokenization.graph_tokenization import GraphTokenizer
@@ -45,14 +46,22 @@ class TextReader(tf.Module):
 
     Args:
       tokenizer: the model's tokenizer.
-      max_seq_length: longer sequences are cut; in a pair, tokens are removed from the end of the longer text.
+      max_seq_length: the length of the longest sequences; in a pair, tokens are removed from the longer text.
       kept_tokens: tokens in brackets that are not split; see `GraphTokenizer`.
+      documents: how longer texts are read.
     """
 
-    def __init__(self, tokenizer: Tokenizer, max_seq_length: int, kept_tokens: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_seq_length: int,
+        kept_tokens: Sequence[str] = (),
+        documents: LongDocuments = TRUNCATED,
+    ) -> None:
         super().__init__(name="texts")
         self.tokenizer = GraphTokenizer.of(tokenizer, kept_tokens)
-        self.packer = GraphPacker(tokenizer.vocab, max_seq_length)
+        self.packer = GraphPacker(tokenizer.vocab, max_seq_length, documents.keeps_ends)
+        self.documents = documents
 
     def read(
         self, text_a: tf.Tensor, text_b: tf.Tensor | None = None, names: Sequence[str] = TEXT_INPUTS
@@ -69,6 +78,16 @@ class TextReader(tf.Module):
             second = self.tokenizer.tokenize(text_b)
         kept: KeptPieces = self.packer.fit(first, second)
         return self.packer.pack(first, second, kept), kept.truncated
+
+    def read_windows(self, text: tf.Tensor) -> tuple[TokenBatch, tf.Tensor]:
+        """Texts [B] -> the sequences of their windows [W], and the number of each window's text [W], ascending."""
+        pieces = self.tokenizer.tokenize(text)
+        spans = self.documents.windows(pieces.row_lengths(), self.packer.max_seq_length, tf)
+        places = window_places(pieces, spans)
+        windows = places.with_flat_values(tf.gather(pieces.flat_values, places.flat_values))
+        kept = KeptPieces(spans.lengths, tf.zeros_like(spans.lengths), tf.zeros_like(spans.lengths, tf.bool))
+        batch = self.packer.pack(windows, windows[:, :0], kept)
+        return batch, tf.repeat(tf.range(tf.size(spans.counts)), spans.counts)
 
 
 def check_equally_many(**inputs: tf.Tensor) -> None:

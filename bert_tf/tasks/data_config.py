@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.settings import Settings, about
+from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.tasks.tables import AUTO, ON_BAD_ROW
 
 # The tasks of the paper's Table 1 in its order; --task_name=all trains them. Table 1 omits WNLI.
@@ -73,6 +74,7 @@ class DataConfig(Settings, frozen=True):
     delimiter: Annotated[
         str, about("Your own data: what separates the cells, such as ';' or 'tab'; by default as the file shows.")
     ] = AUTO
+    documents: LongDocuments = TRUNCATED
     document_context: Annotated[
         bool, about("Tagging: add text of the document to a sentence, if the file has -DOCSTART-.")
     ] = True

@@ -12,6 +12,7 @@ from bert_tf.checkpoints import run_directory
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.model.heads import ClassificationHead
 from bert_tf.sequences.graph_packing import TokenBatch
+from bert_tf.sequences.long_documents import LongDocuments
 from bert_tf.serving.answering import CHOICE_INPUTS, TEXT_INPUTS
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
@@ -81,7 +82,8 @@ class ServedClassifier(tf.Module):
 
         Both return `logits` and `probabilities` [B, C], or for regression `score` [B]. `serving_default` also returns
         `label` [B] (multi-label: `chosen` [B, C], whether the example has each label); `label_names` [B, C], which are
-        equal in all rows; and `truncated` [B], whether the text was cut.
+        equal in all rows; and `truncated` [B], whether the text was cut. The logits of a text that is read in windows
+        are the mean of their logits.
         """
         return {
             "serving_default": signature(self._from_texts, **dict.fromkeys(self._inputs, TEXTS)),
@@ -89,8 +91,14 @@ class ServedClassifier(tf.Module):
         }
 
     def _from_texts(self, text_a: tf.Tensor, text_b: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        batch, truncated = self._texts.read(text_a, text_b, self._inputs)
-        outputs = self._outputs(batch) | {"truncated": truncated}
+        if self._texts.documents.has_windows:
+            batch, text_numbers = self._texts.read_windows(text_a)
+            logits = tf.math.segment_mean(self._scores(batch), text_numbers)
+            truncated = tf.zeros_like(text_a, tf.bool)
+        else:
+            batch, truncated = self._texts.read(text_a, text_b, self._inputs)
+            logits = self._scores(batch)
+        outputs = self._outputs(logits) | {"truncated": truncated}
         if self._labels is None:
             return outputs
         probabilities = outputs["probabilities"]
@@ -100,10 +108,9 @@ class ServedClassifier(tf.Module):
         return outputs | {"label": tf.gather(self._labels, tf.argmax(outputs["logits"], axis=-1))}
 
     def _from_ids(self, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self._outputs(read_ids(self._scores.encoder.config, input_ids, input_mask, segment_ids))
+        return self._outputs(self._scores(read_ids(self._scores.encoder.config, input_ids, input_mask, segment_ids)))
 
-    def _outputs(self, batch: TokenBatch) -> dict[str, tf.Tensor]:
-        logits = self._scores(batch)
+    def _outputs(self, logits: tf.Tensor) -> dict[str, tf.Tensor]:
         if self._labels is None:
             return {"score": logits[:, 0]}
         return {
@@ -203,9 +210,11 @@ def _exportable_classifier(
     model = ClassifierModel(run.config, len(labels) if labels else 1, problem, causal=run.causal)
     run.restore(model)
     threshold = run_directory.label_threshold(run.folder) if problem == "multi_label" else None
-    texts = TextReader(run.tokenizer, run.max_seq_length)
+    documents = LongDocuments.recorded(run.settings)
+    texts = TextReader(run.tokenizer, run.max_seq_length, documents=documents)
     served = ServedClassifier(run.encoder(model), model.head, texts, labels=labels, threshold=threshold, inputs=inputs)
     task = TextTask(inputs=list(inputs), problem=problem, labels=labels, max_seq_length=run.max_seq_length)
+    task |= documents.record
     if threshold is not None:
         task["threshold"] = threshold
     return Exportable(served, plain_logits(model), run.tokenizer, run.max_seq_length, labels, task)

@@ -27,7 +27,7 @@ _TASKS_OF_SETTINGS = {
         ("train_file", "dev_file", "test_file", "dev_fraction"), (*multiple_choice.FILE_NAMES, TEXT, TAGGING)
     ),
     "xnli_language": ("xnli",),
-    **dict.fromkeys(("columns", "problem", "class_weights", "label_threshold"), (TEXT,)),
+    **dict.fromkeys(("columns", "problem", "class_weights", "label_threshold", "documents"), (TEXT,)),
     "labels": (TEXT, TAGGING),
     **dict.fromkeys(("document_context", "tag_scheme", "word_column", "tag_column"), (TAGGING,)),
     "delimiter": (TEXT, "multiple_choice"),
@@ -90,6 +90,7 @@ def _build(config: DataConfig, output_dir: str, do_train: bool, feature_based: F
             on_bad_row=config.on_bad_row,
             delimiter=config.delimiter,
             label_threshold=config.label_threshold,
+            documents=config.documents,
         )
         if not do_train and config.label_threshold in ("", text.TUNE):
             text_task.label_threshold = run_directory.label_threshold(run_directory.folder_of_model(output_dir))
@@ -113,7 +114,7 @@ def _check_settings(config: DataConfig, name: str) -> None:
     defaults = DataConfig(config.task_name)
     for setting, tasks in _TASKS_OF_SETTINGS.items():
         if name not in tasks and getattr(config, setting) != getattr(defaults, setting):
-            flag = "text_column" if setting == "columns" else setting
+            flag = {"columns": "text_column", "documents": "long_documents"}.get(setting, setting)
             raise InputError(f"--{flag}: not used by --task_name={name}, only by {', '.join(tasks)}. Omit it.")
 
 

@@ -1,6 +1,7 @@
 """Examples that are sentences or pairs: their features, and the checks of their texts and labels."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
+from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.tasks import tables
 from bert_tf.tokenization import FullTokenizer
 
@@ -50,17 +52,19 @@ def featurize(
     num_workers: int = 1,
     *,
     multi_label: bool = False,
+    documents: LongDocuments = TRUNCATED,
 ) -> FeatureSet:
     """Returns the features of a whole data set.
 
     Args:
       examples: the rows; a row without a label gets label 0, or no label in multi-label tasks.
       labels: the classes in the order of their ids; None for regression, where labels are numbers.
-      max_seq_length: longer sequences are cut.
+      max_seq_length: the length of the longest sequences.
       tokenizer: the model's tokenizer.
       num_workers: see `parallel.map_chunks`.
       multi_label: whether an example may have any number of labels; then label_ids [N, C] are 1.0 for its labels, and
         0.0 for the others.
+      documents: how longer texts are read.
     """
     if labels is None:
         label_ids = np.array([float(example.label or 0) for example in examples], np.float32)
@@ -72,9 +76,9 @@ def featurize(
         label_ids = np.array([numbers[example.label] for example in examples], np.int32)
 
     def pack(example: InputExample) -> list[tuple[list[int], list[int], bool]]:
-        return [tokenizer.pack(example.text_a, example.text_b, max_seq_length)]
+        return documents.pack(tokenizer, example.text_a, example.text_b, max_seq_length)
 
-    return pack_data_set(examples, pack, label_ids, num_workers)
+    return pack_data_set(examples, pack, label_ids, num_workers, has_windows=documents.has_windows)
 
 
 def pack_data_set(
@@ -83,22 +87,30 @@ def pack_data_set(
     label_ids: np.ndarray,
     num_workers: int,
     choices: int = 1,
+    has_windows: bool = False,
 ) -> FeatureSet:
     """Tokenizes and packs all examples in several processes.
 
     Args:
       examples: examples of any type.
-      pack: returns an example's sequences, one for each choice; see `Tokenizer.pack`.
+      pack: returns an example's sequences, one for each choice or window; see `Tokenizer.pack`.
       label_ids: one row per example.
       num_workers: see `parallel.map_chunks`.
       choices: the number of sequences in one example.
+      has_windows: whether the sequences of an example are windows.
     """
 
-    def pack_chunk(chunk: Sequence[Any]) -> FeatureSet:
-        return FeatureSet.from_sequences([sequence for example in chunk for sequence in pack(example)])
+    def pack_chunk(chunk: Sequence[Any]) -> tuple[FeatureSet, np.ndarray]:
+        packed = [pack(example) for example in chunk]
+        return FeatureSet.from_sequences(list(itertools.chain.from_iterable(packed))), np.array(
+            list(map(len, packed)), np.int64
+        )
 
-    parts = parallel.map_chunks(pack_chunk, examples, num_workers, "tokenize")
-    return FeatureSet.joined(parts, {"label_ids": label_ids}, choices)
+    parts, counts = zip(*parallel.map_chunks(pack_chunk, examples, num_workers, "tokenize"), strict=True)
+    features = FeatureSet.joined(parts, {}, choices)
+    if has_windows:
+        features = dataclasses.replace(features, windows=np.concatenate(counts))
+    return features.with_values(label_ids=label_ids)
 
 
 def check_texts(example: InputExample, where: str) -> None:

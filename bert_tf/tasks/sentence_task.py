@@ -13,6 +13,7 @@ from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.finetuning.task import ModelOutputs, ReportingTask
 from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences.long_documents import TRUNCATED
 from bert_tf.serving.export_config import LABEL_THRESHOLD
 from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.sentence_features import InputExample
@@ -36,6 +37,7 @@ class SentenceTask(ReportingTask):
     on_bad_row = "error"
     label_threshold = LABEL_THRESHOLD  # with several labels, the least probability of one that is predicted
     for_server = False  # whether each row of a test set needs a prediction, and has no label of its own
+    documents = TRUNCATED
     paths: Mapping[str, Source] = {}
     file_names: Mapping[str, Sequence[str]] = {}  # what the files of the splits may be called in --data_dir
 
@@ -109,7 +111,13 @@ class SentenceTask(ReportingTask):
         """Returns the features; see `sentence_features.featurize`."""
         multi_label = self.problem == "multi_label"
         return sentence_features.featurize(
-            examples, self.labels, max_seq_length, tokenizer, num_workers, multi_label=multi_label
+            examples,
+            self.labels,
+            max_seq_length,
+            tokenizer,
+            num_workers,
+            multi_label=multi_label,
+            documents=self.documents,
         )
 
     def check_training_set(self, examples: Sequence[InputExample]) -> None:
@@ -130,7 +138,7 @@ class SentenceTask(ReportingTask):
 
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the task's scores, and the mean loss."""
-        scores = self.metric(self.predictions(outputs), features.per_example["label_ids"])
+        scores = self.metric(self.predictions(outputs), features.document_values("label_ids"))
         return scores | {"loss": float(np.mean(outputs["per_example_loss"]))}
 
     def results(self, outputs: ModelOutputs, features: FeatureSet, batch_size: int) -> dict[str, float]:
@@ -148,7 +156,7 @@ class SentenceTask(ReportingTask):
         """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
         if self.labels is None or self.problem != "classification":
             return None
-        labels, count = features.per_example["label_ids"], len(self.labels)
+        labels, count = features.document_values("label_ids"), len(self.labels)
         counts = metrics.confusion(labels, self.predictions(outputs), count)
         return None if counts is None else (counts, self.labels)
 

@@ -13,6 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.finetuning.models import ClassifierModel
 from bert_tf.runtime.errors import InputError
+from bert_tf.sequences.long_documents import TRUNCATED, LongDocuments
 from bert_tf.tasks import metrics, sentence_features, tables
 from bert_tf.tasks.data_config import Columns
 from bert_tf.tasks.sentence_features import InputExample, WeightedExample
@@ -50,6 +51,7 @@ class TextTask(SentenceTask):
       on_bad_row: "error" stops at a row that can't be used; "skip" skips and counts it.
       delimiter: what separates the cells of the files; see `tables.read_table`.
       label_threshold: with several labels, the least probability of one; "tune" for the best F1 on the dev set.
+      documents: how long texts are read.
 
     Raises:
       InputError: if the settings contradict each other.
@@ -68,6 +70,7 @@ class TextTask(SentenceTask):
         on_bad_row: str = "error",
         delimiter: str = tables.AUTO,
         label_threshold: str = "",
+        documents: LongDocuments = TRUNCATED,
     ) -> None:
         unused = {
             "labels": problem == "regression" and labels,
@@ -83,12 +86,16 @@ class TextTask(SentenceTask):
             raise InputError(f"--text_column and other flags name the column {repeated[0]!r}. Use another for each.")
         if not columns.label_separator:
             raise InputError("--label_separator is empty. Give the text between two labels.")
+        if documents.has_windows and columns.text_b:
+            raise InputError("--long_documents=windows: pairs of texts have no windows. Use head_tail or truncate.")
         metric, selection_metric = _METRICS[problem]
         super().__init__("text", labels, metric, selection_metric, problem)
         self.paths = dict(paths)
         self.columns = columns
         self.on_bad_row = on_bad_row
         self.delimiter = delimiter
+        self.documents = documents
+        self.independent = not documents.has_windows
         self._class_weights = class_weights
         # The names of columns of 0 and 1.
         self._flags = columns.label.split(",") if problem == "multi_label" and "," in columns.label else []
@@ -126,10 +133,10 @@ class TextTask(SentenceTask):
         return self.problem != "regression" and self._labels is None
 
     def input_settings(self) -> dict[str, Any]:
-        """Returns the problem, the classes, and the columns under the names of their flags."""
+        """Returns the problem, the classes, how texts are read, and the columns under the names of their flags."""
         columns = {f"{name}_column": getattr(self.columns, name) for name in ("text", "text_b", "label")}
         separator = {"label_separator": self.columns.label_separator} if self.problem == "multi_label" else {}
-        return super().input_settings() | {"problem": self.problem} | columns | separator
+        return super().input_settings() | {"problem": self.problem} | columns | separator | self.documents.record
 
     def resume_settings(self) -> dict[str, Any]:
         """Returns also the weights of the classes, and the column of the rows' weights if there is one."""
@@ -221,7 +228,7 @@ class TextTask(SentenceTask):
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
         """Returns the threshold with the best F1, which is used from then on."""
-        self.label_threshold = metrics.best_threshold(outputs["probabilities"], features.per_example["label_ids"])
+        self.label_threshold = metrics.best_threshold(outputs["probabilities"], features.document_values("label_ids"))
         return {"label_threshold": self.label_threshold}
 
     def weights(self) -> list[float] | None:

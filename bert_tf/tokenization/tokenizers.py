@@ -152,14 +152,16 @@ class Tokenizer:
         """Returns the tokens of ids; raises a KeyError if one is not in the vocabulary."""
         return convert_by_vocab(self.inv_vocab, ids)
 
-    def pack(self, text_a: str, text_b: str | None, max_seq_length: int) -> tuple[list[int], list[int], bool]:
-        """Returns [CLS] A [SEP] B [SEP], truncated to `max_seq_length` but not padded.
+    def pack(
+        self, text_a: str, text_b: str | None, max_seq_length: int, keeps_ends: bool = False
+    ) -> tuple[list[int], list[int], bool]:
+        """Returns [CLS] A [SEP] B [SEP], truncated to `max_seq_length` but not padded; see `packing.fit_segments`.
 
         Returns:
           The ids, the segment ids, and whether tokens were removed.
         """
         whole_a, whole_b = self.encode(text_a), [] if text_b is None else self.encode(text_b)
-        a, b = packing.fit_segments(whole_a, whole_b, max_seq_length)
+        a, b = packing.fit_segments(whole_a, whole_b, max_seq_length, keeps_ends)
         is_truncated = len(a) + len(b) < len(whole_a) + len(whole_b)
         return *packing.join_segments(a, b, cls=self.vocab[CLS], sep=self.vocab[SEP]), is_truncated
 

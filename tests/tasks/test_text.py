@@ -1,11 +1,11 @@
 import dataclasses
 import json
-import types
 
 import numpy as np
 import pytest
 
 from bert_tf.checkpoints.run_directory import fingerprint
+from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime.files import InputError
 from bert_tf.tasks.text import Columns, TextTask
 from bert_tf.tokenization import FullTokenizer
@@ -133,7 +133,7 @@ def test_the_threshold_of_labels_is_fixed_or_tuned(write, tokenizer):
 
 def features_with(label_ids):
     """Features that have only labels."""
-    return types.SimpleNamespace(per_example={"label_ids": label_ids})
+    return FeatureSet.from_sequences([([1], [0])] * len(label_ids), {"label_ids": label_ids})
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ import tensorflow as tf
 from bert_tf.encoder import MASKED_SCORE
 from bert_tf.finetuning.models import SpanModel
 from bert_tf.model.heads import SpanHead
-from bert_tf.sequences.graph_packing import TokenBatch
+from bert_tf.sequences.graph_packing import TokenBatch, window_places
+from bert_tf.sequences.long_documents import cut_texts
 from bert_tf.serving.exportable import Exportable, plain_logits
 from bert_tf.serving.finished_run import FinishedRun
 from bert_tf.serving.inference_encoder import InferenceEncoder, OutputLayer
 from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, check_equally_many, in_parts, read_ids, signature
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
-    cut_texts,
     first_text_position,
     means_no_answer,
     pairs_fit,
@@ -149,8 +149,7 @@ def cut_windows(
     query = query[:, : config.max_query_length]
     query_lengths = query.row_lengths()
     spans = cut_texts(context.row_lengths(), text_room(query_lengths, config.max_seq_length), config.doc_stride, tf)
-    first = tf.repeat(context.row_starts(), spans.counts) + spans.begins
-    places = tf.ragged.range(first, first + spans.lengths)  # [W, (pieces)] in all contexts' pieces
+    places = window_places(context, spans)
     is_max_context = _is_max_context(places, tf.size(context.flat_values))
     question = tf.repeat(tf.range(tf.size(spans.counts)), spans.counts)
     cls, sep = (tf.fill([tf.size(question), 1], token) for token in (cls, sep))

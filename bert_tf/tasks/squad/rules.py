@@ -10,7 +10,7 @@ Axis letters: Q questions, W windows, E pieces of all windows' texts, K position
 import math
 from collections.abc import Callable
 from types import ModuleType
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from bert_tf.runtime.errors import InputError
 from bert_tf.runtime.settings import Settings, about
@@ -120,40 +120,6 @@ def text_room(query_length: Array, max_seq_length: int) -> Array:
 def first_text_position(query_length: Array) -> Array:
     """The position at which a window's text begins: after [CLS] question [SEP]."""
     return query_length + 2
-
-
-class TextSpans(NamedTuple):
-    """The parts of the paragraphs that the windows show, all windows of the first question first.
-
-    Attributes:
-      counts: [Q] the number of each question's windows.
-      begins: [W] the paragraph's piece with which a window's text begins.
-      lengths: [W] the number of pieces in a window's text.
-    """
-
-    counts: Array
-    begins: Array
-    lengths: Array
-
-
-def cut_texts(lengths: Array, room: Array, doc_stride: int, ops: ModuleType) -> TextSpans:
-    """Cuts paragraphs into spans that begin `doc_stride` pieces apart, until the last piece is covered.
-
-    As in the release, a stride longer than the room is shortened to the room, so no piece is left out.
-
-    Args:
-      lengths: [Q] the number of pieces in each question's paragraph (int64).
-      room: [Q] the longest span of each question (int64).
-      doc_stride: pieces between the begins of two spans.
-      ops: `numpy` or `tensorflow`.
-    """
-    step = ops.minimum(room, doc_stride)
-    counts = ops.where(lengths > 0, (ops.maximum(lengths - room, 0) + step - 1) // step + 1, 0)
-    steps, rooms, lengths, before = (
-        ops.repeat(x, counts) for x in (step, room, lengths, ops.cumsum(counts) - counts)
-    )  # [W]
-    begins = (ops.cumsum(ops.ones_like(steps)) - 1 - before) * steps
-    return TextSpans(counts, begins, ops.minimum(rooms, lengths - begins))
 
 
 def shows_most_context(

@@ -20,11 +20,10 @@ import numpy as np
 from bert_tf.finetuning.feature_sets import FeatureSet
 from bert_tf.runtime import parallel
 from bert_tf.runtime.files import InputError
+from bert_tf.sequences.long_documents import TextSpans, cut_texts
 from bert_tf.tasks.squad.questions import SquadExample, name_ids
 from bert_tf.tasks.squad.rules import (
     SquadConfig,
-    TextSpans,
-    cut_texts,
     first_text_position,
     shows_most_context,
     text_room,

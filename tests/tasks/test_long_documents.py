@@ -1,0 +1,148 @@
+"""Texts that are longer than a sequence: what is read of them, and one answer for each of them."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import export
+from bert_tf.runtime.errors import InputError
+from bert_tf.sequences import packing
+from bert_tf.sequences.long_documents import LongDocuments, document_means
+from bert_tf.serving.signature_inputs import TextReader
+from bert_tf.tasks import registry
+from bert_tf.tasks.data_config import Columns, DataConfig
+from bert_tf.tokenization import FullTokenizer
+from tests.api.conftest import pretrained  # noqa: F401 (a fixture)
+from tests.api.tiny import FIT, LEARN
+from tests.conftest import assert_close
+from tests.programs import PIECES
+
+LENGTH = 10
+MODES = [LongDocuments(), LongDocuments("head_tail"), LongDocuments("windows", 3), LongDocuments("windows")]
+# The last words decide, which are beyond the first tokens.
+DOCUMENTS = ["words " * length + f"{word} " * 6 for length in (8, 13, 18) for word in ("fine", "poor")] * 4
+LABELS = ["pos", "neg"] * 12
+
+
+def parts_of(tokens, documents):
+    """The parts of a text that are read, token by token."""
+    room = LENGTH - 2
+    if documents.long_documents == "truncate":
+        return [tokens[:room]]
+    if documents.long_documents == "head_tail":
+        middle = slice(2, len(tokens) - 6) if len(tokens) > room else slice(0, 0)
+        return [[token for i, token in enumerate(tokens) if i not in range(middle.start, middle.stop)]]
+    parts = [tokens[:room]]
+    begin = 0
+    while begin + room < len(tokens):
+        begin += min(documents.doc_stride, room)
+        parts.append(tokens[begin : begin + room])
+    return parts
+
+
+@pytest.mark.parametrize("documents", MODES, ids=lambda documents: str(documents.record))
+def test_parts_of_texts_in_python_and_in_the_graph(documents, write):
+    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+    texts = [" ".join(itertools.islice(itertools.cycle("abcdefghijklm"), count)) for count in (*range(22), 60)]
+    packed = [documents.pack(tokenizer, text, None, LENGTH) for text in texts]
+    for text, sequences in zip(texts, packed, strict=True):
+        tokens = text.split()
+        expected = parts_of(tokens, documents)
+        found = [tokenizer.convert_ids_to_tokens(ids) for ids, _, _ in sequences]
+        assert found == [["[CLS]", *part, "[SEP]"] for part in expected]
+        is_truncated = not documents.has_windows and len(tokens) > LENGTH - 2
+        assert [cut for *_, cut in sequences] == [is_truncated] * len(expected)
+    reader = TextReader(tokenizer, LENGTH, documents=documents)
+    if documents.has_windows:
+        batch, numbers = reader.read_windows(tf.constant(texts))
+        assert numbers.numpy().tolist() == [i for i, sequences in enumerate(packed) for _ in sequences]
+    else:
+        batch, truncated = reader.read(tf.constant(texts))
+        assert truncated.numpy().tolist() == [sequence[-1] for (sequence,) in packed]
+    assert batch.ragged(batch.ids).to_list() == [ids for sequences in packed for ids, *_ in sequences]
+    assert not tf.reduce_any(batch.segments > 0)
+
+
+def test_a_quarter_of_what_is_kept_is_the_beginning():
+    (kept, _) = packing.fit_segments(range(1000), None, 512, keeps_ends=True)
+    assert kept == [*range(128), *range(1000 - 382, 1000)]  # the numbers of Sun et al. (2019)
+    a, b = packing.fit_segments(range(30), range(100, 103), 12, keeps_ends=True)  # of a pair, the longer text
+    assert (a, b) == ([0, 1, 26, 27, 28, 29], [100, 101, 102])
+
+
+def test_means_of_documents():
+    values = np.arange(8, dtype=np.float32).reshape(4, 2)
+    means = document_means(values, [1, 3])
+    assert means.dtype == np.float32
+    assert means.tolist() == [[0, 1], [4, 5]]
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("mode", ["head_tail", "windows"])
+def test_a_classifier_answers_once_per_document(pretrained, tmp_path, mode):  # noqa: F811
+    stride = {"doc_stride": 5} if mode == "windows" else {}
+    options = {"max_seq_length": LENGTH, "long_documents": mode, "output_dir": tmp_path / "run"} | stride
+    classifier = bert_tf.Classifier.from_pretrained(pretrained, **options)
+    scores = classifier.fit(DOCUMENTS, LABELS, validation_data=(DOCUMENTS[:6], LABELS[:6]), **LEARN)
+    assert scores["eval_accuracy"] == 1
+    probabilities = classifier.predict_proba([*DOCUMENTS[:6], ""])
+    assert probabilities.shape == (7, 2)
+    scores = classifier.evaluate(DOCUMENTS[:6], LABELS[:6])
+    of_labels = [row[int(label == "pos")] for row, label in zip(probabilities[:6], LABELS[:6], strict=True)]
+    assert_close(scores["loss"], -np.log(of_labels).mean(), 1e-5)
+    for change in {"long_documents": "truncate", "doc_stride": 128}, {"doc_stride": 6}:
+        if mode == "windows" or "long_documents" in change:
+            changed = bert_tf.Classifier.from_pretrained(pretrained, **options | change)
+            with pytest.raises(InputError, match="|".join(change)):
+                changed.fit(DOCUMENTS, LABELS, **FIT)
+
+    classifier.save(tmp_path / "saved")
+    assert_close(bert_tf.Classifier.load(tmp_path / "saved").predict_proba(DOCUMENTS[:6]), probabilities[:6], 0)
+    classifier.export(tmp_path / "exported", litert=True)
+    ids = export.load(tmp_path / "exported", signature="token_ids")
+    for engine in ("tensorflow", "litert"):
+        answers = export.load(tmp_path / "exported", engine=engine).predict([*DOCUMENTS[:6], ""])
+        assert_close([answer["probabilities"] for answer in answers], probabilities, 1e-5)
+        assert [answer["truncated"] for answer in answers] == [mode == "head_tail"] * 6 + [False]
+    sequences = LongDocuments(mode, **stride).pack(classifier.tokenizer, DOCUMENTS[4], None, LENGTH)
+    logits = ids(**packing.pad_all([sequence[:2] for sequence in sequences]))["logits"].mean(axis=0)
+    assert_close(answers[4]["logits"], logits, 1e-5)
+
+
+def task_of(**settings):
+    return registry.build_task(DataConfig("text", train_file=[{"text": "a"}], **settings), "", do_train=True)
+
+
+def test_windows_have_the_weights_of_their_documents(write):
+    tokenizer = FullTokenizer(write("vocab.txt", "\n".join(PIECES) + "\n"), do_lower_case=True)
+    rows = [
+        {"text": "a " * length, "label": label, "weight": weight}
+        for length, label, weight in [(3, "x", "1"), (20, "y", "2")]
+    ]
+    config = DataConfig("text", train_file=rows, columns=Columns(weight="weight"), documents=LongDocuments("windows"))
+    task = registry.build_task(config, "", do_train=True)
+    features = task.featurize(task.examples("train"), tokenizer, LENGTH)
+    assert len(features) == 4
+    assert not task.independent
+    assert features.windows.tolist() == [1, 3]
+    assert features.per_example["sample_weights"].tolist() == [1, 2, 2, 2]
+    assert features.document_values("label_ids").tolist() == [0, 1]
+    assert features.num_truncated == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: LongDocuments("head_tail", 5), "--doc_stride"),
+        (lambda: LongDocuments("windows", 0), "--doc_stride"),
+        (lambda: LongDocuments("all"), "--long_documents"),
+        (lambda: task_of(columns=Columns(text_b="other"), documents=LongDocuments("windows")), "--long_documents"),
+        (lambda: registry.build_task(DataConfig("cola", documents=LongDocuments("windows")), "", True), "only by text"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(make, named):
+    with pytest.raises(InputError, match=named):
+        make()
