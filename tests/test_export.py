@@ -336,7 +336,7 @@ def test_no_incomplete_folder_is_left(run_folder, tmp_path, monkeypatch):
 def test_wrong_folders_and_signatures_are_refused(run_folder, exported, tmp_path):
     left = shutil.copytree(exported, tmp_path / "model.tmp-0")
     for call, message in (
-        (lambda: export.export_run(run_folder, exported), f"--export_dir: {exported} exists already"),
+        (lambda: export.export_run(run_folder, exported), f"--export_dir: {exported} already exists"),
         (lambda: export.export_run(run_folder, f"{exported}/labels.json/1"), "--export_dir: .*labels.json is a file"),
         (lambda: export.export_run(pathlib.Path("nowhere"), tmp_path / "out"), "--model_dir: .* 'nowhere'"),
         (lambda: export.load(str(tmp_path)), f"^{tmp_path} is not an exported model"),

@@ -231,7 +231,7 @@ PREPARATION = "-m data_prep.create_pretraining_data --input_file={text} --output
 def test_flags_that_need_another_are_refused_without_it(given, needed):
     output = programs.run(*given.split(), expect=1)
     name = given.rpartition("--")[2].partition("=")[0]
-    assert f"error: --{name} is used only with --{needed}, which is not given. Give it too, or omit --{name}." in output
+    assert f"error: --{name} is used only with --{needed}. Pass --{needed} too, or omit --{name}." in output
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Keeps a second process from doing the same work in a folder.
+"""Prevents two processes from doing the same work in a folder.
 
 The operating system releases the lock of a killed process. Remote folders, and file systems without locks, are not
 locked.
@@ -23,31 +23,31 @@ def claimed(
     doing: str = "is training",
     advice: str = "; or use another folder",
 ) -> Iterator[None]:
-    """Makes a folder, and claims some work in it until the block or this process ends.
+    """Creates a folder and claims some work in it until the block or this process ends.
 
-    Only one worker of several may call this.
+    With several workers, only one of them may call this.
 
     Args:
       folder: the folder.
       flag_name: the flag that gave it, for the message.
       work: the name of the work; several types of work may share the folder.
-      doing: what the other process does, for the message.
+      doing: what the other process is doing, for the message.
       advice: what else the user can do, for the message.
 
     Raises:
-      InputError: if another process has claimed it; names its host and its number.
+      InputError: if another process has claimed it; names its host and process id.
     """
     files.make_folder(folder)
     if files.is_remote(folder):
         yield
         return
     path = files.target_of(os.path.join(folder, f"{work}.lock"))
-    with open(path, "a+", encoding="utf-8") as file:  # without emptying what the owner has written
+    with open(path, "a+", encoding="utf-8") as file:  # "a+" keeps what the owner has written
         if not lock(file.fileno()):
             file.seek(0)
             owner = file.read().strip() or "another process"
             raise InputError(
-                f"{owner} {doing} in {folder} at this moment. Wait until it ends, or end it{advice}.", flag_name
+                f"{owner} {doing} in {folder} at this moment. Wait until it finishes, or stop it{advice}.", flag_name
             )
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
@@ -59,6 +59,6 @@ def claimed(
 
 
 def require_free(folder: str, flag_name: str) -> None:
-    """Makes a folder, and raises an InputError if another process has claimed it; see `claimed`."""
+    """Creates a folder, and raises an InputError if another process has claimed it; see `claimed`."""
     with claimed(folder, flag_name):
         pass

@@ -1,4 +1,4 @@
-"""Finds and tells what differs: settings of before and of now, those of several workers, and what files hold."""
+"""Finds differences between old and new settings, between workers, and between files."""
 
 import hashlib
 import itertools
@@ -8,20 +8,20 @@ from typing import Any
 
 from bert_tf.runtime import files
 
-# An error message lists at most this number of changed settings, and counts the others.
+# An error message lists at most this many changed settings, and counts the others.
 _MAX_LISTED = 20
 _FINGERPRINT_BYTES = 1 << 24
 
 
 def between(*values: Any, name: str = "") -> list[tuple[str, tuple]]:
-    """Finds the differences between several values of a setting; nested values are compared part by part.
+    """Finds the differences between several values of a setting. Nested values are compared part by part.
 
     Args:
-      *values: its values, or mappings of all settings.
+      *values: the values, or mappings of all settings.
       name: the setting's name.
 
     Returns:
-      The name of each part that is not the same in all values, and its values; None where the part is missing.
+      The name of each part that differs, and its values; None where the part is missing.
     """
     if all(isinstance(value, Mapping) for value in values):
         keys = dict.fromkeys(key for value in values for key in value)
@@ -34,10 +34,10 @@ def between(*values: Any, name: str = "") -> list[tuple[str, tuple]]:
 
 
 def fingerprint(pattern: str) -> str:
-    """A short text that differs if files differ in their names, their sizes or their first 16 MiB.
+    """Returns a short text that changes if the names, sizes or first 16 MiB of files change.
 
     Args:
-      pattern: a file, a folder, whose files are meant then, or a glob of files and folders.
+      pattern: a file, a folder (all its files), or a glob pattern of files and folders.
     """
     digest = hashlib.sha256()
     for path in files.find(pattern):
@@ -50,11 +50,11 @@ def fingerprint(pattern: str) -> str:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What has changed in settings, a text for each part."""
+    """Returns the changed settings, one text for each part."""
     return [f"{name} was {old!r}, and is {new!r} now" for name, (old, new) in between(before, now)]
 
 
 def listed(changes: Sequence[str]) -> str:
-    """The lines of a list in an error message; a long list is cut."""
+    """Joins the lines of a list for an error message; a long list is shortened."""
     more = [f"and {len(changes) - _MAX_LISTED} more"] if len(changes) > _MAX_LISTED else []
     return "\n  ".join([*changes[:_MAX_LISTED], *more])

@@ -1,4 +1,4 @@
-"""The error for bad input, and the line that a program prints for errors that its user can solve."""
+"""The error for bad input, and the messages for errors that the user can fix."""
 
 import errno
 import os
@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 _SYSTEM_WORDS = {os.strerror(number) for number in errno.errorcode}
-# TensorFlow's own words, those of XLA's compiler, and those of a TPU.
+# The words of TensorFlow, of XLA's compiler and of a TPU.
 _OUT_OF_MEMORY = re.compile("OOM when allocating|[Oo]ut of memory|That was not possible")
 
 
 class InputError(ValueError):
-    """Input that can't be used. The programs print the message without a traceback, and exit with status 1.
+    """Input that can't be used. The programs print the message without a traceback and exit with status 1.
 
     Args:
       message: WHERE: WHAT IS WRONG. WHAT TO DO.
@@ -29,16 +29,16 @@ class InputError(ValueError):
 
 
 def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
-    """Returns a value as a type. NumPy's numbers and paths become Python's.
+    """Returns a value converted to a type. NumPy scalars and paths become Python values.
 
     Args:
       value: the value.
       kind: a type hint, with bounds as `Annotated[int, msgspec.Meta(ge=1)]`.
       place: the flag, argument or file, for messages.
-      strict: if False, texts become numbers.
+      strict: if False, strings are converted to numbers.
 
     Raises:
-      InputError: if the value has another type or is out of its bounds; names the location in it.
+      InputError: if the value has the wrong type or is out of bounds; names the location in it.
     """
     is_numpy = hasattr(value, "item") and getattr(value, "ndim", None) == 0
     plain = value.item() if is_numpy else os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -58,20 +58,20 @@ def check(value: Any, kind: Any, place: str, strict: bool = True) -> Any:
 
 
 def require_choice(name: str, value: object, choices: Iterable[str]) -> None:
-    """Checks an argument that has a fixed set of values; see `check`."""
+    """Checks an argument that has a fixed set of values. See `check`."""
     check(value, Literal[tuple(choices)], name)
 
 
 def require_whole(name: str, value: object, minimum: int) -> None:
-    """Checks an argument that is a whole number; see `check`."""
+    """Checks an argument that is an integer. See `check`."""
     check(value, Annotated[int, msgspec.Meta(ge=minimum)], name)
 
 
 def require_path(name: str, value: object) -> str:
-    """Returns the text of an argument that is a path.
+    """Returns a path argument as text.
 
     Raises:
-      InputError: if the value is something else, or empty.
+      InputError: if the value is not a path, or empty.
     """
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else value
     if not isinstance(path, str) or not path:
@@ -80,15 +80,15 @@ def require_path(name: str, value: object) -> str:
 
 
 def is_no_list(values: object) -> bool:
-    """Returns whether a loop over values would yield other things than examples.
+    """Returns True if a loop over values would not yield examples.
 
-    A text yields its characters, a dictionary its keys, and a table (of pandas, polars or pyarrow) its columns.
+    Strings yield characters, dictionaries keys, and tables (of pandas, polars or pyarrow) columns.
     """
     return isinstance(values, str | bytes | Mapping) or hasattr(values, "columns")
 
 
 def require_utf8(name: str, what: str) -> None:
-    """Checks that a name can be written in UTF-8, as TensorFlow writes the names of files.
+    """Checks that a name is valid UTF-8, because TensorFlow writes file names in UTF-8.
 
     Raises:
       InputError: if it contains other bytes.
@@ -98,10 +98,10 @@ def require_utf8(name: str, what: str) -> None:
 
 
 def explanation(error: BaseException) -> str | None:
-    """Returns the line to print for an error that the user can solve; None for other errors, which are bugs.
+    """Returns the message for an error that the user can fix; None for other errors, which are bugs.
 
-    An error of the operating system gives the path, the system's own words and the operation, which is in the error's
-    notes. TensorFlow's errors contain the same words.
+    The message has the path, the operating system's words, and the operation from the error's notes. TensorFlow's
+    errors contain the same words.
     """
     if isinstance(error, InputError):
         return str(error)
@@ -123,4 +123,4 @@ def explanation(error: BaseException) -> str | None:
         return None
     where = " -> ".join(str(path) for path in paths if path)
     operation = f" ({'; '.join(error.__notes__)})" if hasattr(error, "__notes__") else ""
-    return f"{where}{': ' if where else ''}{words}{operation}. Correct this and run the program again."
+    return f"{where}{': ' if where else ''}{words}{operation}. Fix the cause and run the program again."

@@ -1,4 +1,4 @@
-"""Packages and names that are imported when they are first used: optional packages, and what needs TensorFlow."""
+"""Imports modules on first use: optional packages, and modules that need TensorFlow."""
 
 import importlib
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 
 from bert_tf.runtime.errors import InputError
 
-# Top-level module -> what to install. pyproject.toml has the extras with the tested versions.
+# Top-level module -> the package to install. pyproject.toml lists the extras and tested versions.
 OPTIONAL = {
     "ai_edge_litert": "ai-edge-litert",
     "apache_beam": "apache-beam",
@@ -19,11 +19,11 @@ OPTIONAL = {
 
 
 def require(module: str, purpose: str) -> ModuleType:
-    """Imports a module of an optional package, without the warnings that its import logs.
+    """Imports a module of an optional package, and hides the warnings that the import logs.
 
     Args:
       module: its full name.
-      purpose: the flag or task that needs it; the error message begins with it.
+      purpose: the flag or task that needs it; begins the error message.
 
     Raises:
       InputError: if the package is not installed.
@@ -46,11 +46,11 @@ def require(module: str, purpose: str) -> ModuleType:
 def when_used(
     package: str, modules: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Returns `__getattr__`, `__dir__` and `__all__` of a package that offers names of modules.
+    """Returns `__getattr__`, `__dir__` and `__all__` for a package that imports its names on first use.
 
     Args:
       package: the package's name.
-      modules: module -> the names that the package offers from it.
+      modules: maps each module to the names that the package offers from it.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

@@ -4,9 +4,9 @@ Every path may be local or a URL such as `gs://bucket/name`; see `remote`.
 
 All outputs follow symbolic links: the file that a link points to is replaced, in that file's folder.
 
-An unfinished output has the name of the output with `.tmp-` and a number, and its writer keeps it locked. If a program
-is killed, the next program that writes the same output uses the temporary name again. (Temporary names of URLs are
-random. After a kill, remove them yourself.)
+An unfinished output is written to the output's name plus `.tmp-` and a number, and its writer keeps it locked. If a
+program is killed, the next program that writes the same output reuses the temporary name. (For URLs, temporary names
+are random. After a kill, remove them yourself.)
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def resolved(path: str) -> str:
 
 
 def real_path(path: str) -> str:
-    """The same text for all spellings of a local path, or of a prefix of local files; other names stay as they are."""
+    """Returns one text for all spellings of a local path or local file prefix; other names are unchanged."""
     return resolved(path) if is_remote(path) or glob.glob(glob.escape(path) + "*") else path
 
 
@@ -59,24 +59,24 @@ def open_file(path: str, mode: str = "r", *, buffering: int = -1) -> IO:
 
 
 def exists(path: str) -> bool:
-    """True if there is a file or a folder at the path."""
+    """Returns True if the path is a file or a folder."""
     return remote.call("exists", path) if is_remote(path) else os.path.exists(path)
 
 
 def is_folder(path: str) -> bool:
-    """True if the path is a folder."""
+    """Returns True if the path is a folder."""
     return remote.call("isdir", path) if is_remote(path) else os.path.isdir(path)
 
 
 def size(path: str) -> int:
-    """The size of a file in bytes."""
+    """Returns the size of a file in bytes."""
     return remote.call("stat", path).length if is_remote(path) else os.stat(path).st_size
 
 
 def stamp(path: str) -> tuple[int, int] | None:
-    """The size of a file in bytes and the time of its last change; None if there is none.
+    """Returns the size of a file in bytes and its modification time in ns; None if the file does not exist.
 
-    A file with the same stamp as before has not changed.
+    If the stamp is the same as before, the file has not changed.
     """
     if not exists(path):
         return None
@@ -85,14 +85,14 @@ def stamp(path: str) -> tuple[int, int] | None:
 
 
 def sync(path: str) -> None:
-    """Waits until a local file, or the list of names in a local folder, would survive a loss of power."""
+    """Flushes a local file, or the list of names in a local folder, to the disk so that it survives a power loss."""
     if is_remote(path):
         return
     descriptor = os.open(path or ".", os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems can't do this for folders
+        if error.errno != errno.EINVAL:  # some network file systems can't sync folders
             raise
     finally:
         os.close(descriptor)
@@ -103,21 +103,21 @@ def _linked(folder: str) -> tuple[str, tempfile.TemporaryDirectory]:
     temporary = tempfile.TemporaryDirectory(prefix="bert-tf-")
     link = os.path.join(temporary.name, "folder")
     os.symlink(os.path.abspath(folder), link)
-    return link, temporary  # which is removed when the process ends
+    return link, temporary  # removed when the process ends
 
 
 def plain_name(folder: str) -> str:
-    """A name of the same folder that TensorFlow's readers don't take for a pattern, as they do with `[1]` or `\\`."""
+    r"""Returns a name of the folder without `[`, `]` or `\`, which TensorFlow's readers interpret as a pattern."""
     return _linked(folder)[0] if not is_remote(folder) and re.search(r"[][\\]", folder) else folder
 
 
 def list_folder(path: str) -> list[str]:
-    """The names in a folder, sorted."""
+    """Returns the names in a folder, sorted."""
     return sorted(remote.call("listdir", path) if is_remote(path) else os.listdir(path))
 
 
 def make_folder(path: str) -> None:
-    """Makes a folder and its parents; does nothing if the folder exists."""
+    """Creates a folder and its parents; does nothing if the folder exists."""
     if is_remote(path):
         remote.call("makedirs", path)
     elif path:
@@ -125,7 +125,7 @@ def make_folder(path: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Removes a file; does nothing if there is none."""
+    """Removes a file; does nothing if it does not exist."""
     if is_remote(path):
         if remote.call("exists", path):
             remote.call("remove", path)
@@ -135,7 +135,7 @@ def remove(path: str) -> None:
 
 
 def rename(source: str, target: str) -> None:
-    """Renames a file and replaces the target if it exists. On a local disk this is atomic."""
+    """Renames a file, replacing any existing target. On a local disk this is atomic."""
     if is_remote(target):
         remote.call("rename", source, target, overwrite=True)
     else:
@@ -143,13 +143,13 @@ def rename(source: str, target: str) -> None:
 
 
 def copy(source: str, target: str) -> None:
-    """Copies a file completely or not at all."""
+    """Copies a file. The target appears complete or not at all."""
     with open_file(source, "rb") as reader, replacing(target, "wb") as writer:
         shutil.copyfileobj(reader, writer)
 
 
 def move(source: str, target: str) -> None:
-    """Moves a local file, also to another disk or to a URL. `target` never holds a part of the file."""
+    """Moves a local file, also to another disk or to a URL. The target appears complete or not at all."""
     target = target_of(target)
     make_folder(os.path.dirname(target))
     if not is_remote(target):
@@ -164,7 +164,7 @@ def move(source: str, target: str) -> None:
 
 
 def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
-    """Returns `path` after checking that it is a file, and that the file is not empty.
+    """Returns `path` after checking that it is a non-empty file.
 
     Args:
       path: the file.
@@ -175,7 +175,7 @@ def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
       InputError: if the path is missing, a folder, or an empty file.
     """
     if not path:
-        raise InputError(f"{flag_name} is needed, but it is not given.")
+        raise InputError(f"{flag_name} is required. Pass it.")
     if not exists(path):
         raise InputError(f"{flag_name}: there is no file {path!r}. Check the path for a typing error.")
     kind = ("a folder" if is_folder(path) else "") if is_remote(path) else kind_of(path)
@@ -187,25 +187,25 @@ def require_file(path: str, flag_name: str, may_be_empty: bool = False) -> str:
 
 
 def check_new_folder(path: str, flag_name: str) -> None:
-    """Checks that a folder can be written anew. Call it before any work is done.
+    """Checks that a folder can be created and filled. Call it before any work is done.
 
     Args:
       path: the folder.
       flag_name: the flag or function that gave the path, for messages; for example `--export_dir`.
 
     Raises:
-      InputError: if the path is missing, there is a file or a folder with content, or no folder can be made there.
+      InputError: if the path is missing, is a file or a folder with content, or can't be created.
     """
     if not path:
-        raise InputError(f"{flag_name} is needed, but it is not given.")
+        raise InputError(f"{flag_name} is required. Pass it.")
     if exists(path) and (not is_folder(path) or list_folder(path)):
-        raise InputError(f"{flag_name}: {path} exists already. Choose another folder, or remove this one.")
+        raise InputError(f"{flag_name}: {path} already exists. Choose another folder, or remove this one.")
     check_output_files([os.path.join(path, "file")], flag_name)
 
 
 def find(pattern: str) -> list[str]:
     """Returns the sorted files and folders that match a glob pattern."""
-    if exists(pattern):  # the name of a file may contain glob characters
+    if exists(pattern):  # a file name may contain glob characters
         return [pattern]
     return sorted(remote.call("glob", pattern) if is_remote(pattern) else glob.glob(pattern, recursive=True))
 
@@ -213,8 +213,8 @@ def find(pattern: str) -> list[str]:
 def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
     """Finds the files that match a comma-separated list of names and glob patterns.
 
-    The files are listed pattern after pattern, as in the release. Here the matches of one pattern are also sorted, so
-    that the result does not depend on the file system.
+    Matches are listed in the order of the patterns, as in the original code. Matches of one pattern are also sorted,
+    so the result does not depend on the file system.
 
     Args:
       patterns: the flag's value, or a list of names and patterns.
@@ -226,7 +226,7 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
     parts = patterns.split(",") if isinstance(patterns, str) else list(patterns)
     parts = [part.strip() for part in parts if part.strip()]
     if not parts:
-        raise InputError(f"{flag_name} is needed, but it is not given.")
+        raise InputError(f"{flag_name} is required. Pass it.")
     found: list[str] = []
     for part in parts:
         matches = find(part)
@@ -239,10 +239,10 @@ def expand_patterns(patterns: str | list[str], flag_name: str) -> list[str]:
 
 
 def read_text(path: str, flag_name: str) -> str:
-    """Reads a text file in UTF-8 or UTF-16, without its byte-order mark. If all lines end with CR, they end with LF.
+    """Reads a UTF-8 or UTF-16 text file without its byte-order mark. Line ends of CR only become LF.
 
     Raises:
-      InputError: if the file is missing, empty, compressed, or has bytes that are not text; names their line.
+      InputError: if the file is missing, empty, compressed, or contains invalid bytes; names their line.
     """
     with open_file(require_file(path, flag_name), "rb") as reader:
         data = reader.read()
@@ -263,7 +263,7 @@ def read_text(path: str, flag_name: str) -> str:
 
 @contextlib.contextmanager
 def _temporary(path: str, is_folder: bool) -> Iterator[str]:
-    """Gives the name of a temporary file, or of an empty temporary folder, which no other running program uses."""
+    """Yields the name of a temporary file, or of an empty temporary folder, that no other running program uses."""
     if is_remote(path):
         yield f"{path}.tmp-{secrets.token_hex(4)}"
         return
@@ -273,7 +273,7 @@ def _temporary(path: str, is_folder: bool) -> Iterator[str]:
             make_folder(name)
         descriptor = os.open(name, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            # Another program may have renamed it after it was opened.
+            # Another program may have renamed the file between its opening and its locking.
             if lock(descriptor) and os.path.exists(name) and os.path.samestat(os.fstat(descriptor), os.stat(name)):
                 for left in os.scandir(name) if is_folder else ():
                     (remove_folder if left.is_dir(follow_symlinks=False) else remove)(left.path)
@@ -285,7 +285,7 @@ def _temporary(path: str, is_folder: bool) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _completing(path: str, is_folder: bool) -> Iterator[str]:
-    """Gives a temporary name, which is renamed to `path` when the `with` block ends without an error."""
+    """Yields a temporary name, which is renamed to `path` when the `with` block ends without an error."""
     make_folder(os.path.dirname(path))
     with _temporary(path, is_folder) as name:
         try:
@@ -303,7 +303,7 @@ def _completing(path: str, is_folder: bool) -> Iterator[str]:
 def replacing(path: str, mode: str = "w") -> Iterator[IO]:
     """Opens a temporary file and renames it to `path` when the `with` block ends without an error.
 
-    Until then, and after an error or a kill, `path` keeps its old content. Afterwards the new content is on the disk.
+    Until then, and after an error or a kill, `path` keeps its old content. On return, the new content is on the disk.
 
     Raises:
       InputError: if `path` exists and is not a regular file.
@@ -317,9 +317,9 @@ def replacing(path: str, mode: str = "w") -> Iterator[IO]:
 
 @contextlib.contextmanager
 def replacing_folder(path: str) -> Iterator[str]:
-    """Gives the name of a temporary folder, which is renamed to `path` when the `with` block ends without an error.
+    """Yields the name of a temporary folder, which is renamed to `path` when the `with` block ends without an error.
 
-    Until then, and after an error or a kill, `path` does not exist (or is still the empty folder that it was before).
+    Until then, and after an error or a kill, `path` does not exist (or is still the empty folder it was before).
     """
     path = path.rstrip("/")
     is_link = not is_remote(path) and os.path.islink(path)
@@ -328,7 +328,7 @@ def replacing_folder(path: str) -> Iterator[str]:
 
 
 def remove_folder(path: str) -> None:
-    """Removes a folder and everything in it; does nothing if there is none."""
+    """Removes a folder and everything in it; does nothing if it does not exist."""
     if is_remote(path):
         if remote.call("exists", path):
             remote.call("rmtree", path)
@@ -337,6 +337,6 @@ def remove_folder(path: str) -> None:
 
 
 def write_json(path: str, value: Mapping | list) -> None:
-    """Writes a JSON file; NumPy's numbers, which settings may be, are written as Python's."""
+    """Writes a JSON file. NumPy numbers are written as Python numbers."""
     with replacing(path) as writer:
         writer.write(json.dumps(value, indent=2, ensure_ascii=False, default=lambda number: number.item()) + "\n")

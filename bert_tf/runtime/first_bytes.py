@@ -1,4 +1,4 @@
-"""What the first bytes of a file tell: its compression, or the encoding of its text. Its name may say otherwise."""
+"""Detects compression and text encoding from the first bytes of a file, whatever its name."""
 
 import codecs
 import re
@@ -11,19 +11,19 @@ _MAGIC = {
     rb"\x28\xb5\x2f\xfd": "zstandard",
     rb"PK\x03\x04": "zip",
 }
-# So many bytes of a file tell what it is.
+# The number of bytes that are needed.
 LENGTH = 10
 
 
 def compression(first: bytes) -> str:
-    """Returns the name of the compression of a file that begins with these bytes; "" for other files."""
+    """Returns the name of the compression of a file that begins with these bytes; "" if there is none."""
     return next((name for magic, name in _MAGIC.items() if re.match(magic, first)), "")
 
 
 def encoding(first: bytes) -> str:
     """Returns the codec of a text that begins with these bytes.
 
-    UTF-16 is recognised by its mark, or by a first character below 128, of which one byte is zero.
+    UTF-16 is recognised by its byte-order mark, or by an ASCII first character, which has one zero byte.
     """
     start = first[:2]
     if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):

@@ -1,7 +1,7 @@
 """Reads JSON and TOML files, and checks what they contain.
 
-What a file must contain is a type: `list[str]`, `dict[str, int] | None`, a `TypedDict`, which allows other keys, or a
-`msgspec.Struct`, which need not.
+The expected content is given as a type: `list[str]`, `dict[str, int] | None`, a `TypedDict` (which allows other keys)
+or a `msgspec.Struct` (which may forbid them).
 """
 
 import json
@@ -21,10 +21,10 @@ def parse(text: str, *, only_finite: bool = True) -> Any:
 
     Args:
       text: the JSON.
-      only_finite: whether NaN and Infinity are refused, which JSON does not have, but Python writes.
+      only_finite: if True, refuse NaN and Infinity, which Python writes but JSON does not allow.
 
     Raises:
-      InputError: if it is not valid, or if an object has a key twice; begins with the location if known.
+      InputError: if the text is not valid JSON or an object has a key twice; begins with the location if known.
     """
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse if only_finite else None)
@@ -51,18 +51,18 @@ def _refuse(constant: str) -> Any:
 
 
 def check_surrogates(text: str, value: Any) -> None:
-    """Raises an InputError if a parsed value has half of a surrogate pair, which is no character.
+    """Raises an InputError if a parsed value contains half of a surrogate pair, which is not a valid character.
 
     Args:
       text: the JSON.
-      value: what it was parsed to.
+      value: the parsed JSON.
     """
     if "\\u" in text and _HALF_OF_PAIR.search(json.dumps(value, ensure_ascii=False)):
-        raise InputError(r"a text has half of a surrogate pair (\ud800 to \udfff), which is no character. Remove it.")
+        raise InputError(r"a text has half of a surrogate pair (\ud800 to \udfff), an invalid character. Remove it.")
 
 
 def is_number(value: Any) -> bool:
-    """Whether a parsed value is a finite number."""
+    """Returns whether a parsed value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -103,10 +103,10 @@ def read_toml(path: str, flag_name: str) -> dict[str, Any]:
 
 
 def read_lines(path: str, flag_name: str, kind: Any = Any) -> list[Any]:
-    """Reads a file to which a program adds lines of JSON, one value each.
+    """Reads a file of JSON lines, one value in each, to which a program appends.
 
-    If the last line is incomplete, as after a kill or on a full disk, it is left out with a warning. If there is no
-    file, there are no lines.
+    If the last line is incomplete, as after a kill or on a full disk, it is skipped with a warning. A missing file has
+    no lines.
 
     Raises:
       InputError: if an earlier line is damaged; names it.
@@ -122,12 +122,12 @@ def read_lines(path: str, flag_name: str, kind: Any = Any) -> list[Any]:
             if number < len(lines):
                 advice = "Restore a copy of the file, or remove this line."
                 raise InputError(f"{error} {advice}", f"{flag_name}: {path}, line {number}") from None
-            program.say_once(f"Warning: {path}, line {number}, the last, is incomplete and is left out.")
+            program.say_once(f"Warning: {path}, line {number} (the last) is incomplete. It is ignored.")
     return values
 
 
 def checked(value: Any, kind: Any, where: str) -> Any:
-    """Returns a parsed value, unchanged, if it has a type.
+    """Returns a parsed value unchanged after checking its type.
 
     Raises:
       InputError: if it has another type; begins with `where` and the location in the value.

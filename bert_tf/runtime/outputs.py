@@ -1,4 +1,4 @@
-"""What an output may be, for all programs.
+"""Checks output paths, for all programs.
 
 An output is a regular file, or does not exist yet. Devices, pipes, sockets, folders and the program's inputs are never
 replaced.
@@ -19,7 +19,7 @@ _TEMPORARY = re.compile(r".*\.tmp-[0-9a-f]+")
 
 
 def kind_of(path: str) -> str:
-    """What a local path is, for messages, if it exists and is not a regular file: "a folder"; otherwise ""."""
+    """Returns the type of a local path, for messages, if it is not a regular file ("a folder"); otherwise ""."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -28,7 +28,7 @@ def kind_of(path: str) -> str:
 
 
 def target_of(path: str) -> str:
-    """The path at which an output is replaced or made: the path itself or, if it is a link, what the link points to.
+    """Returns the path at which an output is written: the path itself or, for a link, the file it points to.
 
     Raises:
       InputError: if the path exists and is not a regular file.
@@ -36,7 +36,7 @@ def target_of(path: str) -> str:
     if is_remote(path):
         return path
     if kind := kind_of(path):
-        raise InputError(f"{path} is {kind}. Use the name of a regular file or of a new file for the output.")
+        raise InputError(f"{path} is {kind}. Pass the name of a regular file or of a new file for the output.")
     return os.path.realpath(path) if os.path.islink(path) else path
 
 
@@ -46,7 +46,7 @@ def check_output_files(paths: Iterable[str], flag_name: str, inputs: Mapping[str
     Args:
       paths: the files.
       flag_name: the flag that gave the paths, for messages; for example `--output_file`.
-      inputs: the files that the program reads, by the flags that gave them.
+      inputs: maps flags to the files that the program reads.
 
     Raises:
       InputError: if a path is not a regular file or is one of the inputs, or if its folder can't be written to.
@@ -55,7 +55,7 @@ def check_output_files(paths: Iterable[str], flag_name: str, inputs: Mapping[str
     for path in paths:
         if is_remote(path):
             if remote.call("isdir", path):
-                raise InputError(f"{path} is a folder. Use the name of a file.", flag_name)
+                raise InputError(f"{path} is a folder. Pass the name of a file.", flag_name)
         else:
             try:
                 target = target_of(path)
@@ -64,7 +64,7 @@ def check_output_files(paths: Iterable[str], flag_name: str, inputs: Mapping[str
             _check_folder(os.path.dirname(os.path.abspath(target)), flag_name)
         if _identity(path) in read:
             raise InputError(
-                f"{path} is also the input {read[_identity(path)]}, which would be lost. Use another name for the "
+                f"{path} is also the input {read[_identity(path)]}, which would be lost. Pass another name for the "
                 "output.",
                 flag_name,
             )
@@ -72,16 +72,18 @@ def check_output_files(paths: Iterable[str], flag_name: str, inputs: Mapping[str
 
 @functools.lru_cache(maxsize=1)
 def _check_folder(folder: str, flag_name: str) -> None:
-    while not os.path.lexists(folder):  # it will be made
+    while not os.path.lexists(folder):  # it will be created
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        raise InputError(f"{folder} is a file, but a folder is expected. Use another name.", flag_name)
+        raise InputError(f"{folder} is a file, but a folder is expected. Pass another name.", flag_name)
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"no permission to make files in {folder}. Change it, or use another folder.", flag_name)
+        raise InputError(
+            f"no permission to make files in {folder}. Change its permissions, or use another folder.", flag_name
+        )
 
 
 def _identity(path: str) -> object:
-    """The same for all names of a file."""
+    """Returns a value that is the same for all names of a file."""
     if is_remote(path) or not os.path.exists(path):
         return path
     found = os.stat(path)
@@ -91,8 +93,8 @@ def _identity(path: str) -> object:
 def lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
     """Locks an open file without waiting; False if another process has locked it.
 
-    The system releases the lock when all processes that inherited the file have ended. A file system without locks
-    counts as not locked.
+    The operating system releases the lock when all processes that inherited the file have ended. On a file system
+    without locks, the result is always True.
     """
     try:
         fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
@@ -104,5 +106,5 @@ def lock(descriptor: int, operation: int = fcntl.LOCK_EX) -> bool:
 
 
 def is_unfinished(path: str) -> bool:
-    """Whether a name is the temporary name of an output; see `files`."""
+    """Returns whether a name is the temporary name of an output. See `files`."""
     return _TEMPORARY.fullmatch(os.path.basename(path.rstrip("/"))) is not None

@@ -13,7 +13,7 @@ from bert_tf.runtime.errors import InputError, require_whole
 
 Result = TypeVar("Result")
 
-# With several chunks per process, no process has to wait long for another one that got the long texts.
+# Several chunks per process, because some chunks take longer than others.
 _CHUNKS_PER_WORKER = 4
 
 
@@ -26,25 +26,25 @@ def map_chunks(
     *,
     smallest_chunk: int = 500,
 ) -> list[Result]:
-    """Cuts a sequence into chunks of consecutive items, and calls a function on each chunk in several processes.
+    """Splits a sequence into chunks of consecutive items, and calls a function on each chunk in several processes.
 
     The processes are forked: they share the items and the function with this process, and only the results are copied
     back. Call this before TensorFlow has run anything, because a forked process lacks the threads that TensorFlow
     started. The function must not use TensorFlow.
 
     Args:
-      function: takes a chunk; its result must be picklable, and is copied fastest if it consists of NumPy arrays.
-      items: the sequence; a slice of it is a chunk.
-      num_workers: number of processes; 0 for one per core that this program may use.
+      function: takes a chunk. Its result must be picklable; NumPy arrays are copied fastest.
+      items: the sequence. A chunk is a slice of it.
+      num_workers: number of processes; 0 for one per available core.
       description: name of the work, for the progress bar.
       unit: name of an item, for the progress bar.
-      smallest_chunk: the fewest items for which another process is started.
+      smallest_chunk: smallest number of items for which another process is started.
 
     Returns:
       The results, in the order of the chunks.
 
     Raises:
-      InputError: if a process was killed. Errors of the function are raised as they are.
+      InputError: if a process was killed. Errors of the function are raised unchanged.
     """
     require_whole("--num_workers", num_workers, 0)
     workers = min(num_workers or available_cores(), math.ceil(len(items) / smallest_chunk))
@@ -85,17 +85,17 @@ def _run_chunk(bounds: tuple[int, int]) -> Any:
 
 
 def available_cores() -> int:
-    """Returns the number of cores that this process may use.
+    """Returns the number of CPU cores that this process may use.
 
-    It is limited by the process's affinity, and by the quota of its control group, which containers have: a container
-    with a quota of two cores on a machine of 64 has two.
+    The number is limited by the process's affinity and by its control group's quota. For example, a container with a
+    quota of 2 cores on a machine with 64 cores has 2.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *(math.ceil(quota) for quota in _cpu_quotas())]))
 
 
 def available_memory() -> int:
-    """Returns the number of bytes of memory that this process may use: those of the machine or of its control group."""
+    """Returns the bytes of memory that this process may use, limited by the machine and the control group."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [
         int(line)
@@ -118,12 +118,12 @@ def _cpu_quotas(root: str = "/") -> list[float]:
 
 
 def control_groups(controller: str, root: str = "/") -> Iterator[tuple[str, bool]]:
-    """Yields the folders of this process's control group and of those above it, and whether they are of version 1."""
+    """Yields the folders of this process's control group and its ancestors, and whether they are of version 1."""
     for line in _lines(os.path.join(root, "proc/self/cgroup")):
         _, controllers, group = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        # Inside a container, the path may be that of the host, and the files those of the top.
+        # In a container, the path may be the host's, while the files are those of the top group.
         parts = group.strip("/").split("/")
         for count in range(len(parts) + 1):
             folder = os.path.join(root, "sys/fs/cgroup", controllers and controller, *parts[:count])

@@ -1,6 +1,6 @@
 """Starts and ends the programs: checks the arguments, and prints input errors without a traceback.
 
-`check_arguments` and `call` are for a program that runs others.
+`check_arguments` and `call` run one program from another.
 """
 
 import atexit
@@ -24,7 +24,7 @@ from bert_tf.runtime import errors
 # The exit status that shells expect after Ctrl-C: 128 plus the number of the signal.
 _INTERRUPTED_STATUS = 130
 
-# See `section`: titles, and how many flags were defined before.
+# See `section`: titles, and the number of flags defined before each.
 _sections: list[tuple[str, int]] = []
 
 # See `verbosity`.
@@ -35,23 +35,23 @@ _listeners: list[Callable[[BaseException], str | None]] = []
 
 
 def on_failure(listener: Callable[[BaseException], str | None]) -> None:
-    """Registers a function that gets the error that ends the program, and may return a message to print instead."""
+    """Registers a function that gets the error that ends the program. It may return a message to print instead."""
     _listeners.append(listener)
 
 
 def section(title: str) -> None:
     """Puts the flags that are defined until the next section under a title in the text of `--help`.
 
-    If a title is given twice, the flags of both places stand together.
+    Sections with the same title are merged.
     """
     _sections.append((title, len(list(flags.FLAGS))))
 
 
 class _Help(app.HelpFlag):
-    """`--help` in sections; otherwise a program's hundred flags would stand in the order of the alphabet."""
+    """`--help` with flags grouped in sections; absl sorts them alphabetically."""
 
     def parse(self, argument: str) -> None:
-        """Prints the text and ends the program, as the class of absl does."""
+        """Prints the help text and exits, as absl's class does."""
         if self._parse(argument) and _sections:
             print(f"{sys.modules['__main__'].__doc__.strip()}\n\nflags:")
             for title, names in flags_by_section().items():
@@ -63,7 +63,7 @@ class _Help(app.HelpFlag):
 
 
 def flags_by_section() -> dict[str, list[str]]:
-    """The names of the program's flags by the titles of their sections."""
+    """Returns the names of the program's flags, grouped by the title of their section."""
     names, own = list(flags.FLAGS), flag_values().keys()
     by_section: dict[str, list[str]] = {}
     for (title, first), (_, end) in itertools.pairwise([*_sections, ("", len(names))]):
@@ -72,14 +72,15 @@ def flags_by_section() -> dict[str, list[str]]:
 
 
 def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bool = False) -> None:
-    """Parses the flags and runs a program. Errors that the user can solve, and Ctrl-C, end it with a short message.
+    """Parses the flags and runs a program. Ctrl-C and errors that the user can fix end it with a short message.
 
     The exit status is 1 after an InputError, an error of the operating system or lack of memory, and 130 after Ctrl-C.
 
     Args:
       main: the function that does the program's work. The flags of its module are the program's own.
       required: names of flags that must be given.
-      takes_names: whether the program accepts arguments that are not flags, such as file names; `main` gets them.
+      takes_names: whether the program accepts arguments that are not flags, such as file names. They are passed to
+        `main`.
     """
 
     def run_main(arguments: list[str]) -> None:
@@ -101,16 +102,16 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
                 status, message = 1, f"error: {message}"
             else:
                 raise
-            if isinstance(error, BrokenPipeError):  # Python would write the rest of the output when it ends
+            if isinstance(error, BrokenPipeError):  # at exit, Python would write the rest of the output
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             say(message)
         if status:
-            # The error's traceback held iterators of data. One that is removed when Python ends waits for ever for a
-            # function that reads for it, because nothing in Python can go on then.
+            # The error's traceback may hold data iterators. Deleting one at exit would wait for ever for a Python
+            # function, because no other thread can run then.
             gc.collect()
             sys.exit(status)
 
-    # Python looks for garbage among all objects when it ends, which takes more than a second with those of TensorFlow.
+    # Python collects garbage at exit, which takes more than a second with TensorFlow's objects.
     atexit.register(gc.freeze)
     _present_as_main(sys.modules[main.__module__])
     flags.mark_flags_as_required(required)
@@ -122,25 +123,25 @@ def run(main: Callable[..., None], required: Sequence[str] = (), takes_names: bo
 
 
 def require_together(needed: Mapping[str, str]) -> None:
-    """Refuses flags that are given without the flag without which nothing would read them.
+    """Refuses flags that have no effect without another flag.
 
     Args:
-      needed: what the names of some flags begin with -> the flag that they need.
+      needed: maps the first letters of some flags' names to the flag that they need.
 
     Raises:
-      InputError: names the first of them, and the flag that is missing.
+      InputError: names the first such flag, and the missing one.
     """
     for start, other in needed.items():
         if not flags.FLAGS[other].value:
             given = [name for name in flags.FLAGS if name.startswith(start) and flags.FLAGS[name].present]
             if given:
                 raise errors.InputError(
-                    f"--{given[0]} is used only with --{other}, which is not given. Give it too, or omit --{given[0]}."
+                    f"--{given[0]} is used only with --{other}. Pass --{other} too, or omit --{given[0]}."
                 )
 
 
 def _present_as_main(module: ModuleType) -> None:
-    """Lets `--help` and `flag_values` find the program's text and flags, also where an installed command imports it."""
+    """Makes the module's text and flags available to `--help` and `flag_values`, also in an installed command."""
     sys.modules["__main__"].__doc__ = module.__doc__
     for flag in flags.FLAGS.get_key_flags_for_module(module):
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flag)
@@ -148,7 +149,7 @@ def _present_as_main(module: ModuleType) -> None:
 
 @contextlib.contextmanager
 def verbosity(level: int) -> Iterator[None]:
-    """Sets what the `with` block prints: 0 for warnings, 1 for all messages and progress bars, 2 for messages."""
+    """Sets the output of the `with` block: 0 for warnings only, 1 for messages and progress bars, 2 for messages."""
     token = _verbosity.set(level)
     try:
         yield
@@ -157,12 +158,12 @@ def verbosity(level: int) -> Iterator[None]:
 
 
 def shows_progress() -> bool:
-    """Whether progress bars are shown; see `verbosity`."""
+    """Returns whether progress bars are shown. See `verbosity`."""
     return _verbosity.get() == 1
 
 
 def say(message: str) -> None:
-    """Prints a message for the user to standard error; standard output is left to results."""
+    """Prints a message for the user to standard error. Standard output is reserved for results."""
     if _verbosity.get() or message.startswith("Warning: "):
         print(message, file=sys.stderr, flush=True)
 
@@ -174,16 +175,16 @@ def say_once(message: str) -> None:
 
 
 def typed_lines() -> Iterator[str]:
-    """The lines of standard input without line ends, read as UTF-8 in any locale; invalid bytes are replaced."""
+    """Yields the lines of standard input without line ends, read as UTF-8 in any locale; invalid bytes are replaced."""
     return (line.decode("utf-8", errors="replace").rstrip("\r\n") for line in sys.stdin.buffer)
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """Collects SIGTERM and the first Ctrl-C in a list, which is empty at first; they don't end the program.
+    """Collects SIGTERM and the first Ctrl-C in a list, which is empty at first. These signals don't end the program.
 
-    Python gives signals to its main thread only. In others, as those of a notebook's widgets or of a server, the list
-    stays empty, and signals do what they did before.
+    Python delivers signals to its main thread only. In other threads, such as those of a notebook's widgets or of a
+    server, the list stays empty and signal handling is unchanged.
     """
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -205,30 +206,30 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 def check_arguments(command: Sequence[str]) -> None:
-    """Starts another program that `run` runs only to check its arguments, before it is needed.
+    """Runs another program only to check its arguments, before it is needed.
 
     Args:
-      command: the program and its arguments; its name is the last part that is no flag.
+      command: the program and its arguments. The last part that is not a flag is its name.
 
     Raises:
-      InputError: if it doesn't take them; shows what it says.
+      InputError: if the program rejects the arguments; includes its message.
     """
     checked = subprocess.run([*command, "--only_check_args"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if checked.returncode:
         name = next(part for part in reversed(command) if not part.startswith("--"))
-        raise errors.InputError(f"{name} can't take these flags: {checked.stderr.strip()}")
+        raise errors.InputError(f"{name} rejects these flags: {checked.stderr.strip()}")
 
 
 def call(command: Sequence[str], log: str, name: str) -> None:
-    """Runs another program until it ends. SIGTERM and Ctrl-C to this one end it too, as KeyboardInterrupt.
+    """Runs another program until it ends. SIGTERM and Ctrl-C to this process end it too, with KeyboardInterrupt.
 
     Args:
       command: the program and its arguments.
-      log: the local file to which all that it prints is added.
-      name: what messages call it.
+      log: the local file to which the program's output is appended.
+      name: the program's name in messages.
 
     Raises:
-      InputError: if its exit status is not 0; shows the end of the log.
+      InputError: if its exit status is not 0; includes the end of the log.
     """
     received: list[int] = []
     process: subprocess.Popen | None = None
@@ -238,7 +239,7 @@ def call(command: Sequence[str], log: str, name: str) -> None:
         if process is not None:
             process.terminate()
 
-    # An exception from a handler would lose the child while Popen starts it.
+    # If a handler raised an exception while Popen starts the process, the process would be lost.
     previous = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with open(log, "ab") as output:
@@ -259,5 +260,5 @@ def call(command: Sequence[str], log: str, name: str) -> None:
 
 
 def flag_values() -> dict[str, object]:
-    """The values of the program's own flags, by name."""
+    """Returns the values of the program's own flags, by name."""
     return {flag.name: flag.value for flag in flags.FLAGS.get_key_flags_for_module(sys.argv[0])}

@@ -1,6 +1,6 @@
-"""The file systems of TensorFlow: URLs such as `gs://bucket/name`.
+"""TensorFlow's file systems: URLs such as `gs://bucket/name`.
 
-TensorFlow is imported only when a URL is used: the modules that handle text must run without it.
+TensorFlow is imported only when a URL is used, because text processing must work without it.
 """
 
 import io
@@ -11,12 +11,12 @@ from bert_tf.runtime.errors import InputError
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
-    """True for URLs, which only `tf.io.gfile` can open."""
+    """Returns True for URLs, which only `tf.io.gfile` can open."""
     return "://" in os.fspath(path)
 
 
 def call(function: str, path: str, *arguments: str, **options: Any) -> Any:
-    """Returns what a function of `tf.io.gfile` returns for a URL.
+    """Calls a function of `tf.io.gfile` on a URL and returns its result.
 
     Raises:
       InputError: if TensorFlow has no file system for the URL, or the server can't be reached.
@@ -31,7 +31,7 @@ def call(function: str, path: str, *arguments: str, **options: Any) -> Any:
 
 
 def open_file(path: str, mode: str) -> IO:
-    """Opens the file of a URL, with all methods that a local file has."""
+    """Opens the file at a URL, with all methods of a local file."""
     raw = _RawFile(path, mode)
     binary = io.BufferedReader(raw) if raw.readable() else io.BufferedWriter(raw)
     return binary if "b" in mode else io.TextIOWrapper(binary, encoding="utf-8", newline="")

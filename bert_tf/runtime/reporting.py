@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def progress_bar(total: int | None, description: str, initial: int = 0, unit: str = "step", shown: bool = True) -> tqdm:
-    """A progress bar on standard error that shows the count, the rate and the remaining time.
+    """Returns a progress bar on standard error that shows the count, the rate and the remaining time.
 
     It is updated twice per second on a terminal, and once per minute elsewhere, for example in a log file. Numbers of
     bytes (unit "B") are printed as kB, MB and so on.
@@ -57,12 +57,12 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 
 @contextlib.contextmanager
 def picture(path: str, width: float, height: float) -> Iterator["Figure"]:
-    """Gives an empty figure of Matplotlib, and writes it as a PNG file when the `with` block ends without an error.
+    """Yields an empty Matplotlib figure, and writes it as a PNG file when the `with` block ends without an error.
 
     Args:
       path: the file.
-      width: in inches, as the height.
-      height: see `width`.
+      width: in inches.
+      height: in inches.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -74,15 +74,15 @@ def picture(path: str, width: float, height: float) -> Iterator["Figure"]:
 
 
 def report_results(results: Mapping[str, object], path: str, model: str = "") -> None:
-    """Prints the results of an evaluation, and writes them to a file in the format of the release's `eval_results.txt`.
+    """Prints evaluation results, and writes them to a file in the format of the original `eval_results.txt`.
 
-    Each line is "name = value"; the lines are sorted. The release writes a second mean of the losses as `loss`, which
-    is in the file, but not printed beside `eval_loss`.
+    Each line is "name = value"; the lines are sorted. The original also writes a second mean of the losses as `loss`.
+    It is in the file, but not printed if there is an `eval_loss`.
 
     Args:
-      results: name -> value.
+      results: maps names to values.
       path: the file.
-      model: a description of the model, which is printed above the results.
+      model: a description of the model, printed above the results.
     """
     say(f"***** Eval results ({path}) *****" + (f"\n  of the model at {model}" if model else ""))
     lines = [f"{name} = {results[name]}" for name in sorted(results)]

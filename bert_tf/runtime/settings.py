@@ -1,10 +1,10 @@
-"""Settings: immutable objects whose fields give their type, bounds and help. They are checked wherever they are made.
+"""Settings: immutable objects whose fields define type, bounds and help. Every new object is checked.
 
     class OptimizerConfig(Settings, frozen=True):
         learning_rate: Annotated[float, about("Peak learning rate.", gt=0)] = 5e-5
 
-A field with a description is a flag of the programs, with the field's name or `about(..., flag=...)`. A field may also
-be settings with fields of their own.
+A field with a description becomes a flag of the programs, named after the field or `about(..., flag=...)`. A field may
+be another settings object.
 """
 
 import functools
@@ -27,10 +27,10 @@ def about(description: str = "", *, flag: str = "", group: str = "", **bounds: A
     """Returns the description of a field.
 
     Args:
-      description: the help of its flag. Without a description there is no flag.
-      flag: the flag's name, if it is not the field's.
-      group: the title of this flag and of the following ones in `--help`.
-      **bounds: `ge`, `gt`, `le`, `lt`, and `pattern` of a text.
+      description: the help of its flag. If empty, there is no flag.
+      flag: the flag's name, if it differs from the field's.
+      group: the title of this flag and the following ones in `--help`.
+      **bounds: `ge`, `gt`, `le`, `lt`, and for text `pattern`.
     """
     return Meta(description=description, extra={"flag": flag, "group": group}, **bounds)
 
@@ -70,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
       flag_prefix: the beginning of the names of the flags.
 
     Raises:
-      InputError: if a value has another type or is out of its bounds; names the flag.
+      InputError: if a value has the wrong type or is out of bounds; names the flag.
     """
 
     flag_prefix: ClassVar[str] = ""
@@ -82,19 +82,19 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def place(field: Field) -> str:
-        """The name of a setting in messages."""
+        """Returns the name of a setting for messages."""
         return f"--{field.flag}"
 
     def replace(self, **changes: Any) -> Self:
-        """Returns the settings with other values, which are checked."""
+        """Returns a copy with changed values, which are checked."""
         return msgspec.structs.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the values by name, with those of settings within as dictionaries."""
+        """Returns the values by name, with nested settings as dictionaries."""
         return msgspec.to_builtins(self)
 
     def flag_values(self) -> dict[str, Any]:
-        """Returns the values of all settings that are flags, and of the settings within, by the names of the flags."""
+        """Returns the values of all settings that are flags, including nested settings, by flag name."""
         values: dict[str, Any] = {}
         for field in fields(type(self)):
             value = getattr(self, field.name)
@@ -104,10 +104,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @functools.cache
 def fields(kind: type[Settings]) -> tuple[Field, ...]:
-    """The settings of a class."""
+    """Returns the settings of a class."""
     found: list[Field] = []
     for field in msgspec.structs.fields(kind):
-        parts = (field.type, *typing.get_args(field.type))  # a bound of `X | None` is a bound of X
+        parts = (field.type, *typing.get_args(field.type))  # in `X | None`, the bounds belong to X
         metas = [meta for part in parts for meta in getattr(part, "__metadata__", ()) if isinstance(meta, Meta)]
         extra = {name: value for meta in metas for name, value in (meta.extra or {}).items() if value}
         description = next((meta.description for meta in metas if meta.description), "")

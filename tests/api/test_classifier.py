@@ -36,7 +36,7 @@ def test_a_classifier_learns_and_is_saved_loaded_and_exported(pretrained, tmp_pa
     classifier.save(tmp_path / "saved")
     loaded = bert_tf.Classifier.load(tmp_path / "saved")
     assert_close(loaded.predict_proba(TEXTS[:4]), probabilities, 0)
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         classifier.save(str(tmp_path / "saved"))
     loaded.export(tmp_path / "exported")
     assert not caplog.messages

@@ -191,5 +191,5 @@ def test_the_arguments_of_another_program_are_checked(tmp_path):
     run_path = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {run_path}", str(other)]
     program.check_arguments([*command, "--zeal=2"])
-    with pytest.raises(InputError, match=rf"(?s){other} can't take these flags: .*Unknown command line flag 'm'"):
+    with pytest.raises(InputError, match=rf"(?s){other} rejects these flags: .*Unknown command line flag 'm'"):
         program.check_arguments([*command, "--m=2"])
