@@ -1,21 +1,21 @@
-"""Training and using BERT from Python, on data in memory.
+"""The Python API: training and using BERT on data in memory.
 
-- `arguments`: keyword arguments as settings.
-- `run_folder`: what everything that trains has: runs and their directories, `history`, `save`, `export`.
-- `base`: what all estimators share: `from_pretrained`, `load`, `fit`.
-- `row_estimator`: training, `evaluate` and `score` of the tasks of `run_classifier.py`.
+- `arguments`: converts keyword arguments to settings.
+- `run_folder`: run directories, `history`, `save` and `export` of everything that trains.
+- `base`: the base of all estimators: `from_pretrained`, `load`, `fit`.
+- `row_estimator`: training, `evaluate` and `score` for the tasks of `run_classifier.py`.
 - `sentences`: `Classifier`, `Regressor`, `MultipleChoice`.
 - `token_classifier`: `TokenClassifier`.
 - `question_answerer`: `QuestionAnswerer`.
-- `sentence_encoder`: `SentenceEncoder`, which gives vectors of texts.
-- `pretrainer`: `Pretrainer`, which makes an encoder from TFRecords.
+- `sentence_encoder`: `SentenceEncoder`, which computes text embeddings.
+- `pretrainer`: `Pretrainer`, which pre-trains an encoder on TFRecords.
 - `in_memory`: reads lists, NumPy arrays, pandas objects and `tf.data` data sets.
 
-The estimators and the programs make the same tasks and settings and call the same `finetune`. The same data and the
-same settings give the same weights, and the programs evaluate and export the run directory of an estimator. The names
-are offered by `bert_tf` itself. Nothing below this package imports it.
+The estimators and the programs use the same tasks and settings and call the same `finetune`. With the same data and
+settings, they compute the same weights. The programs can evaluate and export the run directory of an estimator. All
+names are also available from `bert_tf`. Nothing below this package imports it.
 
-Messages name a setting as its flag does, such as --num_train_epochs. The argument has the same name without dashes.
+Messages name a setting by its flag, such as --num_train_epochs. The argument has the same name without dashes.
 """
 
 from bert_tf.api.base import Estimator

@@ -1,4 +1,4 @@
-"""Keyword arguments of Python as settings."""
+"""Converts keyword arguments to settings."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
@@ -13,15 +13,16 @@ Config = TypeVar("Config", bound=Settings)
 
 
 def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: Collection[str] = ()) -> Config:
-    """Returns settings with keyword arguments as the values of the fields with their names, at any depth.
+    """Returns settings with fields, including nested ones, replaced by the keyword arguments of the same name.
 
     Args:
       config: the settings.
-      arguments: the arguments, by the name of the field or of its flag. Values may be NumPy's numbers, and paths.
+      arguments: maps the name of a field or of its flag to its value. Values may be NumPy scalars and paths.
       caller: the function that got the arguments, for messages.
-      refused: names of fields that are no arguments of this function.
+      refused: names of fields that this function does not accept.
 
     Raises:
+      InputError: if a value has the wrong type or is out of bounds; names the argument.
       InputError: if a value has another type or is out of its bounds; names the argument.
       TypeError: if there is no such argument.
     """
@@ -36,12 +37,12 @@ def applied(config: Config, arguments: Mapping[str, Any], caller: str, refused: 
 
 
 def _names(field: Field) -> list[str]:
-    """The names of a setting as an argument; the first one is the one to show."""
+    """Returns the argument names of a setting; the first one is shown in messages."""
     return [_NAMES_IN_KERAS.get(field.name, field.name), field.name, field.flag]
 
 
 def _leaves(config: Settings) -> Iterator[Field]:
-    """Yields the fields with a description, which are settings of users."""
+    """Yields the fields that users can set: those with a description."""
     for field in fields(type(config)):
         if field.settings:
             yield from _leaves(getattr(config, field.name))

@@ -1,4 +1,4 @@
-"""What all estimators share: how they are made, loaded and trained."""
+"""The base of all estimators: construction, loading and training."""
 
 import abc
 import functools
@@ -25,7 +25,7 @@ from bert_tf.runtime.settings import Settings, fields
 from bert_tf.tasks import architectures
 from bert_tf.tokenization import Tokenizer
 
-# Settings that the classes set themselves: the steps, the files, and several trainings in one run.
+# Settings that the classes set themselves: what to run, the files, and sweeps.
 _REFUSED = frozenset(
     (
         *("do_train", "do_eval", "do_predict", "predict_batch_size", "original_format", "num_workers"),
@@ -33,7 +33,7 @@ _REFUSED = frozenset(
         *("sweep", "sweep_batch_sizes", "sweep_learning_rates", "sweep_epochs", "num_restarts"),
     )
 )
-# Settings with which texts are read and the model is built. They are the same in training and in prediction.
+# Settings of the tokenizer and the model. They are the same in training and prediction.
 _OF_MODEL = frozenset(
     (
         *("do_lower_case", "max_seq_length", "pad_to_max_seq_length", "dtype"),
@@ -44,35 +44,35 @@ _OF_MODEL = frozenset(
 
 
 class Options(Settings, frozen=True):
-    """The settings that only one class has; the base has none."""
+    """The settings of one class; the base class has none."""
 
 
 class Estimator(RunFolder, abc.ABC):
-    """A pre-trained model with an output layer for a task; made by `from_pretrained` or `load`.
+    """A pre-trained model with an output layer for a task. Use `from_pretrained` or `load` to create one.
 
     Args:
       output_dir: see `RunFolder`.
       start: the model to start from; None if the task has a frozen model.
       model: the encoder's config and the tokenizer.
-      labels: the classes; None for those of the data.
+      labels: the classes; None to use those of the data.
       config: the settings of fine-tuning.
       options: the settings of the class.
 
     Attributes:
-      output_dir: the run directory: checkpoints and metrics. Unless one was named, it is a temporary directory, which
+      output_dir: the run directory, with checkpoints and metrics. If none was given, it is a temporary directory that
         is removed with the estimator.
-      config: of the encoder.
-      tokenizer: of the model.
+      config: the encoder's `BertConfig`.
+      tokenizer: the model's tokenizer.
     """
 
     _ARCHITECTURE: ClassVar[str]
-    _problem_type: str | None = None  # in Hugging Face's words; None for a task that has only one
+    _problem_type: str | None = None  # as in Hugging Face's config.json; None if the task has only one
     _MAX_SEQ_LENGTH: ClassVar[int] = 128
     _OUTPUT_WEIGHTS: ClassVar[str] = "output_weights"
     _OPTIONS: ClassVar[type[Settings]] = Options
-    _HAS_LABELS: ClassVar[bool] = False  # whether there are classes that `labels` can name
+    _HAS_LABELS: ClassVar[bool] = False  # whether `labels` can name classes
     _RANK: ClassVar[int] = 0  # of an example; see `in_memory.as_list`
-    _predicting: Any = None  # the model that predicts, once it is loaded
+    _predicting: Any = None  # the model that predicts, once loaded
 
     def __init__(
         self,
@@ -105,22 +105,22 @@ class Estimator(RunFolder, abc.ABC):
         output_dir: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> Self:
-        """An estimator that starts from a pre-trained model, with a randomly initialised output layer.
+        """Returns an estimator that starts from a pre-trained model, with a randomly initialised output layer.
 
-        If the model was fine-tuned and has such an output layer, it is used, with its classes matched by name, and the
-        estimator can then predict without being trained.
+        If the model was fine-tuned for this task, its output layer is used. Its classes are matched by name, and the
+        estimator can predict without further training.
 
         Args:
-          path: of the model, as `bert_tf.load_model` takes it.
-          labels: the classes; by default those of the training data, or of the model if nothing is trained.
-          output_dir: the directory of the run. A run that was interrupted there is resumed when `fit` is called.
+          path: the model, as for `bert_tf.load_model`.
+          labels: the classes. By default those of the training data or, without training, of the model.
+          output_dir: the run directory. `fit` resumes an interrupted run in it.
           settings: fields of the class's own settings and of `bert_tf.finetuning.finetuning_config.FinetuningConfig`,
-            with the settings in it: `max_seq_length` (128 by default, and 384 for questions), `do_lower_case`, `dtype`,
-            `distribution_strategy` and `tpu_name`, `reset_head`, `reinit_layers`, `bilstm_layers`. Those of training
-            become the defaults of `fit`.
+            including nested settings: `max_seq_length` (default 128; 384 for question answering), `do_lower_case`,
+            `dtype`, `distribution_strategy` and `tpu_name`, `reset_head`, `reinit_layers`, `bilstm_layers`. Training
+            settings become the defaults of `fit`.
 
         Raises:
-          InputError: if something is missing, or doesn't fit together.
+          InputError: if a file is missing, or the files do not match each other.
           TypeError: if there is no such argument.
         """
         caller = f"{cls.__name__}.from_pretrained()"
@@ -131,7 +131,7 @@ class Estimator(RunFolder, abc.ABC):
         config = applied(config, settings, caller, _REFUSED)
         checkpoint, bert_config, tokenizer = pretrained.find_model(path, caller, config.model.do_lower_case)
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, caller)
-        # A run that is resumed compares the name, which may be one of the Hub, and not the path of the copy in a cache.
+        # A resumed run compares this name, which may be a Hub name, and ignores the path of its copy in the cache.
         options = applied(cls._OPTIONS(), own, caller)
         return cls(output_dir, path, (bert_config, tokenizer), labels, config, options)
 
@@ -139,17 +139,17 @@ class Estimator(RunFolder, abc.ABC):
     def load(
         cls, folder: str | os.PathLike[str], distribution_strategy: str = "one_device", tpu_name: str = ""
     ) -> Self:
-        """The estimator that `save` wrote, or that a program trained.
+        """Returns an estimator from a directory written by `save` or by a program.
 
-        `fit` trains on in a temporary directory. The loaded one does not change.
+        `fit` continues training in a temporary directory and leaves this one unchanged.
 
         Args:
-          folder: of the run.
+          folder: the run directory.
           distribution_strategy: see `from_pretrained`.
           tpu_name: see `from_pretrained`.
 
         Raises:
-          InputError: if the directory isn't that of a finished run of this kind of task.
+          InputError: if the directory has no finished run of this type of task.
         """
         folder = run_directory.folder_of_model(require_path("load()", folder))
         if not files.exists(os.path.join(folder, run_directory.RUN_FILE)):
@@ -172,7 +172,7 @@ class Estimator(RunFolder, abc.ABC):
 
     @classmethod
     def fits(cls, task: str, problem: str | None) -> bool:
-        """Whether this is the estimator of a task; see `architectures.of_task`."""
+        """Returns whether the class is the estimator for a task. See `architectures.of_task`."""
         return architectures.of_task(task, problem)[0] == cls._ARCHITECTURE
 
     @classmethod
@@ -181,11 +181,11 @@ class Estimator(RunFolder, abc.ABC):
 
     @classmethod
     def _recorded(cls, run: Mapping[str, Any]) -> dict[str, Any]:
-        """The class's own settings in those of a run, if they are not recorded under their names."""
+        """Returns the class's own settings in a recorded run, unless they are recorded under their own names."""
         return {}
 
     def _run(self, task: Task) -> FinetuningRun:
-        """A run that evaluates and predicts, after the check that what was trained in its directory read the same."""
+        """Returns a run that evaluates and predicts, after checking that its settings match the trained model."""
         config = self._settings.in_folder(self._folder).replace(model=ModelFiles(self._start))
         run = FinetuningRun(task, config, (self.config, self.tokenizer))
         if self._trained_checkpoint:
@@ -204,44 +204,43 @@ class Estimator(RunFolder, abc.ABC):
         callbacks: Any = None,
         **settings: Any,
     ) -> dict[str, float]:
-        """Trains, with the settings and the defaults of `run_classifier.py` and `run_squad.py`.
+        """Trains with the settings and defaults of `run_classifier.py` and `run_squad.py`.
 
-        A second call trains on from the weights, with a new schedule. In another process, the same calls with the same
-        directory, data and settings resume the run that was interrupted, and do nothing for a run that is complete.
+        A second call continues training from the current weights with a new schedule. In another process, the same
+        calls with the same directory, data and settings resume an interrupted run and skip completed ones.
 
         Args:
-          x: the examples; see the class. Or a `tf.data.Dataset` of pairs (example, label), or of triples (example,
-            label, weight), if `y` is None.
-          y: their labels.
-          sample_weight: a number of at least 0 for each example, by which its loss is multiplied before the mean over
-            the batch, as in Keras; for classes and numbers only. Scores don't use weights.
-          validation_split: the share of the examples to evaluate on, and not to train on. They are chosen as by
-            --dev_fraction: the same whatever the seed is, of each class the same share, and every class stays in
-            training.
-          validation_data: a pair of examples and labels to evaluate on, or what `x` may be without `y`, in place of a
-            share of `x`. With SQuAD 2.0, the threshold for no answer is tuned on the validation data too.
-          verbose: 1 to print messages and progress bars, 2 to print messages and a line for each epoch, 0 to print only
-            warnings.
-          callbacks: callbacks of Keras; see `bert_tf.training.callbacks.Callbacks`. An epoch ends at each evaluation
-            (`evaluate_every`), also without validation data. A run that a callback stops is complete. Callbacks that
-            need a Keras optimizer or save weights are refused.
-          settings: `epochs` (3 by default), `batch_size` (32), and fields of
-            `bert_tf.finetuning.finetuning_config.FinetuningConfig` with the settings in it: `learning_rate` (5e-5),
+          x: the examples; see the class. If `y` is None, a `tf.data.Dataset` of pairs (example, label) or triples
+            (example, label, weight).
+          y: the labels, one per example.
+          sample_weight: a number >= 0 for each example. Its loss is multiplied by this weight before the mean over the
+            batch, as in Keras. Only for classification and regression. Scores ignore weights.
+          validation_split: the fraction of the examples, in [0, 1), to use for evaluation instead of training. They are
+            chosen as by --dev_fraction: independent of the seed, the same fraction of each class, and at least one
+            example of each class stays in training.
+          validation_data: a pair (examples, labels) to evaluate on, or a data set as for `x`. It replaces
+            `validation_split`. With SQuAD 2.0, the no-answer threshold is tuned on the validation data too.
+          verbose: 0 to print only warnings, 1 for messages and progress bars, 2 for messages and one line per epoch.
+          callbacks: Keras callbacks; see `bert_tf.training.callbacks.Callbacks`. An epoch ends at each evaluation
+            (`evaluate_every`), even without validation data. If a callback stops a run, the run is complete. Callbacks
+            that need a Keras optimizer or save weights are refused.
+          settings: `epochs` (default 3), `batch_size` (32), and fields of
+            `bert_tf.finetuning.finetuning_config.FinetuningConfig`, including nested settings: `learning_rate` (5e-5),
             `warmup_proportion`, `num_train_steps`, `seed`, `evaluate_every`, `early_stopping_patience`,
             `use_best_checkpoint`, `weight_decay_rate`, `clip_norm`, `gradient_accumulation_steps` and more.
-            `selection_metric` is the score that weights are chosen by.
+            `selection_metric` is the score that selects the best weights.
 
         Returns:
-          The scores on the validation data, named as in eval_results.txt; nothing if there are no such data.
+          The scores on the validation data, named as in eval_results.txt; empty without validation data.
 
         Raises:
           InputError: if the data can't be used, or the directory has a run with other data or settings.
-          KeyboardInterrupt: after Ctrl-C, when the state has been saved.
+          KeyboardInterrupt: after Ctrl-C, once the state has been saved.
           TypeError: if there is no such argument.
         """
         metric = settings.pop("selection_metric", None)
         check(validation_split, Annotated[float, Meta(ge=0, lt=1)], "validation_split")
-        if "evaluate_every" in settings:  # a number of steps is a number in Python
+        if "evaluate_every" in settings:  # its type is str, but Python users pass a number
             settings["evaluate_every"] = str(settings["evaluate_every"])
         config = applied(self._settings, settings, f"{type(self).__name__}.fit()", _REFUSED | _OF_MODEL)
         examples, labels, weights = in_memory.with_weights(*self._by_name(x, y, "x"), sample_weight, "x", self._RANK)
@@ -266,7 +265,7 @@ class Estimator(RunFolder, abc.ABC):
         return results.get("eval", {}).get(task.dev_splits[0], {})
 
     def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
-        """Returns examples and labels; a subclass may find them in tables and dicts by name."""
+        """Returns examples and labels. Subclasses may take them from the columns of tables and the keys of dicts."""
         return x, y
 
     @abc.abstractmethod
@@ -274,7 +273,7 @@ class Estimator(RunFolder, abc.ABC):
         """Returns the rows that the task reads."""
 
     def _learned_settings(self, labels: Sequence[Any]) -> dict[str, Any]:
-        """Returns what is recorded of the training data."""
+        """Returns the properties of the training data to record."""
         return {}
 
     def _weigh(self, table: Sequence[dict[str, Any]], weights: Sequence[float] | None) -> None:
@@ -290,18 +289,18 @@ class Estimator(RunFolder, abc.ABC):
         dev_fraction: float,
         metric: str | None,
     ) -> Task:
-        """Returns the task; its dev set are other rows, or a share of the training rows."""
+        """Returns the task. Its dev set is `dev`, or a fraction of the training rows."""
 
     @functools.cached_property
     def _tuned_before(self) -> checkpoints.CheckpointSource | None:
-        """The model of `from_pretrained`, if its output layer is to be used."""
+        """The model of `from_pretrained`, if its output layer is used."""
         if self._start is None or self._settings.reset_head:
             return None
         source = checkpoints.open_checkpoint(self._start, "from_pretrained()")
         return source if self._OUTPUT_WEIGHTS in source.shapes else None
 
     def _check_usable(self) -> None:
-        """Raises an InputError if nothing was trained, and `from_pretrained` gave no output layer of this kind."""
+        """Raises an InputError if there is neither a trained model nor a suitable output layer in the initial model."""
         if self._tuned_before is None:
             self._check_trained()
         elif not self._trained_checkpoint:

@@ -1,4 +1,4 @@
-"""Turns what Python users hold their data in into plain lists of texts and labels."""
+"""Converts Python data (lists, arrays, tables, data sets) to plain lists of texts and labels."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,16 +11,16 @@ from bert_tf.runtime.files import InputError
 
 
 def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
-    """A list of plain Python values from a list, an array, a tensor, a pandas object, or a `tf.data.Dataset`.
+    """Returns a list of plain Python values from a list, an array, a tensor, a pandas object or a `tf.data.Dataset`.
 
     Args:
       values: the data. A row of a table with several columns becomes a tuple. A data set may be batched.
-      name: how messages call the data.
-      rank: of the texts in one example: 0 for a text or several ones, 1 for a list of words.
+      name: name of the data in messages.
+      rank: nesting depth of one example: 0 for a text or several texts, 1 for a list of words.
 
     Raises:
-      InputError: if it is a single text, has no order or no end, or is nothing that can be gone through; or if a data
-        set's elements may be pairs of texts or batches of two.
+      InputError: if the data is a single text, unordered, infinite or not iterable, or if a data set's elements could
+        be either pairs of texts or batches of two.
     """
     if isinstance(values, tf.Tensor):
         values = values.numpy()
@@ -40,23 +40,23 @@ def as_list(values: Any, name: str, rank: int = 0) -> list[Any]:
 
 
 def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], list[Any]]:
-    """Examples and their labels, as many of each.
+    """Returns examples and their labels, in equal numbers.
 
     Args:
-      x: the examples; or a `tf.data.Dataset` of pairs (example, label), if `y` is None.
+      x: the examples. If `y` is None, a `tf.data.Dataset` of pairs (example, label).
       y: their labels.
-      name: how messages call the data.
+      name: name of the data in messages.
       rank: see `as_list`.
 
     Raises:
-      InputError: if there are no labels, or not as many as there are examples, or no examples at all.
+      InputError: if there are no labels, no examples, or different numbers of them.
     """
     if y is None:
         if not isinstance(x, tf.data.Dataset):
             raise InputError(f"{name}: labels are needed. Give a pair (examples, labels).")
         pairs = as_list(x, name, rank)
         if any(not isinstance(pair, tuple) or len(pair) != 2 for pair in pairs):
-            raise InputError(f"{name}: an element of the data set is no pair. Use pairs (example, label).")
+            raise InputError(f"{name}: an element of the data set is not a pair. Use pairs (example, label).")
         x, y = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     examples, labels = as_list(x, name, rank), as_list(y, f"{name}'s labels")
     if len(examples) != len(labels):
@@ -69,18 +69,18 @@ def with_labels(x: Any, y: Any, name: str, rank: int = 0) -> tuple[list[Any], li
 def with_weights(
     x: Any, y: Any, sample_weight: Any, name: str, rank: int = 0
 ) -> tuple[list[Any], list[Any], list[float] | None]:
-    """Examples, their labels and, if there are any, their weights.
+    """Returns examples, their labels and, if there are any, their weights.
 
     Args:
-      x: the examples; or a `tf.data.Dataset` of pairs (example, label) or of triples (example, label, weight), if `y`
-        is None.
+      x: the examples. If `y` is None, a `tf.data.Dataset` of pairs (example, label) or triples (example, label,
+        weight).
       y: their labels.
-      sample_weight: their weights; None if all count the same.
-      name: how messages call the data.
+      sample_weight: their weights; None for equal weights.
+      name: name of the data in messages.
       rank: see `as_list`.
 
     Raises:
-      InputError: if a weight isn't a number of at least 0, or there are not as many as examples; and see `with_labels`.
+      InputError: if a weight is not a number >= 0, or if their number differs from the examples'; see `with_labels`.
     """
     if y is None and isinstance(x, tf.data.Dataset):
         spec = x.element_spec
@@ -100,15 +100,15 @@ def with_weights(
 
 
 def is_pair(data: Any) -> bool:
-    """Whether it is a pair of examples and labels, and not two examples."""
+    """Returns True for a pair of examples and labels, False for two examples."""
     return isinstance(data, tuple | list) and len(data) == 2 and not all(isinstance(part, Mapping) for part in data)
 
 
 def text(value: Any, place: str) -> str:
-    """A text, checked.
+    """Returns a text after checking it.
 
     Raises:
-      InputError: if it is something else, or can't be encoded as UTF-8.
+      InputError: if the value is not a text, or can't be encoded as UTF-8.
     """
     if not isinstance(value, str):
         raise InputError(f"{place} is {_shown(value)}. Use a str.")
@@ -120,7 +120,7 @@ def text(value: Any, place: str) -> str:
 
 
 def text_columns(value: Any, place: str) -> dict[str, str]:
-    """The columns `text` and, for a pair of texts, `text_b`.
+    """Returns the columns `text` and, for a pair of texts, `text_b`.
 
     Raises:
       InputError: if it is neither a text nor a pair of texts.
@@ -133,10 +133,10 @@ def text_columns(value: Any, place: str) -> dict[str, str]:
 
 
 def label_type(labels: Iterable[Any]) -> str:
-    """The name of the type that classes were given in: "int", "bool" or "str".
+    """Returns the name of the type of the classes: "int", "bool" or "str".
 
     Raises:
-      InputError: if there are several, which would become the same class: 1 and "1".
+      InputError: if there are several types, because 1 and "1" would become the same class.
     """
     types = sorted({type(label).__name__ for label in labels if isinstance(label, bool | int | str)})
     if len(types) > 1:
@@ -145,12 +145,12 @@ def label_type(labels: Iterable[Any]) -> str:
 
 
 def typed(label: str, name: str) -> str | int | bool:
-    """A class in the type that it was given in; see `label_type`."""
+    """Converts a class back to its original type. See `label_type`."""
     return {"int": int, "bool": "True".__eq__, "str": str}[name](label)
 
 
 def label(value: Any, place: str) -> str:
-    """A label as the files hold it.
+    """Returns a label as the text that data files contain.
 
     Raises:
       InputError: if it is missing, or neither text nor a number.
@@ -174,20 +174,20 @@ def _plain(value: Any) -> Any:
             raise InputError(f"{_shown(value)} is not UTF-8 at byte {error.start}. Decode it.") from None
     if isinstance(value, list | tuple):
         parts = map(_plain, value)
-        return list(parts) if isinstance(value, list) else tuple(parts)  # of a named tuple too
+        return list(parts) if isinstance(value, list) else tuple(parts)  # also for named tuples
     return value
 
 
 def _unbatched(dataset: tf.data.Dataset, name: str, rank: int) -> tf.data.Dataset:
-    """A data set of examples, from one of examples or of batches.
+    """Returns a data set of examples from a data set of examples or batches.
 
-    Two texts in one tensor are a batch if everything next to them, such as labels, also comes in twos. Otherwise they
-    are a pair.
+    Two texts in one tensor are a batch if all other parts of the element, such as labels, also have length 2.
+    Otherwise they are a pair.
     """
     specs = tf.nest.flatten(dataset.element_spec)
     first = specs[0].shape
     is_batched = first.rank is not None and first.rank > rank
-    if is_batched and first == [2]:  # never so for lists of words, whose batches have two axes
+    if is_batched and first == [2]:  # batches of word lists have two axes, so they never get here
         if len(specs) == 1 and specs[0].dtype == tf.string:
             raise InputError(f"{name}: tensors of two texts are pairs or batches. Give tuples, or other batch sizes.")
         is_batched = len(specs) > 1 and all(spec.shape.rank and spec.shape[0] == 2 for spec in specs)

@@ -20,7 +20,7 @@ from bert_tf.training.settings import TrainingConfig
 class Pretrainer(RunFolder):
     """Pre-trains an encoder: masked LM and next sentence prediction, or one of the paper's ablations.
 
-    It runs the code of `run_pretraining.py`: the same data, settings and seed give the same weights.
+    It runs the code of `run_pretraining.py`: the same data, settings and seed produce the same weights.
 
         pretrainer = bert_tf.Pretrainer("tiny", "vocab.txt")
         pretrainer.fit("corpus.tfrecord", num_train_steps=1000)
@@ -28,14 +28,14 @@ class Pretrainer(RunFolder):
         classifier = bert_tf.Classifier.from_pretrained("models/mine")
 
     Args:
-      config: of the encoder, or the name of a released size (see `BertConfig.named`).
-      vocab_file: the vocabulary with which the data are made.
-      output_dir: the folder of the run; None for a temporary one. `fit` goes on there if it was interrupted.
+      config: the encoder's config, or the name of a released size (see `BertConfig.named`).
+      vocab_file: the vocabulary that the data was made with.
+      output_dir: the run directory; None for a temporary one. `fit` resumes an interrupted run in it.
       objective: "mlm_nsp", "mlm" or "ltr"; see `bert_tf.pretraining.model.PretrainingModel`.
-      init_checkpoint: a model to go on from; see `from_pretrained`.
-      dtype: "float32", "bfloat16" or "float16": the type that products are computed in.
+      init_checkpoint: a model to start from; see `from_pretrained`.
+      dtype: "float32", "bfloat16" or "float16": the type of matrix multiplications.
       distribution_strategy: "one_device", "mirrored" or "tpu".
-      tpu_name: The name of the TPU for "tpu"; "local" on a TPU VM.
+      tpu_name: the name of the TPU, with "tpu"; "local" on a TPU VM.
 
     Raises:
       InputError: if there is no such size, or the vocabulary can't be used.
@@ -68,14 +68,14 @@ class Pretrainer(RunFolder):
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Goes on with the pre-training of a model, for example on text of another kind.
+        """Returns a pre-trainer that continues from a model, for example on text of another domain.
 
         Args:
-          path: of the model, as `bert_tf.load_model` takes it.
+          path: the model, as for `bert_tf.load_model`.
           options: arguments of the class.
 
         Raises:
-          InputError: if something is missing, or doesn't fit together.
+          InputError: if a file is missing, or the files do not match each other.
         """
         checkpoint, config, tokenizer = pretrained.find_model(path, "from_pretrained()")
         tokenizer = pretrained.required_tokenizer(tokenizer, checkpoint, "from_pretrained()")
@@ -97,29 +97,29 @@ class Pretrainer(RunFolder):
         callbacks: Any = None,
         **settings: Any,
     ) -> dict[str, float]:
-        """Trains; see `RunFolder` for a second call.
+        """Trains the encoder. See `RunFolder` for further calls.
 
         Args:
-          records: TFRecord files of `data_prep`: names and globs, separated by commas.
+          records: TFRecord files made by `data_prep`: names and glob patterns, separated by commas.
           num_train_steps: the step at which training ends.
-          max_seq_length: length of the sequences, as in the data.
-          max_predictions_per_seq: masked positions of a sequence, as in the data.
-          validation_data: further files, to evaluate on.
-          evaluate_every: number of steps between two evaluations; there is always one at the end.
-          use_best_checkpoint: use the weights with the smallest loss on the validation data.
-          warmup_proportion: the share of the steps in which the learning rate rises.
-          allow_changed_settings: resume a run that was interrupted although its settings have changed.
+          max_seq_length: length of the sequences in tokens, as in the data.
+          max_predictions_per_seq: masked positions per sequence, as in the data.
+          validation_data: TFRecord files to evaluate on.
+          evaluate_every: number of steps between two evaluations. There is always one at the end.
+          use_best_checkpoint: if True, use the weights with the lowest validation loss.
+          warmup_proportion: the fraction of the steps, in [0, 1], during which the learning rate rises.
+          allow_changed_settings: if True, resume an interrupted run even if its settings have changed.
           verbose: see `Estimator.fit`.
           callbacks: see `Estimator.fit`. An epoch of the callbacks has `evaluate_every` steps.
-          settings: `batch_size` (32 by default), and fields of `bert_tf.training.settings.TrainingConfig` and of
+          settings: `batch_size` (default 32), and fields of `bert_tf.training.settings.TrainingConfig` and of
             `bert_tf.optimization.OptimizerConfig`: `learning_rate` (5e-5), `seed`, `weight_decay_rate` and more.
 
         Returns:
-          The means of the last steps of training; `history` has all of them, and the evaluations.
+          The mean metrics of the last training steps. `history` has the metrics of all steps and the evaluations.
 
         Raises:
-          InputError: if the data can't be used, or the folder holds a run with other data or settings.
-          KeyboardInterrupt: after Ctrl-C, when the state has been saved.
+          InputError: if the data can't be used, or the folder contains a run with other data or settings.
+          KeyboardInterrupt: after Ctrl-C, once the state has been saved.
           TypeError: if there is no such argument.
         """
         config = applied(self._training, settings, "Pretrainer.fit()", ("output_dir", "dtype"))

@@ -1,4 +1,4 @@
-"""Answers to questions, as parts of a text."""
+"""Extractive question answering."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,19 +17,21 @@ from bert_tf.tasks.squad.squad_task import NULL_THRESHOLD_FILE, Answerer, SquadT
 
 
 class QuestionAnswerer(Estimator):
-    """Answers questions about texts with a part of the text: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3).
+    """Answers questions about a text with a part of the text: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3).
 
-    Examples are pairs (question, context), or dicts or rows of a pandas table with these names. Labels are answers: a
-    text, of which the first place in the context is taken, a pair (text, number of its first character in the
-    context), or SQuAD's `{"text": ..., "answer_start": ...}`; or several, in a list or as lists in such a dict, of
-    which training takes the first one that is in the context. With `version_2_with_negative=True`, the empty text says
-    that there is no answer. Where no labels are given, those named `answers` in the examples are taken.
+    Examples are pairs (question, context), or dicts or rows of a pandas table with these names.
 
-        answerer = bert_tf.QuestionAnswerer.from_pretrained("models/bert-base")
-        answerer.fit([("Who sat?", "He sat down.")], ["He"])
-        answerer.predict([("What did he do?", "He sat down.")])
+    A label is one answer or a list of answers. An answer is a text (its first occurrence in the context is used), a
+    pair (text, index of its first character in the context), or SQuAD's `{"text": ..., "answer_start": ...}`, whose
+    values may also be lists. Training uses the first answer that occurs in the context. With
+    `version_2_with_negative=True`, an empty text means that there is no answer. If no labels are passed, the `answers`
+    of the examples are used.
 
-    The settings of `from_pretrained` are also those of `bert_tf.tasks.squad.rules.SquadConfig`.
+        model = bert_tf.QuestionAnswerer.from_pretrained("models/bert-base")
+        model.fit([("Who sat?", "He sat down.")], ["He"])
+        model.predict([("What did he do?", "He sat down.")])
+
+    `from_pretrained` also accepts the settings of `bert_tf.tasks.squad.rules.SquadConfig`.
     """
 
     _ARCHITECTURE = architectures.SPAN
@@ -46,13 +48,13 @@ class QuestionAnswerer(Estimator):
         metric: str | None,
     ) -> SquadTask:
         if metric:
-            raise InputError("selection_metric: a QuestionAnswerer is chosen by its F1. Omit it.", "selection_metric")
+            raise InputError("selection_metric: a QuestionAnswerer always uses F1. Omit it.", "selection_metric")
         if dev_fraction:
             train, dev = dev_split.divide(train, [None] * len(train), dev_fraction)
         return SquadTask(self._squad_config, [_articles(map(_with_one_answer, train))], dev and _articles(dev))
 
     def _by_name(self, x: Any, y: Any, name: str) -> tuple[Any, Any]:
-        """The examples, a table's rows as dicts, and the labels, which dicts may hold themselves."""
+        """Returns the examples (rows of tables as dicts) and the labels (or the examples' own `answers`)."""
         if hasattr(x, "itertuples"):  # a pandas.DataFrame
             x = x.to_dict("records")
         if y is None and not isinstance(x, tf.data.Dataset):
@@ -62,30 +64,30 @@ class QuestionAnswerer(Estimator):
         return x, y
 
     def predict(self, x: Any) -> list[str]:
-        """The best answer to each question; "" if there is none."""
+        """Returns the best answer to each question; "" if there is none."""
         return list(self._predictions(x).answers.values())
 
     def predict_n_best(self, x: Any) -> list[list[dict[str, Any]]]:
-        """The best answers to each question, which may be none: text, probability among them, and the two logits."""
+        """Returns the n best answers to each question: text, probability and the two logits. The list may be empty."""
         return list(self._predictions(x).n_best.values())
 
     def evaluate(self, x: Any, y: Any = None) -> dict[str, float]:
-        """Exact match and F1 in percent, as the official evaluation of SQuAD gives them (needs the extra "squad").
+        """Returns exact match and F1 in percent, computed by SQuAD's official evaluation (needs the extra "squad").
 
-        Of several answers to a question, the one that fits best counts. They need not be in the context.
+        If a question has several answers, the best match counts. Answers need not occur in the context.
         """
         task, predictions = self._answers(self._table(*in_memory.with_labels(*self._by_name(x, y, "x"), "x")))
         return evaluate(task.articles, predictions, task.config.version_2_with_negative)
 
     def score(self, x: Any, y: Any = None) -> float:
-        """The F1 of `evaluate`, by which models are compared."""
+        """Returns the F1 of `evaluate`, the score for comparing models."""
         return self.evaluate(x, y)["f1"]
 
     def _predictions(self, x: Any) -> SquadPredictions:
         predictions = self._answers(self._table(in_memory.as_list(self._by_name(x, None, "x")[0], "x"), None))[1]
         for qas_id in predictions.without_candidates:
             predictions.answers[qas_id] = ""
-            best = predictions.n_best[qas_id]  # where the release's files need an answer
+            best = predictions.n_best[qas_id]  # with a placeholder, because the original's files need an answer
             predictions.n_best[qas_id] = [entry for entry in best if entry["text"] != PLACEHOLDER]
         return predictions
 
@@ -111,7 +113,7 @@ class QuestionAnswerer(Estimator):
         )
 
     def _table(self, examples: Sequence[Any], labels: Sequence[Any] | None) -> list[dict[str, Any]]:
-        """Contexts with their questions as SQuAD's files hold them."""
+        """Returns contexts with their questions, in the format of SQuAD files."""
         table = []
         for number, example in enumerate(examples):
             place = f"example {number}"
@@ -134,7 +136,7 @@ def _articles(table: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _pair(example: Any, place: str) -> tuple[str, str]:
-    """The question and the context of an example."""
+    """Returns the question and the context of an example."""
     if isinstance(example, Mapping):
         if not {"question", "context"} <= example.keys():
             raise InputError(f"{place} has {', '.join(map(repr, example))}. Give 'question' and 'context'.")
@@ -145,7 +147,7 @@ def _pair(example: Any, place: str) -> tuple[str, str]:
 
 
 def _listed(label: Any, place: str) -> list[tuple[str, int | None]]:
-    """The answers that a label gives: texts and, where they are known, the numbers of their first characters."""
+    """Returns the answers in a label: texts and, if known, the index of their first character."""
     what = f"the answer of {place}"
     several = label if isinstance(label, list | tuple) and not _is_located(label) else [label]
     by_answer = (_of_dict(answer, what) if isinstance(answer, Mapping) else [answer] for answer in several)
@@ -160,7 +162,7 @@ def _listed(label: Any, place: str) -> list[tuple[str, int | None]]:
 
 
 def _of_dict(answer: Mapping[str, Any], what: str) -> list[tuple[Any, Any]]:
-    """The pairs in a dict in SQuAD's form, of which the values may be those of one answer or lists of them."""
+    """Returns the pairs in a dict of SQuAD's form. Its values may be single or lists."""
     text, start = answer.get("text"), answer.get("answer_start")
     if isinstance(text, str):
         text, start = [text], [start]
@@ -171,12 +173,12 @@ def _of_dict(answer: Mapping[str, Any], what: str) -> list[tuple[Any, Any]]:
 
 
 def _is_located(answer: Any) -> bool:
-    """Whether it is a pair with a number, and not two texts; True and False are also instances of int."""
+    """Returns True for a pair (text, index), False for two texts. Excludes bools, which are instances of int."""
     return isinstance(answer, list | tuple) and len(answer) == 2 and type(answer[1]) is int
 
 
 def _with_one_answer(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row to train on, with the first of the answers that is in the context at its place."""
+    """Returns a training row with the first answer that occurs in the context at its stated position."""
     context, question = row["context"], row["question"]
     for answer in question["answers"]:
         if answer["answer_start"] >= 0 and context.startswith(answer["text"], answer["answer_start"]):

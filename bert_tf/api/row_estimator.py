@@ -1,4 +1,4 @@
-"""Training, evaluation and prediction of the estimators of the tasks of `run_classifier.py`."""
+"""The base of the estimators for the tasks of `run_classifier.py`: training, evaluation and prediction."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from bert_tf.tasks.registry import build_task
 
 
 class RowEstimator(Estimator):
-    """An estimator of one of the tasks of `run_classifier.py`; subclasses make the rows."""
+    """An estimator for a task of `run_classifier.py`. Subclasses create the rows."""
 
     def _training_task(
         self,
@@ -29,21 +29,22 @@ class RowEstimator(Estimator):
         return build_task(self._data_config(train, **data), self._folder, do_train=True)
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int = 8) -> dict[str, float]:
-        """The task's scores on examples with labels, and the mean loss.
+        """Returns the task's scores and the mean loss on labelled examples.
 
         Args:
           x: the examples; see `fit`.
           y: their labels.
-          batch_size: examples that are computed together, on all devices.
+          batch_size: number of examples per batch, across all devices.
         """
         table = self._table(*in_memory.with_labels(x, y, "x", self._RANK))
         task, _, features, outputs = self._outputs("dev", table, batch_size)
         return task.scores(outputs, features)
 
     def score(self, x: Any, y: Any = None) -> float:
-        """The one of the scores of `evaluate` that models are chosen by.
+        """Returns the score of `evaluate` that selects models.
 
-        It is the accuracy of classes and choices, the Pearson correlation of numbers, the F1 of labels and entities.
+        It is accuracy for classes and choices, the Pearson correlation for numbers, and F1 for multi-label tasks and
+        entities.
         """
         scores = self.evaluate(x, y)
         return scores[self._predicting.task.selection_metric]
@@ -53,16 +54,16 @@ class RowEstimator(Estimator):
         """Returns the task's settings.
 
         Args:
-          table: the rows that are read.
+          table: the rows to read.
           data: fields of `DataConfig`.
         """
 
     def _labels_before(self) -> Sequence[str] | None:
-        """The classes of the model of `from_pretrained`; None if the task has none."""
+        """Returns the classes of the model passed to `from_pretrained`; None if the task has none."""
         return None
 
     def _labels_now(self) -> Sequence[str] | None:
-        """The classes with which the model predicts: those of training, or else of the model of `from_pretrained`."""
+        """Returns the classes of the current model: those of training, or else of the model it started from."""
         self._check_usable()
         trained = self._trained_checkpoint
         return (run_directory.recorded_labels(self._folder) or self._labels) if trained else self._labels_before()
@@ -70,7 +71,7 @@ class RowEstimator(Estimator):
     def _outputs(
         self, split: str, table: Sequence[Mapping[str, Any]], batch_size: int
     ) -> tuple[ReportingTask, list[Any], FeatureSet, ModelOutputs]:
-        """Returns the task of the model, the examples that it makes of rows, their features, and the outputs."""
+        """Returns the model's task, the examples made from the rows, their features, and the model's outputs."""
         self._check_usable()
         if not table:
             raise InputError("x has no examples. Give some.", "x")
@@ -79,7 +80,7 @@ class RowEstimator(Estimator):
             config = config.replace(labels=self._labels_before())
         task = build_task(config, self._folder, do_train=False)
         examples = task.examples(split)
-        # The model is built again only if the task has other classes than before.
+        # Rebuild the model only if the classes have changed.
         if self._predicting is None or task.labels != self._predicting.task.labels:
             self._predicting = self._run(task)
             self._predicting.restore()

@@ -1,4 +1,4 @@
-"""What everything that trains from Python has: the directory of a run, and what can be done with its trained model."""
+"""The run directory of everything that trains from Python, and operations on its trained model."""
 
 import contextlib
 import os
@@ -25,15 +25,15 @@ from bert_tf.training.errors import Preempted
 
 
 class RunFolder:
-    """A run from Python.
+    """A sequence of training runs from Python.
 
-    Each finished `fit` of an object is followed by a new run from its weights. The first run is in `output_dir`, and
-    the others are in its directories `fit_2`, `fit_3`... Another process that makes the same calls resumes the run that
-    was interrupted, and has nothing to do for the runs before.
+    Each call of `fit` starts a new run from the weights of the previous one. The first run is in `output_dir`, the
+    others in its subdirectories `fit_2`, `fit_3`... If another process makes the same calls, it skips completed runs
+    and resumes the interrupted one.
 
     Args:
       output_dir: the directory of the first run; None for a temporary one, which is removed with this object.
-      start: the model to start from; None for random weights.
+      start: the model to start from; None for randomly initialised weights.
 
     Attributes:
       output_dir: the directory of the first run.
@@ -49,7 +49,7 @@ class RunFolder:
         self.output_dir = os.fspath(output_dir or self._temporary_folder())
         self._start = start and os.fspath(start)
         self._fits = 0
-        # The directory of the newest run. It may be one of another process.
+        # The directory of the newest run, which may be another process's.
         self._folder = run_directory.folder_of_model(self.output_dir)
 
     def _temporary_folder(self) -> str:
@@ -58,16 +58,16 @@ class RunFolder:
         return folder.name
 
     def __getstate__(self) -> NoReturn:
-        """Refuses to be pickled or copied."""
+        """Refuses pickling and copying."""
         raise TypeError(f"{type(self).__name__} can't be pickled or copied. Use save() and load().")
 
     @contextlib.contextmanager
     def _next_run(self, verbose: int, callbacks: Any) -> Iterator[tuple[str, list[keras.callbacks.Callback]]]:
-        """Gives the directory and the callbacks of the next run, which prints what `verbose` asks for.
+        """Yields the directory and the callbacks of the next run, and prints as selected by `verbose`.
 
         Raises:
           InputError: if the directory can't be written to, or a callback can't be used.
-          KeyboardInterrupt: after Ctrl-C in training, when the state has been saved.
+          KeyboardInterrupt: after Ctrl-C in training, once the state has been saved.
         """
         check(verbose, Annotated[int, Meta(ge=0, le=2)], "verbose")
         checked = checked_callbacks(callbacks, verbose)
@@ -85,14 +85,17 @@ class RunFolder:
         self._folder = self._start = folder
 
     def history(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl: what was measured during the last training, and when."""
+        """Returns the lines of metrics.jsonl: the metrics of the last training run, with step and time."""
         return log.read_metrics(self._folder)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the trained model into a new directory, completely or not at all; `load` and all programs read it.
+        """Writes the trained model to a new directory, completely or not at all. `load` and all programs can read it.
+
+        Args:
+          folder: the new directory.
 
         Raises:
-          InputError: if nothing was trained yet, or the directory isn't new.
+          InputError: if nothing has been trained yet, or the directory is not new.
         """
         trained, folder = self._check_trained(), require_path("save()", folder)
         files.check_new_folder(folder, "save()")
@@ -105,11 +108,14 @@ class RunFolder:
             saver.CheckpointSaver(new, keep_checkpoint_max=1).save(int(tensors["global_step"]), tensors)
 
     def export(self, folder: str | os.PathLike[str], **options: Any) -> None:
-        """Exports the trained model as a SavedModel that takes raw texts; see `bert_tf.export.export_run`.
+        """Exports the trained model as a SavedModel that takes raw texts. See `bert_tf.export.export_run`.
 
         Args:
-          folder: a new one.
+          folder: a new directory.
           options: fields of `bert_tf.serving.export_config.ExportConfig`.
+
+        Raises:
+          InputError: if nothing has been trained yet, the directory is not new, or an option is invalid.
         """
         self._check_trained()
         kinds = {field.name: field.type for field in settings.fields(ExportConfig)}
@@ -118,7 +124,7 @@ class RunFolder:
 
     @property
     def _trained_checkpoint(self) -> str | None:
-        """The checkpoint that the run is judged with; None if there is none yet."""
+        """The checkpoint to evaluate; None if there is none yet."""
         return saver.latest_checkpoint(run_directory.evaluated_folder(self._folder))
 
     def _check_trained(self) -> str:

@@ -1,4 +1,4 @@
-"""Vectors of texts."""
+"""Text embeddings."""
 
 import os
 from typing import Any, Self
@@ -20,14 +20,14 @@ POOLINGS = ("mean", "max", "cls", "pooled")
 
 
 class SentenceEncoder:
-    """Gives a vector for each text or pair of texts.
+    """Computes a vector for each text or pair of texts.
 
         encoder = bert_tf.SentenceEncoder.from_pretrained("models/bert-base")
         vectors = encoder.encode(["a text", ("a text", "and a second one")], pooling="mean")
 
     Args:
       bert: the model.
-      max_seq_length: longer sequences are cut; by default those with more pieces than the model has positions.
+      max_seq_length: longer sequences are truncated to this number of tokens. The default is the model's maximum.
     """
 
     def __init__(self, bert: LoadedBert, max_seq_length: int | None = None) -> None:
@@ -48,27 +48,27 @@ class SentenceEncoder:
         do_lower_case: bool | None = None,
         dtype: str | None = None,
     ) -> Self:
-        """An encoder with a model's weights; the arguments are those of `bert_tf.load_model`.
+        """Returns an encoder with a model's weights. The arguments are those of `bert_tf.load_model`.
 
         Raises:
-          InputError: if something is missing, or doesn't fit together.
+          InputError: if a file is missing, or the files do not match each other.
         """
         bert = pretrained.load_model(path, do_lower_case, dtype)
         pretrained.required_tokenizer(bert.tokenizer, bert.source.path, "from_pretrained()")
         return cls(bert, max_seq_length)
 
     def encode(self, x: Any, *, pooling: str = "mean", normalize: bool = False, batch_size: int = 32) -> np.ndarray:
-        """Vectors of texts, [examples, hidden], float32, in the order of the texts.
+        """Returns a vector for each text, float32 [num_texts, hidden_size], in the order of the texts.
 
         Args:
           x: texts and pairs of texts: a list, an array, a pandas object, or a `tf.data.Dataset`.
-          pooling: "mean" or "max" over the last hidden states of all pieces, [CLS] and [SEP] included; "cls": the last
-            hidden state of [CLS]; "pooled": the output of the pooler, which was trained with next sentence prediction.
-          normalize: divide each vector by its length, so that a product of two vectors is their cosine similarity.
-          batch_size: texts that are encoded together.
+          pooling: "mean" or "max" over the last hidden states of all tokens, including [CLS] and [SEP]; "cls": the last
+            hidden state of [CLS]; "pooled": the pooler's output, which was trained with next sentence prediction.
+          normalize: if True, scale each vector to length 1, so that dot products are cosine similarities.
+          batch_size: number of texts per batch.
 
         Raises:
-          InputError: if there are no texts, or there is no such pooling.
+          InputError: if there are no texts, or the pooling is unknown or unavailable.
         """
         require_choice("pooling", pooling, POOLINGS)
         if pooling == "pooled" and self.bert.encoder.pooler is None:

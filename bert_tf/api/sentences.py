@@ -1,4 +1,4 @@
-"""Classes, numbers, and choices between endings."""
+"""Estimators for classification, regression and multiple choice."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar
@@ -20,7 +20,7 @@ from bert_tf.tasks.sentence_features import InputExample, check_texts
 
 
 class _TextEstimator(RowEstimator):
-    """An estimator that reads a text or a pair of texts, as rows of the task "text"."""
+    """An estimator that reads texts or pairs of texts, as rows of the task "text"."""
 
     _ARCHITECTURE = architectures.SEQUENCE
     _OPTIONS = LongDocuments
@@ -83,7 +83,7 @@ _NAME_THE_COLUMNS = "Name the columns of 0 and 1: from_pretrained(..., labels=[.
 
 
 def _are_flags(value: Any) -> bool:
-    """Whether it is a row of 0 and 1, which may be the columns of a table of classes."""
+    """Returns True for a list of 0 and 1, which may be columns of a table, one for each class."""
     return isinstance(value, list | tuple) and all(part in (0, 1) and not isinstance(part, str) for part in value)
 
 
@@ -91,26 +91,29 @@ class ClassifierOptions(LongDocuments, frozen=True):
     """The settings of a `Classifier`.
 
     Attributes:
-      class_weights: "balanced", or a dictionary of classes and weights, which multiply the training losses.
-      label_threshold: with `multi_label`; "tune" for the one with the best F1 on the validation data; 0.5 by default.
+      multi_label: if True, an example may have any number of labels.
+      class_weights: "balanced", or a dictionary from classes to weights, by which training losses are multiplied.
+      label_threshold: with `multi_label`: lowest probability of a predicted label. Default 0.5; "tune" selects the
+        threshold with the best F1 on the validation data.
     """
 
-    multi_label: Annotated[bool, about("An example may have any number of labels.")] = False
-    class_weights: Annotated[str | dict[str, float], about("Weights of the classes in the training loss.")] = ""
-    label_threshold: Annotated[str | float, about("Least probability of a predicted label.")] = ""
+    multi_label: Annotated[bool, about("Allow any number of labels per example.")] = False
+    class_weights: Annotated[str | dict[str, float], about("Class weights in the training loss.")] = ""
+    label_threshold: Annotated[str | float, about("Lowest probability of a predicted label.")] = ""
 
 
 class Classifier(_TextEstimator):
-    """Classes of texts or of pairs of texts.
+    """Classifies texts or pairs of texts.
 
-    Examples are texts, or pairs of texts (tuples). Labels are texts, whole numbers or bools, or numbers of `labels`;
-    with `multi_label=True` each example has a list of them, which may be empty, or a 0 or 1 for each of `labels`.
+    Examples are texts, or pairs of texts (tuples). Labels are strings, integers or bools. If `labels` are strings, an
+    integer is an index into them. With `multi_label=True`, each example has a list of labels, which may be empty, or
+    a list with a 0 or 1 for each of `labels`.
 
         classifier = bert_tf.Classifier.from_pretrained("models/bert-base", labels=["neg", "pos"])
         classifier.fit(texts, labels, validation_split=0.1)
         classifier.predict(["A delight from start to end."])
 
-    The settings of `from_pretrained` are also those of `ClassifierOptions` and `LongDocuments`.
+    `from_pretrained` also accepts the settings of `ClassifierOptions` and `LongDocuments`.
     """
 
     _PROBLEMS = ("classification", "multi_label")
@@ -158,7 +161,7 @@ class Classifier(_TextEstimator):
         return found
 
     def _name_of(self, value: Any) -> Any:
-        """A class, of which the number in `labels` may be given instead, as in Hugging Face's data sets."""
+        """Returns a class by its index in `labels`, as in Hugging Face's data sets; returns other values unchanged."""
         names = self._labels or []
         is_number = type(value) is int and 0 <= value < len(names)  # True and False are also instances of int
         return names[value] if is_number and isinstance(names[value], str) and str(value) not in names else value
@@ -168,7 +171,7 @@ class Classifier(_TextEstimator):
 
     @property
     def _label_type(self) -> str:
-        """See `in_memory.label_type`; a run by a program records none."""
+        """See `in_memory.label_type`. Runs of programs do not record it."""
         source = self._trained_checkpoint or (self._tuned_before and self._tuned_before.path)
         folder = run_directory.folder_of_checkpoint(source) if source else ""
         recorded = run_directory.read(folder)["flags"] if source and run_directory.recorded(folder) else {}
@@ -176,7 +179,7 @@ class Classifier(_TextEstimator):
 
     @property
     def labels(self) -> list[Any]:
-        """The classes, in the order of the columns of `predict_proba`, in the type that they were given in."""
+        """The classes in their original type, in the order of the columns of `predict_proba`."""
         return list(map(self._typed, self._labels_now()))
 
     def _labels_before(self) -> list[str]:
@@ -187,13 +190,13 @@ class Classifier(_TextEstimator):
         return list(names or (f"LABEL_{row}" for row in range(rows)))
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
-        """The probability of each class, [examples, classes], in the order of `labels`."""
+        """Returns the probability of each class, [num_examples, num_classes], in the order of `labels`."""
         return self._predicted(x, batch_size)[-1]["probabilities"]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[Any]:
-        """The class of each example; with `multi_label`, the list of those with at least the threshold's probability.
+        """Returns the class of each example; with `multi_label`, the list of classes above the threshold.
 
-        Classes have the type that they were given in: text, int or bool.
+        Classes have the type of the training labels: str, int or bool.
         """
         task, *_, outputs = self._predicted(x, batch_size)
         found = task.predictions(outputs)
@@ -204,26 +207,26 @@ class Classifier(_TextEstimator):
 
 
 class Regressor(_TextEstimator):
-    """A number for each text or pair of texts; examples as for `Classifier`, labels are numbers.
+    """Predicts a number for each text or pair of texts. Examples have the form of `Classifier`; labels are numbers.
 
-    The settings of `from_pretrained` are also those of `LongDocuments`.
+    `from_pretrained` also accepts the settings of `LongDocuments`.
     """
 
     _PROBLEMS = ("regression",)
 
     def _label(self, value: Any, place: str) -> Any:
-        is_column = isinstance(value, list) and len(value) == 1  # Keras's models have outputs of this shape
+        is_column = isinstance(value, list) and len(value) == 1  # the output shape of Keras models
         return super()._label(value[0] if is_column else value, place)
 
     def predict(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
-        """The number of each example, [examples]."""
+        """Returns the number predicted for each example, [num_examples]."""
         return self._predicted(x, batch_size)[-1]["score"]
 
 
 class MultipleChoice(RowEstimator):
-    """Which of several endings goes with a prompt (paper, section 4.4).
+    """Selects the ending that best continues a prompt (paper, section 4.4).
 
-    Examples are pairs (prompt, list of endings), with as many endings each; labels are numbers of endings.
+    Examples are pairs (prompt, list of endings), all with the same number of endings. Labels are indices of endings.
     """
 
     _ARCHITECTURE = architectures.CHOICE
@@ -244,9 +247,9 @@ class MultipleChoice(RowEstimator):
         return table
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> np.ndarray:
-        """The probability of each ending, [examples, endings]."""
+        """Returns the probability of each ending, [num_examples, num_endings]."""
         return self._predicted(x, batch_size)[-1]["probabilities"]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[int]:
-        """The number of the best ending of each example."""
+        """Returns the index of the best ending of each example."""
         return np.argmax(self.predict_proba(x, batch_size=batch_size), axis=-1).tolist()

@@ -1,4 +1,4 @@
-"""Entities in sentences, by tags of words."""
+"""Token classification: a tag for each word, and named entities."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
@@ -16,14 +16,14 @@ from bert_tf.tasks.tagging import schemes
 
 
 class TaggedEntity(NamedTuple):
-    """An entity that was found in a sentence.
+    """An entity found in a sentence.
 
     Attributes:
-      type: such as "PER".
-      text: its words, with spaces between them.
-      start: the number of its first word in the sentence.
-      end: the number of the word after its last one.
-      score: the lowest of the probabilities of its words' tags.
+      type: its type, such as "PER".
+      text: its words, joined by spaces.
+      start: index of its first word in the sentence.
+      end: index of its last word plus 1.
+      score: the lowest probability of its words' tags.
     """
 
     type: str
@@ -37,18 +37,18 @@ class TokenClassifierOptions(Settings, frozen=True):
     """The settings of a `TokenClassifier`."""
 
     tag_scheme: Annotated[
-        Literal[(schemes.AUTO, *TAG_SCHEMES)], about("Scheme of the tags; auto detects it in the training data.")
+        Literal[(schemes.AUTO, *TAG_SCHEMES)], about("Tagging scheme. auto detects it in the training data.")
     ] = schemes.AUTO
 
 
 class TokenClassifier(RowEstimator):
-    """Entities in sentences (paper, section 5.3).
+    """Tags words and finds entities in sentences (paper, section 5.3).
 
-    Examples are lists of words; labels are lists of tags, one for each word: of entities in any scheme ("B-PER",
-    "I-PER", "O"), or plain tags, such as parts of speech. `labels` of `from_pretrained` are the types of entities
-    ("PER"), or the tags, by default those of the training data.
+    Examples are lists of words. Labels are lists of tags, one for each word: entity tags in any scheme ("B-PER",
+    "I-PER", "O"), or plain tags, such as parts of speech. The argument `labels` of `from_pretrained` has the entity
+    types ("PER") or the tags. By default they are those of the training data.
 
-    The settings of `from_pretrained` are also those of `TokenClassifierOptions`.
+    `from_pretrained` also accepts the settings of `TokenClassifierOptions`.
     """
 
     _ARCHITECTURE = architectures.TOKENS
@@ -85,7 +85,7 @@ class TokenClassifier(RowEstimator):
 
     @property
     def _scheme(self) -> str:
-        """The scheme of the trained model or, for a model of `from_pretrained`, that of its classes."""
+        """The tagging scheme of the trained model or, before training, of the initial model's classes."""
         if self._trained_checkpoint:
             recorded = run_directory.read(self._folder)
             return (recorded["flags"] | recorded["resume_settings"]).get("tag_scheme", schemes.AUTO)
@@ -103,7 +103,7 @@ class TokenClassifier(RowEstimator):
         tags = output_layers.recorded_classes(self._tuned_before) or ()
         if not tags:
             raise InputError(
-                f"from_pretrained(): the output layer of {self._tuned_before.path} has no names of its classes. Set "
+                f"from_pretrained(): the output layer of {self._tuned_before.path} does not name its classes. Set "
                 "id2label in config.json, or pass reset_head=True and call fit()."
             )
         return list(tags) if self._scheme == schemes.PLAIN else sorted(_types(tags))
@@ -114,15 +114,15 @@ class TokenClassifier(RowEstimator):
         return list(output_layers.tag_classes(self._labels_now(), self._scheme == schemes.PLAIN))
 
     def predict_proba(self, x: Any, *, batch_size: int = 8) -> list[np.ndarray]:
-        """The probability of each tag for the words of each sentence, [words, tags], in the order of `labels`."""
+        """Returns the tag probabilities of each sentence's words, [num_words, num_tags], in the order of `labels`."""
         return [probabilities for _, _, probabilities in self._tagged(x, batch_size)]
 
     def predict(self, x: Any, *, batch_size: int = 8) -> list[list[str]]:
-        """The tags of the words of each sentence, in the IOB2 scheme if they are not plain."""
+        """Returns the tags of each sentence's words. Entity tags are in the IOB2 scheme."""
         return [tags for _, tags, _ in self._tagged(x, batch_size)]
 
     def predict_entities(self, x: Any, *, batch_size: int = 8) -> list[list[TaggedEntity]]:
-        """The entities of each sentence, in the order of their places."""
+        """Returns the entities of each sentence, in the order of the text."""
         return [
             [
                 TaggedEntity(
@@ -135,7 +135,7 @@ class TokenClassifier(RowEstimator):
         ]
 
     def _tagged(self, x: Any, batch_size: int) -> list[tuple[tuple[str, ...], list[str], np.ndarray]]:
-        """The words of each sentence, their tags, and the probabilities of all tags, [words, tags]."""
+        """Returns each sentence's words, their tags, and all tag probabilities, [num_words, num_tags]."""
         task, sentences, features, outputs = self._predicted(x, batch_size)
         tags = np.array(task.tags)[features.at_words(outputs["tags"])]
         probabilities = features.at_words(outputs["tag_probabilities"])
@@ -148,5 +148,5 @@ class TokenClassifier(RowEstimator):
 
 
 def _types(tags: Sequence[str]) -> list[str]:
-    """The types of entities, each once, that tags name after their prefixes: "PER" for "B-PER" and "I-PER"."""
+    """Returns the distinct entity types of tags: "PER" for "B-PER" and "I-PER"."""
     return list(dict.fromkeys(tag.partition("-")[2] for tag in tags if "-" in tag))
