@@ -1,6 +1,6 @@
-"""Workers that train together must have the same state, settings, data and code, or none of them goes on.
+"""Checks that all workers have the same state, settings, data and code before they train.
 
-Otherwise their gradients would be summed all the same, and the run would end with weights that nobody can repeat.
+Otherwise their gradients would still be summed, and the result could not be reproduced.
 """
 
 import functools
@@ -28,19 +28,19 @@ _STEP = "step"
 def require(strategy: tf.distribute.Strategy, values: Callable[[], Mapping[str, Any]]) -> None:
     """Checks that all workers have the same values and the same code. All workers must call this function.
 
-    It exchanges texts of any length and does not depend on the model, so that it also works when everything differs.
+    It exchanges texts of any length and does not depend on the model, so it also works if everything differs.
 
     Args:
-      strategy: the strategy; if it has only one worker, nothing is done.
-      values: returns the values by name, which must have a form in JSON.
+      strategy: the strategy; with only one worker, nothing is done.
+      values: returns the values by name; they must be JSON-serialisable.
 
     Raises:
-      WorkersError: on all workers, if they differ; names what differs, with the value of each worker.
+      WorkersError: on all workers, if they differ; names the differences, with the value of each worker.
     """
     if not strategies.is_multi_worker(strategy):
         return
     mine = json.dumps({**values(), "code": _code(), "devices": strategies.devices(strategy)})
-    # Nearly always they agree, and a hash says so; the fingerprints of thousands of files are long.
+    # Compare hashes first, because the fingerprints of thousands of files are long.
     if len(set(workers.gather(strategy, hashlib.sha256(mine.encode()).hexdigest()).values())) == 1:
         return
     texts = workers.gather(strategy, mine)
@@ -60,14 +60,14 @@ def require_settings(
 ) -> None:
     """Checks that all workers have the same settings, data and code, before the model is built.
 
-    Building it would wait for ever if the shapes of the variables, which the workers then exchange, were not the same.
-    The path of `init_checkpoint` may differ: what it holds is compared when it has been restored.
+    If the shapes of the variables differed, building the model would wait for ever. The path of `init_checkpoint` may
+    differ between workers; its content is compared once it has been restored.
 
     Args:
       strategy: see `require`.
-      config: an argument of `run_directory.prepare`, as the next one.
+      config: the encoder's config; see `run_directory.prepare`.
       vocab_file: the vocabulary.
-      resume_settings: returns the settings and the data; not called if there is only one worker.
+      resume_settings: returns the settings and the data; not called with only one worker.
 
     Raises:
       WorkersError: see `require`.
@@ -86,11 +86,11 @@ def _by_worker(names: list[str], found: tuple) -> str:
 
 
 def state(step: int, variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
-    """The values to compare after variables were restored. It reads about a gigabyte of them a second.
+    """Returns the values to compare after variables were restored. It reads about 1 GB of variables per second.
 
     Args:
       step: the global step.
-      variables: the weights, and what else the worker has restored, by name.
+      variables: all restored variables, by name.
     """
     digest = hashlib.sha256()
     for name in sorted(variables):
@@ -101,7 +101,7 @@ def state(step: int, variables: Mapping[str, tf.Variable]) -> dict[str, Any]:
 
 @functools.cache
 def _code() -> dict[str, str]:
-    """The versions of what computes the weights. Those who change the sources keep the number of the version."""
+    """Returns library versions and a hash of the sources, because local edits do not change the version number."""
     digest = hashlib.sha256()
     folder = os.path.dirname(bert_tf.__file__)
     for path in sorted(glob.glob("**/*.py", root_dir=folder, recursive=True)):

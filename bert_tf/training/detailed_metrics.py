@@ -1,4 +1,4 @@
-"""What --detailed_metrics measures in each step, beside the metrics that are always logged."""
+"""The additional metrics of --detailed_metrics."""
 
 import os
 import re
@@ -13,13 +13,13 @@ _PARTS = re.compile(r"bert/(embeddings|pooler|encoder/(layer_\d+))/")
 
 
 def part_of(path: str) -> str:
-    """The part of the model that a variable belongs to: embeddings, layer_0 and so on, pooler, or heads."""
+    """Returns the part of the model that a variable belongs to: embeddings, layer_0 and so on, pooler, or heads."""
     found = _PARTS.match(path)
     return (found.group(2) or found.group(1)) if found else "heads"
 
 
 class DetailedMetrics:
-    """The gradient's norm in each part of the model, and the largest loss of a step.
+    """The gradient norm of each part of the model, and the largest loss of a step.
 
     It must be constructed in the strategy's scope.
 
@@ -35,12 +35,12 @@ class DetailedMetrics:
         )
 
     def add(self, loss: tf.Tensor, gradients: Sequence[tf.Tensor], finite: tf.Tensor) -> MetricSums:
-        """Notes the loss of a step, and returns the norms of its gradients. Call it in a replica.
+        """Records the loss of a step, and returns the norms of its gradients. Call it in a replica.
 
         Args:
-          loss: the loss, summed over the replicas.
+          loss: the loss, a scalar, summed over the replicas.
           gradients: a gradient for each variable, summed over the replicas and not clipped.
-          finite: whether all of these are finite; otherwise the step doesn't count.
+          finite: whether all of them are finite; otherwise the step is ignored.
         """
         largest = tf.maximum(tf.identity(self._largest_loss), tf.where(finite, loss, -float("inf")))
         tf.raw_ops.AssignVariableOp(resource=self._largest_loss.handle, value=largest)
@@ -64,7 +64,7 @@ class DetailedMetrics:
 
 
 def timed_next(batches: tf.data.Iterator) -> tuple[Batch, tf.Tensor]:
-    """Takes the next batch in a graph, and returns it with the seconds that this took."""
+    """Returns the next batch and the seconds it took to get it. Call it in a graph."""
     begin = tf.timestamp()
     with tf.control_dependencies([begin]):
         batch = next(batches)

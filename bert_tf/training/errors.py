@@ -1,4 +1,4 @@
-"""The ways in which training can end early, and the messages to the user."""
+"""The errors that end training early, and their messages."""
 
 import contextlib
 import errno
@@ -17,11 +17,11 @@ from bert_tf.training.interface import TrainingData
 
 
 class Preempted(SystemExit):
-    """The run was stopped by SIGTERM or Ctrl-C; its state has been saved.
+    """The run was stopped by SIGTERM or Ctrl-C, and its state has been saved.
 
     Attributes:
       step: the number of finished steps.
-      by_keyboard: whether it was Ctrl-C, in this process.
+      by_keyboard: whether this process received Ctrl-C.
     """
 
     def __init__(self, step: int, signals: Sequence[int]) -> None:
@@ -34,7 +34,7 @@ class NonFiniteError(InputError):
     """The loss or the gradient of a step was not finite."""
 
     def __init__(self, step: int, skipped: int) -> None:
-        before = f" As many as --max_nonfinite_steps={skipped} were skipped before." if skipped else ""
+        before = f" The limit --max_nonfinite_steps={skipped} was already reached." if skipped else ""
         super().__init__(
             f"the loss or the gradient of step {step} is not finite.{before} This step has not changed the weights, "
             "and the last checkpoint is intact. A smaller --learning_rate, more --num_warmup_steps or --dtype=float32 "
@@ -45,7 +45,7 @@ class NonFiniteError(InputError):
 
 @contextlib.contextmanager
 def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[], int]) -> Iterator[None]:
-    """Turns errors of the `with` block that have known causes into InputErrors that name the data or the folder.
+    """Converts errors of the `with` block with known causes to InputErrors that name the data or the folder.
 
     Args:
       data: the training data.
@@ -62,7 +62,7 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
             raise
         raise InputError(
             f"--output_dir: {output_dir} can't be written to ({error}). The last checkpoint is intact. Free some disk "
-            "space and start again; the run then resumes from it."
+            "space and run the program again to resume."
         ) from None
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
         if said := _words_of_reader(error):
@@ -73,13 +73,13 @@ def explain_errors(data: TrainingData, output_dir: str, current_step: Callable[[
         step = current_step()
         raise InputError(
             f"--input_file: the data after step {step} ({(data.describe_reading or data.describe)(step)}) {found}. "
-            "Make the file again; the last checkpoint is intact."
+            "Regenerate the file. The last checkpoint is intact."
         ) from None
 
 
 @contextlib.contextmanager
 def explain_held_out(flag_name: str, paths: Sequence[str]) -> Iterator[None]:
-    """Turns errors of held-out data, which are not those that are trained on, into InputErrors that name the files."""
+    """Converts errors caused by held-out data to InputErrors that name the files."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
@@ -88,26 +88,26 @@ def explain_held_out(flag_name: str, paths: Sequence[str]) -> Iterator[None]:
         found = _fault_of_data(error)
         if not found:
             raise
-        raise InputError(f"{flag_name}: one of {', '.join(paths)} {found}. Make the file again.") from None
+        raise InputError(f"{flag_name}: one of {', '.join(paths)} {found}. Regenerate the file.") from None
 
 
 def _words_of_reader(error: tf.errors.OpError) -> str:
-    """What Python code in the input pipeline has said of a record, without TensorFlow's traceback around it."""
+    """Returns the message that Python code in the input pipeline raised, without TensorFlow's traceback."""
     said = re.search(r"InputError: (.*)", error.message)
     return said.group(1) if said else ""
 
 
 def _fault_of_data(error: tf.errors.OpError) -> str:
-    """What is wrong with a record; nothing if the error is about something else."""
+    """Returns the problem with a record; "" if the error has another cause."""
     unknown_id = re.search(r"= (-?\d+) is not in \[0, \d+\)", error.message)
     if unknown_id:
-        return f"holds the id {unknown_id.group(1)}, which the model doesn't have"
+        return f"contains the id {unknown_id.group(1)}, which the model doesn't have"
     reason = re.search(r"^.*(?:record|Example).*$", error.message, re.MULTILINE)
     return f"is damaged: {_without_nodes(reason.group())}" if reason else ""
 
 
 def _without_nodes(line: str) -> str:
-    """A line of a message of TensorFlow without the names of its nodes."""
+    """Returns a line of a TensorFlow message without its node names."""
     return re.sub(r"\{\{.*?\}\}|\[\[.*|\[Op:.*", "", line).strip()
 
 
@@ -120,9 +120,5 @@ def _explain_lost_workers(output_dir: str) -> Iterator[None]:
         if reason is None:
             raise
         own = saver.latest_checkpoint(output_dir)
-        start = (
-            f"step {own.rpartition('-')[2]}, its last checkpoint" if own else "the beginning, as it has no checkpoint"
-        )
-        raise WorkersError(
-            reason, f"Start all workers again; the run in {output_dir} then goes on from {start}."
-        ) from None
+        start = f"step {own.rpartition('-')[2]}" if own else "the beginning, because there is no checkpoint"
+        raise WorkersError(reason, f"Start all workers again. The run in {output_dir} resumes from {start}.") from None

@@ -1,4 +1,4 @@
-"""Evaluations during training: a model's own metrics and its loss, and the checkpoint with the best score."""
+"""Evaluations during training: averages a model's metrics and loss, and keeps the checkpoint with the best score."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from bert_tf.training.interface import Batch, TrainableModel
 from bert_tf.training.log import read_metrics
 from bert_tf.training.metric_means import MetricMeans
 
-# Says, beside the best checkpoint, of which step it is and what its scores are.
+# The step and the scores of the best checkpoint.
 _BEST_SCORES_FILE = "scores.json"
 
 
@@ -28,9 +28,9 @@ class _Best(TypedDict):
 
 
 def is_best(output_dir: str, step: int, name: str, value: float) -> bool:
-    """Whether a score is larger than those of all evaluations of earlier steps.
+    """Returns whether a score is larger than those of all evaluations of earlier steps.
 
-    The earlier scores are read from the run's metrics.jsonl, so a resumed run decides as an uninterrupted one.
+    The earlier scores are read from the run's metrics.jsonl, so a resumed run decides like an uninterrupted one.
     """
     lines = [line for line in read_metrics(output_dir) if line["kind"] == "eval" and line["step"] < step]
     earlier = [line[name] for line in lines]
@@ -38,23 +38,23 @@ def is_best(output_dir: str, step: int, name: str, value: float) -> bool:
 
 
 def has_smallest_loss(output_dir: str, loss: float, data: Mapping[str, Any]) -> bool:
-    """Whether a loss is smaller than that of the weights that `save_best` has kept.
+    """Returns whether a loss is smaller than the loss of the weights kept by `save_best`.
 
-    Those may be of a later step, if a process was killed behind it: then they stay, and when that step is evaluated
-    again, its loss is the same. Losses on other data can't be compared: if the weights were kept for one, a message
-    says so, and the search begins anew.
+    After a kill, the kept weights may be of a later step. They are not replaced, because that step's loss will be the
+    same when it is repeated. Losses on different data can't be compared: if the kept weights were evaluated on other
+    data, a warning is printed and the search for the best weights starts over.
 
     Args:
-      output_dir: the run's folder.
-      loss: of the step that was evaluated.
-      data: what tells the data from others, as `save_best` got it.
+      output_dir: the run directory.
+      loss: the loss of the evaluated step.
+      data: identifies the data, as in `save_best`.
     """
     path = os.path.join(output_dir, run_directory.BEST_FOLDER, _BEST_SCORES_FILE)
     best = json_files.read(path, "--output_dir", _Best) if files.exists(path) else None
     if best and best.get("data") != data:
         say(
-            f"The best weights so far, of step {best['step']}, were found with other held-out data or batches, so "
-            "their loss can't be compared. The search for the best weights begins anew."
+            f"Warning: the best weights so far (step {best['step']}) were found with other held-out data or batches, "
+            "so the losses can't be compared. The search for the best weights starts over."
         )
         best = None
     return loss < (best["loss"] if best else math.inf)
@@ -67,14 +67,14 @@ def save_best(
     scores: Mapping[str, float],
     data: Mapping[str, Any] | None = None,
 ) -> None:
-    """Saves the weights in a folder of their own, in place of those that were the best before, with their scores.
+    """Saves the weights and their scores in a separate folder, and removes the previous best weights.
 
     Args:
       model: the model.
-      output_dir: the run's folder.
+      output_dir: the run directory.
       step: the step.
       scores: the scores by name.
-      data: what tells the data of the scores from others, in a form in JSON; None if nothing will ask for it.
+      data: identifies the evaluation data, JSON-serialisable; None if it is never compared.
     """
     folder = os.path.join(output_dir, run_directory.BEST_FOLDER)
     tensors = {**checkpoints.named_variables(model.variables), "global_step": np.int64(step)}
@@ -84,7 +84,7 @@ def save_best(
 
 
 def remove_stale_best(output_dir: str) -> None:
-    """Removes the best checkpoint of an earlier run from a folder in which a run begins anew."""
+    """Removes an earlier run's best checkpoint if the folder has no checkpoint to resume from."""
     if not saver.latest_checkpoint(output_dir):
         folder = os.path.join(output_dir, run_directory.BEST_FOLDER)
         saver.remove_checkpoints(folder)
@@ -92,7 +92,7 @@ def remove_stale_best(output_dir: str) -> None:
 
 
 class BatchEvaluator:
-    """Averages a model's metrics and its loss over batches, without dropout. The step is compiled only once.
+    """Averages a model's metrics and loss over batches, without dropout. The step is compiled only once.
 
     Args:
       model: the model, built in the strategy's scope.
@@ -123,11 +123,11 @@ class BatchEvaluator:
         """Averages the metrics over some batches.
 
         Args:
-          dataset: returns the batches of one input pipeline, at least as many as `steps`.
+          dataset: returns the batches of one input pipeline; at least `steps` of them.
           steps: number of batches.
 
         Returns:
-          The means by name; the loss is the mean over the batches.
+          The means by name. The loss is the mean over the batches.
         """
         iterator = strategies.batches(self.strategy, dataset)
         shown = strategies.is_chief(self.strategy)

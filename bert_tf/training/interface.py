@@ -8,21 +8,21 @@ import keras
 import tensorflow as tf
 
 Batch = Mapping[str, tf.Tensor]
-# name -> (weighted sum over examples, sum of weights). Both are added up over batches; the metric is their quotient.
+# name -> (weighted sum over examples, sum of weights). Both are summed over batches; the metric is their quotient.
 MetricSums = Mapping[str, tuple[tf.Tensor, tf.Tensor]]
 
 
 class TrainableModel(Protocol):
     """A model that the loop can train.
 
-    A loss is divided by totals over the *global* batch. So the gradients don't depend on whether and how the batch is
-    split into replicas and micro-batches.
+    A loss is divided by totals over the *global* batch, so the gradients do not depend on how the batch is split into
+    replicas and micro-batches.
 
     Attributes:
-      variables: all variables; their paths are the released names.
-      trained_variables: the variables on which the loss depends.
+      variables: all variables. Their paths are the names in released checkpoints.
+      trained_variables: the variables that the loss depends on.
       metric_names: the names of the metrics that `loss` returns.
-      classes: the names of the rows of the output layer; None if they have none.
+      classes: the names of the output layer's rows; None if they have none.
     """
 
     variables: list[keras.Variable]
@@ -31,34 +31,34 @@ class TrainableModel(Protocol):
     classes: Sequence[str] | None
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """The number of floating-point operations of a training step with this part of a batch."""
+        """Returns the number of floating-point operations, a scalar, of a training step on this part of a batch."""
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The scalars by which losses are divided, for a part of a batch; the loop adds them up over all parts."""
+        """Returns the scalars that losses are divided by, for a part of a batch. The loop sums them over all parts."""
 
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The loss and the metrics of a part of a batch; the loop adds them up over all parts.
+        """Returns the loss and the metrics of a part of a batch. The loop sums them over all parts.
 
         Args:
           batch: the part of the batch.
           totals: the sums of `totals` over the global batch.
-          seed: the seed for dropout [2]; None turns dropout off.
+          seed: the seed for dropout, int32 [2]; None turns dropout off.
         """
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """The batches on which a model is trained.
+    """The batches to train on.
 
     Attributes:
-      from_step: returns the endless batches of one input pipeline, beginning with the given step.
-      boundaries: steps at which the shape of the batches changes, as between the two phases of pre-training.
-      describe: returns the names of the files that the data of a step comes from, for messages.
-      describe_reading: returns the names of all files that are read for a step, if these may be more.
-      has_graph_per_shape: whether the step is traced for each shape of the batches. A graph of fixed shapes is faster
-        on a CPU (see `model.cpu_kernels`), but takes seconds to trace; otherwise one graph serves all shapes.
+      from_step: returns the endless batches of one input pipeline, starting at the given step.
+      boundaries: steps at which the shape of the batches changes, such as between two phases of pre-training.
+      describe: returns the names of the files that a step's data comes from, for messages.
+      describe_reading: returns the names of all files read for a step, if they differ from those of `describe`.
+      has_graph_per_shape: whether the step is traced for each shape of the batches. Graphs with fixed shapes are faster
+        on a CPU (see `model.cpu_kernels`), but take seconds to trace. Otherwise one graph is used for all shapes.
     """
 
     from_step: Callable[[int, tf.distribute.InputContext], tf.data.Dataset]
@@ -76,8 +76,8 @@ class PeriodicEvaluation:
       evaluate: takes the step and returns scores by name.
       every: number of steps between two evaluations; the last step is always evaluated.
       should_stop: called at the start and after each evaluation; if it returns True, training saves and ends.
-      table: whether all scores are printed as a table at the end.
-      settings: what else determines the scores, for the comparison of several workers; it has a form in JSON.
+      table: whether to print all scores as a table at the end.
+      settings: other settings that determine the scores, JSON-serialisable; all workers must have the same.
     """
 
     evaluate: Callable[[int], Mapping[str, float]]
@@ -87,5 +87,5 @@ class PeriodicEvaluation:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def is_due(self, step: int, last_step: int) -> bool:
-        """Whether the evaluation runs after a step."""
+        """Returns whether the evaluation runs after a step."""
         return step % self.every == 0 or step == last_step

@@ -14,22 +14,22 @@ from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.program import say
 from bert_tf.training.settings import TrainingConfig
 
-# A step with a loss that is larger than the mean of the steps before by this number is reported as a spike.
+# If the loss of a step exceeds the mean of the previous steps by more than this, it is reported as a spike.
 _SPIKE = 1.0
 # The progress bar shows only these metrics; the log contains all.
 _PROGRESS_BAR_METRICS = re.compile("^loss$|accuracy$|learning_rate|_per_second$|flop_utilisation")
 
 
 class TrainingLog:
-    """The log of a run, which is new or resumed; use it in a `with` block.
+    """The log of a new or resumed run. Use it in a `with` block.
 
     Args:
       config: the run's settings.
-      start: the number of steps that were finished before.
-      is_shown: whether this process prints and writes anything; only one of several workers does.
+      start: the number of steps finished before.
+      is_shown: whether this process prints and writes; True for only one of several workers.
 
     Attributes:
-      last: the newest means of the metrics.
+      last: the latest means of the metrics.
     """
 
     def __init__(self, config: TrainingConfig, start: int, is_shown: bool) -> None:
@@ -57,7 +57,7 @@ class TrainingLog:
             writer.close()
 
     def profile(self, step: int) -> None:
-        """Begins or ends the trace that TensorBoard's profiler shows, if this is due after a step."""
+        """Starts or stops the profiler trace for TensorBoard, if due after a step."""
         first, last = self._config.traced_steps or (0, 0)
         is_due = self._is_shown and first <= step < last
         if is_due and not self._is_profiling:
@@ -67,18 +67,18 @@ class TrainingLog:
         self._is_profiling = is_due
 
     def advance(self, count: int) -> None:
-        """Advances the progress bar by some steps. The first ones contain the tracing and compiling of the graph."""
+        """Advances the progress bar. The first steps include tracing and compiling the graph."""
         if self._first_step is None:
             self._first_step = {"first_step_seconds": time.perf_counter() - self._timer_start[1]}
             self._bar.set_description_str("train", refresh=False)
         self._bar.update(count)
 
     def has_evaluation(self, step: int) -> bool:
-        """Whether an earlier process has logged an evaluation of this step."""
+        """Returns whether an earlier process has logged an evaluation of this step."""
         return step in self._evaluated_before
 
     def log_training(self, step: int, means: Mapping[str, float], is_due: bool) -> None:
-        """Takes the means over the steps since the last call; writes them every `log_steps`, and if `is_due` is set."""
+        """Takes the means since the last call, and writes them every `log_steps` steps or if `is_due` is True."""
         steps, seconds = step - self._timer_start[0], time.perf_counter() - self._timer_start[1]
         self._timer_start = (step, time.perf_counter())
         means = dict(means)
@@ -102,14 +102,14 @@ class TrainingLog:
         largest = means.get("largest_loss", -math.inf)
         if self._is_shown and self.last and largest > self.last["loss"] + _SPIKE:
             say(
-                f"Loss spike: {reporting.format_number(largest)} in one of the {steps} steps before step {step}, after "
-                f"a mean of {reporting.format_number(self.last['loss'])}."
+                f"Warning: loss spike of {reporting.format_number(largest)} in the {steps} steps before step {step} "
+                f"(mean loss before: {reporting.format_number(self.last['loss'])})."
             )
 
     def report_skipped(self, step: int, data: str) -> None:
-        """Says that a step was not finite and so has been skipped; `data` describes its examples."""
+        """Reports that a step was skipped because it was not finite; `data` describes its examples."""
         if self._is_shown:
-            say(f"Skipped step {step}: its loss or gradient is not finite. Its data: {data}.")
+            say(f"Warning: skipped step {step}, because its loss or gradient is not finite. Data: {data}.")
 
     def log_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
         """Writes the scores of an evaluation."""
@@ -127,9 +127,9 @@ class TrainingLog:
         return [line for line in read_metrics(self._config.output_dir) if line["kind"] == kind]
 
     def print_table(self) -> None:
-        """Prints a table of all evaluations; if there were none, of the last training metrics.
+        """Prints a table of all evaluations; if there were none, the last training metrics.
 
-        Workers that don't report say so in one line.
+        Workers that do not write results print one line instead.
         """
         if not self._is_shown:
             say(f"Trained to step {self._timer_start[0]}. The first worker writes checkpoints, metrics and results.")
@@ -168,11 +168,11 @@ class _Metrics(TypedDict):
 class MetricsLog:
     """Appends lines to `metrics.jsonl`; each is a JSON object.
 
-    When a run resumes from a checkpoint, the lines of later steps are removed, because these steps are repeated.
+    When a run resumes from a checkpoint, the lines of later steps are removed, because those steps are repeated.
 
     Args:
-      folder: the run's folder; made if it doesn't exist.
-      start_step: the step from which the run starts; lines of later steps are removed.
+      folder: the run directory; created if it doesn't exist.
+      start_step: the step that the run starts from.
     """
 
     def __init__(self, folder: str, start_step: int) -> None:
@@ -184,7 +184,7 @@ class MetricsLog:
                 writer.writelines(json.dumps(line) + "\n" for line in kept)
 
     def write(self, kind: str, step: int, values: Mapping[str, object]) -> None:
-        """Adds a line.
+        """Appends a line.
 
         Args:
           kind: "train", "eval" or "epoch".
@@ -197,15 +197,15 @@ class MetricsLog:
 
 
 def read_metrics(folder: str) -> list[dict]:
-    """Reads the lines of a run's `metrics.jsonl`. An incomplete last line, which a kill can leave, is left out."""
+    """Reads the lines of a run's `metrics.jsonl`. An incomplete last line (after a kill) is ignored."""
     return json_files.read_lines(os.path.join(folder, "metrics.jsonl"), "--output_dir", _Metrics)
 
 
 def plot_metrics(folder: str, names: Sequence[str], path: str) -> None:
-    """Plots metrics over the steps, one panel per metric; training and evaluation share a panel.
+    """Plots metrics over the steps, with one panel per metric for training and evaluation.
 
     Args:
-      folder: the run's folder, with `metrics.jsonl`.
+      folder: the run directory, with `metrics.jsonl`.
       names: the metrics.
       path: the PNG file to write.
     """

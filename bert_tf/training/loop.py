@@ -29,7 +29,7 @@ from bert_tf.training.metric_means import MetricMeans
 from bert_tf.training.nonfinite import NonfiniteSteps
 from bert_tf.training.settings import TrainingConfig
 
-# If there are several processes, they check after this number of steps whether one of them was asked to stop.
+# Several processes check after this number of steps whether one of them was asked to stop.
 _STEPS_PER_STOP_CHECK = 10
 
 
@@ -43,7 +43,7 @@ def train(
     fresh_variables: str = "",
     callbacks: Callbacks | None = None,
 ) -> dict[str, float]:
-    """Trains a model to the last step. It resumes from the newest checkpoint of the run's folder if there is one.
+    """Trains a model to the last step. If the run directory has a checkpoint, training resumes from the newest one.
 
     Args:
       model: the model, built in the strategy's scope.
@@ -56,12 +56,12 @@ def train(
       callbacks: callbacks of Keras, which change no weight.
 
     Returns:
-      The means of the metrics over the last steps that were logged.
+      The means of the last logged metrics.
 
     Raises:
-      InputError: if the checkpoint doesn't fit the model, the data is damaged, a loss is not finite, or the workers
-        don't agree or one of them is lost.
-      Preempted: after SIGTERM or Ctrl-C, when the state has been saved.
+      InputError: if the checkpoint doesn't match the model, the data is damaged, a loss is not finite, or the workers
+        differ or one of them is lost.
+      Preempted: after SIGTERM or Ctrl-C, once the state has been saved.
     """
     with strategy.scope():
         trainer = Trainer(model, config, strategy)
@@ -79,13 +79,13 @@ def train(
     callbacks = callbacks or Callbacks()
     is_chief = strategies.is_chief(strategy)
     if is_chief:
-        say(str(summary) if summary else "Starting from fresh initial values.")
+        say(str(summary) if summary else "Starting from randomly initialised weights.")
         decayed = sum(trainer.optimizer.decayed)
         say(f"Trained variables: {decayed} with weight decay, {len(trainer.optimizer.decayed) - decayed} without.")
         if config.dtype == "bfloat16" and (gpu := strategies.gpu_without_bfloat16()):
             say(f"Warning: {gpu} has no instructions for bfloat16. Use --dtype=float16.")
     if start >= end:
-        say(f"The run in {config.output_dir} has reached step {start} of {end} already.")
+        say(f"The run in {config.output_dir} is already complete (step {start} of {end}).")
 
     def save() -> None:
         if is_chief:
@@ -103,7 +103,7 @@ def train(
         explain_errors(data, config.output_dir, lambda: trainer.step),
         CheckpointSaver(config.output_dir, config.keep_checkpoint_max) as saver,
     ):
-        # An earlier process may have been stopped after the checkpoint and before the evaluation of the same step.
+        # An earlier process may have stopped between saving a checkpoint and evaluating it.
         if evaluation and start and evaluation.is_due(start, end) and not log.has_evaluation(start):
             log.log_evaluation(start, evaluation.evaluate(start))
         if evaluation and evaluation.should_stop():
@@ -158,7 +158,7 @@ def train(
 
 
 def _steps_until_due(step: int, end: int, config: TrainingConfig, data: TrainingData, periods: Sequence[int]) -> int:
-    """The number of steps until something else must be done: log, save, evaluate, change the data, or end."""
+    """Returns the number of steps until the next event: log, save, evaluate, change the data, or end."""
     periods = [config.save_checkpoints_steps, config.log_steps, *periods]
     ends = [boundary for boundary in (*data.boundaries, *config.traced_steps) if boundary > step] + [end]
     return min(*(period - step % period for period in periods), min(ends) - step, config.iterations_per_loop)
@@ -191,7 +191,7 @@ class Trainer:
             tf.Variable(0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA) for _ in range(2)
         )
         self.steps_since_stop_check = 0
-        # The code below uses no Python control flow on tensors, so AutoGraph would only cost time.
+        # The code below has no Python control flow on tensors, so AutoGraph is not needed.
         compiled = functools.partial(tf.function, autograph=False)
         # TPUs compile all graphs anyway.
         jit_compile = config.jit_compile and not strategies.is_tpu(strategy)
@@ -223,12 +223,12 @@ class Trainer:
         return int(self.optimizer.global_step.numpy())
 
     def state(self, stored: Container[str] = ()) -> dict[str, tf.Variable]:
-        """All variables that a checkpoint contains, by their names in it.
+        """Returns all variables of a checkpoint, by their names in it.
 
-        The counts of skipped steps are there if they are not 0, whatever the settings are now.
+        Counts of skipped steps are included if they are not 0, independent of the current settings.
 
         Args:
-          stored: the names in a checkpoint that is to be restored, of which no count may be lost.
+          stored: names in the checkpoint to restore. Any counts of skipped steps it contains are always included.
         """
         state = checkpoints.named_variables(self.model.variables) | self.optimizer.state() | self.loss_scale.state()
         counts = {"skipped_steps": self.optimizer.skipped_steps, **self.nonfinite.state()}
@@ -260,7 +260,7 @@ class Trainer:
 
     def take_means(self) -> dict[str, float]:
         """Returns the means of the metrics since the last call, and resets them."""
-        # The global step has been increased since the last update.
+        # The global step was incremented after the last update.
         rate = float(learning_rate(self.config.optimizer, tf.identity(self.optimizer.global_step) - 1))
         scale = {"loss_scale": float(self.loss_scale.scale.numpy())} if self.loss_scale.enabled else {}
         skipped = {"nonfinite_steps": self.nonfinite.count} if self.config.max_nonfinite_steps else {}
@@ -270,10 +270,9 @@ class Trainer:
         return {**self.metrics.take(), "learning_rate": rate, **scale, **skipped, **details}
 
     def should_stop(self, requested: bool) -> bool:
-        """Whether to stop now. All processes get the same answer after the same step.
+        """Returns whether to stop now. All processes get the same answer after the same step.
 
-        If there are several processes, they look at the requests only every few steps, because looking at them waits
-        for the device.
+        Several processes exchange requests only every few steps, because reading them waits for the device.
 
         Args:
           requested: whether this process was asked to stop.
@@ -285,7 +284,7 @@ class Trainer:
         return self.steps_since_stop_check == 0 and self.stop_requests.numpy() > 0
 
     def replica_step(self, batch: Batch, parts: int) -> None:
-        """Runs one step on one replica, with its part of the batch in `parts` micro-batches."""
+        """Runs one step on one replica. Its part of the batch is split into `parts` micro-batches."""
         replica = tf.distribute.get_replica_context()
         totals = own_totals = self.model.totals(batch)
         if strategies.is_multi_worker(self.strategy):
@@ -305,14 +304,14 @@ class Trainer:
         if clips_own:
             norm, clip_norm = tf.linalg.global_norm(gradients), self.config.optimizer.clip_norm
             gradients = [g * tf.minimum(clip_norm / norm, 1.0) for g in gradients]
-            # Loss and norm become means over the replicas; the gradients are added up, as in the release.
+            # Loss and norm become means over the replicas; the gradients are summed, as in the original code.
             means = [x / self.strategy.num_replicas_in_sync for x in (loss, norm)]
             (loss, norm), gradients = strategies.sum_over_replicas(means, gradients, sum_dtype)
         else:
             loss, gradients = strategies.sum_over_replicas(loss, gradients, sum_dtype)
             norm = tf.linalg.global_norm(gradients)
         finite = tf.math.is_finite(loss) & tf.math.is_finite(norm)
-        # A step that is not finite changes no weights. It counts as bad, unless a smaller loss scale can help.
+        # A non-finite step changes no weights. It counts as bad, unless a smaller loss scale can help.
         self.optimizer.apply_if(finite, gradients, None if clips_own else norm)
         is_bad = ~finite & ~(tf.math.is_finite(loss) & self.loss_scale.can_shrink())
         self.loss_scale.update(finite)
@@ -331,10 +330,10 @@ class Trainer:
             {
                 **metrics,
                 **details,
-                # Loss and norm are the same on all replicas, so their mean over the replicas is the same number.
+                # Loss and norm are the same on all replicas, and so is their mean.
                 "loss": (tf.where(finite, loss, 0.0), weight),
                 "gradient_norm": (tf.where(finite, norm, 0.0), weight),
-                # The sum over all replicas, without padding.
+                # The share turns the mean over the replicas into their sum. Padding does not count.
                 "tokens": (tf.reduce_sum(batch["input_mask"]), share),
                 "teraflops": (self.model.flops(batch) * 1e-12, share),
             }
@@ -343,7 +342,7 @@ class Trainer:
     def _accumulated_gradients(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor, count: int
     ) -> tuple[tf.Tensor, MetricSums, list[tf.Tensor]]:
-        """Computes loss, metrics and gradients of a replica's part of the batch, in `count` micro-batches."""
+        """Computes loss, metrics and gradients of a replica's part of the batch in `count` micro-batches."""
         if count == 1:
             return self._gradients(batch, totals, seed)
 

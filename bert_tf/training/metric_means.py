@@ -1,4 +1,4 @@
-"""Means of metrics, which are summed on the devices during the steps."""
+"""Means of metrics that are summed on the devices during the steps."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from bert_tf.training.interface import MetricSums
 
 
 class MetricMeans:
-    """Weighted means. Each replica has its own sums; they are added up only when the means are read.
+    """Weighted means. Each replica has its own sums, which are added up when the means are read.
 
     Args:
       names: the names of the metrics.
@@ -25,7 +25,7 @@ class MetricMeans:
         )
 
     def add(self, sums: MetricSums) -> None:
-        """Adds the sums of one replica; they must contain every metric."""
+        """Adds the sums of one replica. They must contain every metric."""
         self._sums.assign_add(tf.stack([tf.stack([tf.cast(x, tf.float32) for x in sums[n]]) for n in self.names]))
 
     def sums(self) -> np.ndarray:
@@ -33,7 +33,7 @@ class MetricMeans:
         return self._sums.numpy() if hasattr(self._sums, "numpy") else tf.convert_to_tensor(self._sums).numpy()
 
     def take(self) -> dict[str, float]:
-        """Returns the means since the last call and resets them. A metric with weight 0 is 0, as in the release."""
+        """Returns the means since the last call and resets them. If the weight is 0, so is the mean (as originally)."""
         sums = self.sums()
         self._sums.assign(tf.zeros_like(sums))
         return {

@@ -1,4 +1,4 @@
-"""Counts the steps with a loss or a gradient that is not finite, which change no weights."""
+"""Counts steps with a non-finite loss or gradient. They do not change the weights."""
 
 import tensorflow as tf
 
@@ -6,12 +6,12 @@ from bert_tf.training.errors import NonFiniteError
 
 
 class NonfiniteSteps:
-    """The steps of a run that were not finite, up to the first one that is too many.
+    """The non-finite steps of a run, up to the first one that exceeds the limit.
 
     It must be constructed in the strategy's scope.
 
     Args:
-      allowed: how many such steps are skipped.
+      allowed: the largest number of such steps to skip.
     """
 
     def __init__(self, allowed: int) -> None:
@@ -24,11 +24,11 @@ class NonfiniteSteps:
 
     @property
     def count(self) -> int:
-        """How many steps of the run were not finite."""
+        """The number of non-finite steps of the run."""
         return int(self._count.numpy())
 
     def state(self) -> dict[str, tf.Variable]:
-        """The variable by its name in checkpoints."""
+        """Returns the variable by its name in checkpoints."""
         return {"nonfinite_steps": self._count}
 
     def add(self, step: tf.Tensor, is_bad: tf.Tensor) -> None:
@@ -36,7 +36,7 @@ class NonfiniteSteps:
         count = tf.identity(self._count)
         place = tf.range(self._allowed + 1, dtype=tf.int64)
         steps = tf.identity(self._steps)
-        # An earlier process may have skipped more than are allowed now.
+        # An earlier process may have skipped more steps than are allowed now.
         is_here = is_bad & (place == tf.minimum(count, self._allowed)) & (steps < 0)
         steps = tf.where(is_here, step, steps)
         tf.raw_ops.AssignVariableOp(resource=self._steps.handle, value=steps)
@@ -46,7 +46,7 @@ class NonfiniteSteps:
         """Returns the steps that were skipped since the last call.
 
         Raises:
-          NonFiniteError: if a step was not finite after as many as are allowed.
+          NonFiniteError: if the number of non-finite steps exceeds the limit.
         """
         steps = self._steps.numpy().tolist()
         if steps[-1] >= 0:

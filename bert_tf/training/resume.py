@@ -1,4 +1,4 @@
-"""The starting point of a run: its own newest checkpoint, another checkpoint, or fresh initial values."""
+"""The starting point of a run: its newest checkpoint, another checkpoint, or randomly initialised weights."""
 
 import dataclasses
 import re
@@ -24,25 +24,25 @@ def restore_or_initialize(
     """Restores the starting point of a run into a new model and its optimizer.
 
     1. If `output_dir` contains a checkpoint of this run, everything is restored, and training resumes at its step. If
-       the optimizer is another one now, its means are those of the one before, which have the same meaning. What only
-       one type of matrix products needs, such as float16's loss scale, is fresh or ignored if that type is another now.
-    2. Otherwise the model's variables are restored from `init_checkpoint`, with the rows of an output layer matched by
-       the names of their classes. Heads that are not in it stay fresh, as do the optimizer, the step, and the variables
-       with names that match `fresh_variables`.
-    3. If there is no `init_checkpoint` either, all variables keep their initial values.
+       the optimizer has changed, its first and second moments are reused. State that belongs to one dtype only, such as
+       float16's loss scale, is initialised or ignored if the dtype has changed.
+    2. Otherwise the model's variables are restored from `init_checkpoint`. Rows of an output layer are matched by the
+       names of their classes. Variables that are missing there or match `fresh_variables`, the optimizer and the step
+       keep their initial values.
+    3. Without `init_checkpoint`, all variables keep their initial values.
 
     Args:
       model: the model.
-      state: takes the names in a checkpoint of the run, and returns all variables to restore, by their names in it.
-      output_dir: the run's folder.
+      state: takes the names in a checkpoint of the run, and returns the variables to restore by those names.
+      output_dir: the run directory.
       init_checkpoint: the checkpoint of case 2, or None.
       fresh_variables: a pattern of names; "" matches none.
 
     Returns:
-      Which variables were restored; None in the third case.
+      A summary of the restored variables; None in case 3.
 
     Raises:
-      InputError: if the checkpoint doesn't fit the model.
+      InputError: if the checkpoint doesn't match the model.
     """
     own = saver.latest_checkpoint(output_dir)
     if own:
@@ -70,7 +70,7 @@ def restore_or_initialize(
 def leave_out_unused_pooler(model: TrainableModel, source: CheckpointSource | None) -> None:
     """Removes the pooler from a model's variables if it is neither used nor in the model's checkpoint.
 
-    Its values are random: no checkpoint of the run contains them, and so no later model returns them.
+    Its values are random. No checkpoint of the run contains it, so no later model returns its output.
     """
     is_used = getattr(model, "uses_pooler", True)  # models without an encoder have none
     if not is_used and (source is None or not checkpoints.has_pooler(source)):
@@ -78,7 +78,7 @@ def leave_out_unused_pooler(model: TrainableModel, source: CheckpointSource | No
 
 
 def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -> CheckpointSource:
-    """The run's checkpoint, with another optimizer's slots under the names that those of the state's optimizer have."""
+    """Returns the run's checkpoint with the slots of another optimizer renamed to those of the current one."""
     prefixes = {found.group(2) for name in state if (found := re.fullmatch(SLOTS, name))}
     stored = {
         f"{found.group(1)}/{prefix}_{found.group(3)}": name
@@ -88,7 +88,7 @@ def _with_slots_of(state: Mapping[str, tf.Variable], source: CheckpointSource) -
     }
     if not stored:
         return source
-    say(f"{source.path} was trained with another optimizer, of which the means of the gradients and squares are kept.")
+    say(f"{source.path} was trained with another optimizer. Its first and second moments are reused.")
     shapes = {name: shape for name, shape in source.shapes.items() if name not in stored.values()}
     shapes |= {name: source.shapes[other] for name, other in stored.items()}
     return dataclasses.replace(source, shapes=shapes, read=lambda name: source.read(stored.get(name, name)))
@@ -98,25 +98,25 @@ def require_starting_point(output_dir: str, init_checkpoint: str | None) -> None
     """Checks, before any long preparation, that the checkpoint for the start of the run exists.
 
     Raises:
-      InputError: if `init_checkpoint` is needed, but doesn't exist.
+      InputError: if `init_checkpoint` is needed but doesn't exist.
     """
     if init_checkpoint and not saver.latest_checkpoint(output_dir):
         checkpoints.find_checkpoint(init_checkpoint)
 
 
 def restore_for_evaluation(model: TrainableModel, output_dir: str, init_checkpoint: str | None) -> int:
-    """Restores the weights of a run's newest checkpoint, or else those of `init_checkpoint` (see `output_layers`).
+    """Restores the weights of a run's newest checkpoint, or else of `init_checkpoint` (see `output_layers`).
 
     Returns:
       The global step in the checkpoint; 0 if it contains none.
 
     Raises:
-      InputError: if there is no checkpoint, or if a variable of the model is not in it.
+      InputError: if there is no checkpoint, or it lacks a variable of the model.
     """
     own = saver.latest_checkpoint(output_dir)
     if not own and not init_checkpoint:
         raise InputError(
-            f"--output_dir: {output_dir} holds no checkpoint, and no --init_checkpoint is given. Train first."
+            f"--output_dir: {output_dir} has no checkpoint, and --init_checkpoint is not given. Train first."
         )
     source = checkpoints.open_checkpoint(own or init_checkpoint, "--output_dir" if own else "--init_checkpoint")
     leave_out_unused_pooler(model, source)

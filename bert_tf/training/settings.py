@@ -1,4 +1,4 @@
-"""The settings of training that are the same for all tasks."""
+"""The training settings that all tasks share."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SecondBatch(Settings, frozen=True):
-    """The batches from some step on, if they differ from those before.
+    """The batch size from some step on, if it changes during training.
 
     Attributes:
       start: the first step with these batches.
@@ -31,15 +31,15 @@ class SecondBatch(Settings, frozen=True):
 
 
 class TrainingConfig(Settings, frozen=True):
-    """The settings of training that are the same for all tasks.
+    """The training settings that all tasks share.
 
     Attributes:
-      output_dir: the folder for checkpoints, logs and summaries.
-      optimizer: the optimizer's settings, with the learning rate's schedule and the number of steps.
+      output_dir: the run directory, for checkpoints, logs and summaries.
+      optimizer: the optimizer's settings, with the learning-rate schedule and the number of steps.
       second_batch: the batches of the second phase; None if they stay the same.
       gradient_sum_dtype: with bfloat16, each gradient is rounded before the sum, and the sum is rounded.
-      max_nonfinite_steps: one more such step ends the run.
-      peak_tflops: serves to report the utilisation.
+      max_nonfinite_steps: one more non-finite step ends the run.
+      peak_tflops: used to report the utilisation.
     """
 
     output_dir: Annotated[str, about("Directory for checkpoints, logs and results.", group="Model and directories")] = (
@@ -54,28 +54,28 @@ class TrainingConfig(Settings, frozen=True):
     seed: Annotated[int, about("Seed of initial values, data order and dropout.", ge=0, flag="random_seed")] = 12345
     dtype: Annotated[
         Literal[tuple(dict.fromkeys((*DTYPES, *DTYPES.values())))],
-        about("Type of matrix multiplications; mixed_bfloat16 is bfloat16, and mixed_float16 is float16."),
+        about("Type of matrix multiplications. mixed_bfloat16 is bfloat16; mixed_float16 is float16."),
     ] = "float32"
     gradient_sum_dtype: Annotated[
-        Literal["float32", "bfloat16"], about("Type in which replicas add up their gradients.")
+        Literal["float32", "bfloat16"], about("Type in which replicas sum their gradients.")
     ] = "float32"
     jit_compile: Annotated[bool, about("Compile the training step with XLA.")] = False
     gradient_accumulation_steps: Annotated[
-        int, about("Splits the batch into this number of parts, computed in turn.", ge=1)
+        int, about("Split each batch into this many micro-batches, computed one after another.", ge=1)
     ] = 1
-    gradient_checkpointing: Annotated[bool, about("Compute blocks twice, which saves memory.")] = False
+    gradient_checkpointing: Annotated[bool, about("Recompute activations in the backward pass to save memory.")] = False
     freeze_layers: Annotated[
         int, about("Freeze the embeddings and this number of the lowest layers; -1 for none.", ge=-1)
     ] = -1
-    freeze_encoder: Annotated[bool, about("Freeze the whole encoder, with its pooler.")] = False
+    freeze_encoder: Annotated[bool, about("Freeze the complete encoder, including its pooler.")] = False
     max_nonfinite_steps: Annotated[int, about("Number of steps with a non-finite loss or gradient to skip.", ge=0)] = 0
     peak_tflops: Annotated[FiniteFromZero, about("Peak TFLOP/s of all devices; 0 if unknown.")] = 0.0
     detailed_metrics: Annotated[
-        bool, about("Log also gradient norms, the largest loss, waiting time for input, and memory.")
+        bool, about("Also log gradient norms, the largest loss, input waiting time, and memory.")
     ] = False
     profile_steps: Annotated[
         str,
-        about("Steps to trace for TensorBoard; 100:105 for five steps after step 100.", pattern="^([0-9]+:[0-9]+)?$"),
+        about("Steps to trace for TensorBoard: 100:105 traces 5 steps after step 100.", pattern="^([0-9]+:[0-9]+)?$"),
     ] = ""
     second_batch: SecondBatch | None = None
 
@@ -89,7 +89,7 @@ class TrainingConfig(Settings, frozen=True):
 
     @property
     def traced_steps(self) -> tuple[int, ...]:
-        """The first step to trace, and the step after the last one; empty for no trace."""
+        """The first step to trace and the step after the last one; empty without a trace."""
         return tuple(map(int, self.profile_steps.split(":"))) if self.profile_steps else ()
 
     @property
@@ -101,7 +101,7 @@ class TrainingConfig(Settings, frozen=True):
         """Checks that a batch can be split evenly into replicas and micro-batches.
 
         Raises:
-          InputError: if it can't.
+          InputError: if it cannot.
         """
         for prefix, batch in (("", self), ("second_", self.second_batch)):
             if batch is None:
@@ -116,7 +116,7 @@ class TrainingConfig(Settings, frozen=True):
                 )
 
     def freeze(self, encoder: "BertEncoder") -> None:
-        """Freezes the parts of an encoder that `freeze_layers` and `freeze_encoder` name.
+        """Freezes the parts of an encoder selected by `freeze_layers` and `freeze_encoder`.
 
         Raises:
           InputError: if the encoder has fewer layers.
@@ -127,17 +127,17 @@ class TrainingConfig(Settings, frozen=True):
             encoder.freeze(self.freeze_layers)
 
     def batch_at(self, step: int) -> "TrainingConfig | SecondBatch":
-        """The `train_batch_size` and the `gradient_accumulation_steps` after `step` finished steps."""
+        """Returns an object with the batch size and the number of micro-batches after `step` finished steps."""
         second = self.second_batch
         return second if second and step >= second.start else self
 
     def meeting_settings(self) -> dict[str, Any]:
-        """The settings that say after which steps workers meet, and with what. They change no weight."""
+        """Returns the settings of when workers synchronise. All workers must agree, but no weight depends on them."""
         names = ("save_checkpoints_steps", "iterations_per_loop", "log_steps", "max_nonfinite_steps")
         return {name: getattr(self, name) for name in (*names, "detailed_metrics", "profile_steps")}
 
     def resume_settings(self, strategy: "tf.distribute.Strategy") -> dict[str, Any]:
-        """The settings that influence the weights, for example through dropout. A resumed run must have the same."""
+        """Returns the settings that influence the weights. A resumed run must have the same ones."""
         clips_own = self.optimizer.clip_gradients == "per_replica"
         rounds_sums = self.gradient_sum_dtype != "float32"
         return {

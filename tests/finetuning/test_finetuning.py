@@ -147,7 +147,7 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     capsys.readouterr()
     done = finetune(run_of(out, write, **settings))
     resumed = capsys.readouterr().err  # the second trial was interrupted after its last step
-    assert "has reached step 18 of 18" in resumed
+    assert "is already complete (step 18 of 18)" in resumed
     assert "from random weights" not in resumed
 
     rows = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]

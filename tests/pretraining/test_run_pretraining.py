@@ -340,7 +340,7 @@ def test_ids_outside_the_vocabulary_are_noticed_in_the_input_on_every_device(fil
     batches = input_pipeline.training_batches(examples.shards, examples.features, 40, seed=0, start_step=0)
     data = TrainingData(lambda step, context: batches, describe=lambda step: "part-0")
     with (
-        pytest.raises(InputError, match=rf"step 0 \(part-0\) holds the id {largest}, which the model doesn't have"),
+        pytest.raises(InputError, match=rf"step 0 \(part-0\) contains the id {largest}, which the model doesn't have"),
         explain_errors(data, "", lambda: 0),
     ):
         next(iter(batches))

@@ -27,8 +27,8 @@ def test_loss_spikes_are_reported(tmp_path, capsys):
         for step, mean, largest in ((10, 4.0, 7.0), (20, 3.0, 4.9), (30, 3.0, 4.1), (40, 2.5, 3.5)):
             means = {"loss": mean, "largest_loss": largest, "input_seconds": 0.0, "tokens": 1.0}
             training_log.log_training(step, means, is_due=False)
-    spikes = [line[line.index("Loss") :] for line in capsys.readouterr().err.splitlines() if "spike" in line]
-    assert spikes == ["Loss spike: 4.1 in one of the 10 steps before step 30, after a mean of 3."]
+    spikes = [line[line.index("Warning") :] for line in capsys.readouterr().err.splitlines() if "spike" in line]
+    assert spikes == ["Warning: loss spike of 4.1 in the 10 steps before step 30 (mean loss before: 3)."]
     assert [line["input_wait_share"] for line in log.read_metrics(str(tmp_path))] == [0.0] * 4
 
 

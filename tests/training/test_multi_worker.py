@@ -166,7 +166,7 @@ def test_whichever_worker_is_lost_in_whatever_way_the_others_end(tmp_path, lost,
     wait_for_step(tmp_path / "out", workers)
     workers[lost].send_signal(way)
     output = finish(workers[:lost] + workers[lost + 1 :], expect=1, expected_text=" has ended, or has not answered")
-    assert f"Start all workers again; the run in {tmp_path / 'out'} then goes on from step " in output
+    assert f"Start all workers again. The run in {tmp_path / 'out'} resumes from step " in output
     if way == signal.SIGTSTP:  # it can't go on by itself
         workers[lost].send_signal(signal.SIGCONT)
         finish([workers[lost]], expect=1, expected_text=" has ended, or has not answered within --worker_timeout.")
@@ -199,7 +199,7 @@ def test_a_full_disk_on_one_worker_ends_all_and_one_worker_may_go_on_alone(tmp_p
     message = "--output_dir: the checkpoint of step 20 can't be written to"
     assert f"error: {message}" in finish(workers[:1], expect=1)
     output = finish(workers[1:], expect=1)
-    assert f"error: worker 0 has ended: {message}" in output and "goes on from step 10, its last checkpoint" in output
+    assert f"error: worker 0 has ended: {message}" in output and "resumes from step 10." in output
     output = finish(start_workers(["run_pretraining.py", *given]))  # a cluster of one
     assert "Warning: replicas was 2, and is 1 now." in output
     assert weights(tmp_path / "out")["global_step"] == 40

@@ -332,18 +332,18 @@ def test_non_finite_steps_are_skipped_counted_and_bounded(tmp_path, capsys):
     data = {"data": with_nan_at(1, 4), "describe": lambda step: f"shard of {step}"}
     uninterrupted, metrics = run(config_for(tmp_path / "a", max_nonfinite_steps=2), **data)
     output = capsys.readouterr().err
-    assert [f"Skipped step {step}" in output for step in range(6)] == [step in (1, 4) for step in range(6)]
+    assert [f"skipped step {step}," in output for step in range(6)] == [step in (1, 4) for step in range(6)]
     assert "Its data: shard of 4." in output
     assert metrics["nonfinite_steps"] == 2
     assert all(np.isfinite(value) for value in metrics.values())
 
-    with pytest.raises(InputError, match=r"step 4 is not finite.*=1 were skipped before(.|\n)*=2 skips the step"):
+    with pytest.raises(InputError, match=r"step 4 is not finite.*=1 was already reached(.|\n)*=2 skips the step"):
         run(config_for(tmp_path / "b", max_nonfinite_steps=1), **data)
     assert int(checkpoints.open_checkpoint(str(tmp_path / "b")).read("nonfinite_steps")) == 1
     capsys.readouterr()
     again, metrics = run(config_for(tmp_path / "b", max_nonfinite_steps=2), **data)
     assert metrics["nonfinite_steps"] == 2  # one of them before the run was resumed
-    assert "Skipped step 1" not in capsys.readouterr().err
+    assert "skipped step 1," not in capsys.readouterr().err
     assert_same(again, uninterrupted)
     assert int(checkpoints.open_checkpoint(str(tmp_path / "b")).read("skipped_steps")) == 2
 
@@ -374,8 +374,8 @@ def test_a_full_disk_stops_the_run_and_keeps_its_checkpoint(tmp_path, monkeypatc
 def test_a_lost_worker_ends_the_run_and_is_named_with_the_step_from_which_it_goes_on(tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", worker_configs(2)[0])
     lost = tf.errors.UnavailableError(None, None, "Collective ops is aborted by: /job:worker/replica:0/task:1 crashed")
-    for start in ("the beginning, as it has no checkpoint", "step 3, its last checkpoint"):
-        message = f"worker 1 has ended, .* Start all workers again; the run in {tmp_path} then goes on from {start}"
+    for start in ("the beginning, because there is no checkpoint", "step 3"):
+        message = f"worker 1 has ended, .* Start all workers again. The run in {tmp_path} resumes from {start}"
         with pytest.raises(WorkersError, match=message), explain_errors(TrainingData(None), str(tmp_path), lambda: 3):
             raise lost
         saver.CheckpointSaver(str(tmp_path), 1).save(3, {"x": tf.constant(1.0)})
@@ -428,7 +428,7 @@ def test_damaged_data_and_ids_outside_the_vocabulary_are_named(tmp_path):
 
     with pytest.raises(InputError, match=r"the data after step 2 \(a.tfrecord\) is damaged"):
         run(config_for(tmp_path), data=damaged, describe=lambda step: "a.tfrecord")
-    with pytest.raises(InputError, match=r"after step 3 \(3\) holds the id 77"):
+    with pytest.raises(InputError, match=r"after step 3 \(3\) contains the id 77"):
         run(config_for(tmp_path), data=functools.partial(dataset_from_step, change=change))
 
 

@@ -146,7 +146,7 @@ def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder
     capsys.readouterr()
     assert train_on_both(tmp_path / "killed") == whole
     shown = capsys.readouterr().err
-    assert "stage_1 has reached step 5 of 5 already" in shown
+    assert "stage_1 is already complete (step 5 of 5)" in shown
     assert shown.count("Read ") == 2
     assert "Num examples = 9\n" in shown
     assert "training starts from random weights" not in shown  # but from those of the file before
