@@ -1,17 +1,17 @@
-"""Fine-tuning of any task: features in memory, models, a run, and the choice between several runs.
+"""Fine-tuning for all tasks: features in memory, models, runs, and model selection.
 
-    feature_sets      tokenized examples in memory, and the batch of each training step
-    row_counts        the tokens of a batch without padding
-    hyperparameters   the values that are chosen on the dev set, and the grid of a sweep
-    models            the encoder with one output layer: classes, tags or answer spans
-    task              the interface that every task implements
-    input_pipeline    the examples of each step, as the training loop reads them
-    run               one task, one model and one folder: tokenize, train, restore, predict
-    selection         evaluation during training: the best weights, and early stopping
-    trials            several runs with different hyperparameters; the best one is used
-    workflow          all steps from the data to the results, as a program's flags ask for them
-    reports           tables, curves and result files of a run
+    feature_sets        tokenized examples in memory, and the batch of each training step
+    row_counts          the number of tokens in a batch without padding
+    finetuning_config   the settings of fine-tuning, including sweeps
+    models              the encoder with an output layer: classes, tags or answer spans
+    task                the interface that every task implements
+    input_pipeline      the training loop's input pipeline
+    run                 one task, one model and one run directory: tokenize, train, restore, predict
+    selection           evaluation during training: the best weights, and early stopping
+    trials              several runs with different hyperparameters; the best one is used
+    workflow            all steps from the data to the results, as selected by a program's flags
+    reports             tables, curves and result files of a run
 
-`serving`, `tasks`, `estimators` and the programs import this package. It imports `training`, `pretraining` and the
-layers below. A task implements `task.Task`, or `task.ReportingTask`, and an estimator calls `workflow.carry_out`.
+`serving`, `tasks`, `api` and the programs import this package. It imports `training`, `pretraining` and lower layers.
+A task implements `task.Task` or `task.ReportingTask`, and an estimator calls `workflow.finetune`.
 """

@@ -1,11 +1,12 @@
-"""Tokenized examples in memory, and the choice of examples for the batch of each training step.
+"""Tokenized examples in memory, and the selection of each training step's batch.
 
-Sequences are stored without padding. A batch is padded to the shortest length in a fixed list that is enough for its
-longest sequence. The examples are shuffled in every epoch; the epochs are laid end to end and cut into batches, so that
-every epoch contains every example once. If the training set is large enough, examples of similar length are put into
-the same batch, which saves padding: the batches of an epoch are cut into windows of `WINDOW_BATCHES`; the examples of a
-window are sorted by length and cut into batches again, and these batches are shuffled. The batch of any step depends
-only on (seed, step).
+Sequences are stored without padding. A batch is padded to the smallest of several lengths that fits its longest
+sequence. The examples are shuffled in every epoch. The epochs are concatenated and split into batches, so every epoch
+contains every example once.
+
+In a large training set, each batch has examples of similar length, which saves padding. The batches of an epoch are
+split into windows of `WINDOW_BATCHES`. The examples of a window are sorted by length and split into batches again, and
+these batches are shuffled. The batch of a step depends only on (seed, step).
 
 Axis letters: B batch, C choices (sequences of one example), T tokens.
 """
@@ -23,8 +24,8 @@ from bert_tf.runtime.errors import InputError, require_whole
 from bert_tf.runtime.reporting import report_truncation
 
 WINDOW_BATCHES = 16
-# With fewer batches per epoch there are so few windows that nearly the same examples share a batch in every epoch. From
-# 78 and 115 batches, accuracy was 1.3 points lower over ten runs; from 138 there was no difference to be seen.
+# With fewer batches per epoch, there are so few windows that nearly the same examples share a batch in every epoch.
+# With 78 and 115 batches, accuracy was 1.3 points lower (mean of ten runs). With 138 or more, it was the same.
 MIN_BATCHES_TO_GROUP = 8 * WINDOW_BATCHES
 
 
@@ -32,11 +33,11 @@ def bucket_lengths(max_seq_length: int, compiled: bool, traced: bool = False) ->
     """Returns the lengths that batches are padded to, in ascending order.
 
     Args:
-      max_seq_length: the greatest length.
-      compiled: whether the step is compiled for each length (XLA). Then there are few lengths, powers of 2; otherwise
-        all multiples of 8.
-      traced: whether the step is traced for each length, which takes less time. Then they are multiples of 8 up to 64,
-        of 16 up to 128, of 32 up to 256, and so on.
+      max_seq_length: the longest length.
+      compiled: whether the step is compiled with XLA for each length. Then the lengths are powers of 2; otherwise
+        multiples of 8.
+      traced: whether the step is traced for each length. Then the lengths are multiples of 8 up to 64, of 16 up to 128,
+        of 32 up to 256, and so on.
     """
     lengths = range(8, max_seq_length, 8)
     if compiled:
@@ -51,14 +52,14 @@ class FeatureSet:
     """Tokenized examples without padding.
 
     Attributes:
-      input_ids: the ids of all sequences, end to end (int32).
+      input_ids: the concatenated ids of all sequences, int32 [total number of tokens].
       lengths: the number of ids in each sequence.
-      first_lengths: the number of ids in segment 0 of each sequence; the other ids belong to segment 1.
+      first_lengths: the number of ids in segment 0 of each sequence. The others belong to segment 1.
       per_example: arrays with one row per example, such as labels or positions.
       per_token: arrays with one row per element of `input_ids`, such as tags, each with its padding value.
       choices: the number of sequences in one example (C); 1 except for multiple choice.
-      truncated: whether tokens of each sequence were removed; None if all sequences are complete.
-      windows: the number of windows of each document; None if an example is no window. With windows, a set has one
+      truncated: whether each sequence was truncated; None if all are complete.
+      windows: the number of windows of each document; None if examples are not windows. With windows, a set has one
         example per window, and a document is predicted from all of its windows.
     """
 
@@ -78,7 +79,7 @@ class FeatureSet:
         per_example: Mapping[str, np.ndarray] | None = None,
         choices: int = 1,
     ) -> "FeatureSet":
-        """Stores sequences as `packing.join_segments` or `Tokenizer.pack` returns them."""
+        """Stores sequences in the format of `packing.join_segments` or `Tokenizer.pack`."""
         lengths = np.array([len(ids) for ids, *_ in sequences], np.int32)
         ids = itertools.chain.from_iterable(ids for ids, *_ in sequences)
         return cls(
@@ -94,7 +95,7 @@ class FeatureSet:
     def joined(
         cls, parts: Sequence["FeatureSet"], per_example: Mapping[str, np.ndarray], choices: int = 1
     ) -> "FeatureSet":
-        """Joins the sequences of several sets; `per_example` holds the rows for the examples of all sets."""
+        """Joins the sequences of several sets. `per_example` has one row per example of the joined set."""
         return cls(
             input_ids=np.concatenate([part.input_ids for part in parts]),
             lengths=np.concatenate([part.lengths for part in parts]),
@@ -105,7 +106,7 @@ class FeatureSet:
         )
 
     def with_values(self, **per_example: np.ndarray) -> "FeatureSet":
-        """Returns these features with further arrays that have one row per example, or per document."""
+        """Returns these features with additional arrays that have one row per example, or per document."""
         if self.windows is not None:
             per_example = {name: np.repeat(rows, self.windows, axis=0) for name, rows in per_example.items()}
         return dataclasses.replace(self, per_example={**self.per_example, **per_example})
@@ -116,7 +117,7 @@ class FeatureSet:
         return values if self.windows is None else values[np.cumsum(self.windows) - self.windows]
 
     def __len__(self) -> int:
-        """The number of examples."""
+        """Returns the number of examples."""
         return len(self.lengths) // self.choices
 
     @property
@@ -135,7 +136,7 @@ class FeatureSet:
         return self.lengths.reshape(-1, self.choices).max(axis=1)
 
     def longest_of(self, examples: np.ndarray) -> np.ndarray:
-        """The length of the longest sequence of each of these examples."""
+        """Returns the length of the longest sequence of each given example."""
         return self.longest[examples]
 
     @functools.cached_property
@@ -143,12 +144,12 @@ class FeatureSet:
         return self.lengths.reshape(-1, self.choices).sum(axis=1)
 
     def tokens_of(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the number of tokens of each of these examples."""
+        """Returns the number of tokens of each given example."""
         return self._tokens[examples]
 
     @property
     def max_length(self) -> int:
-        """The length of the longest sequence of all."""
+        """The length of the longest sequence."""
         return int(self.longest.max(initial=0))
 
     @functools.cached_property
@@ -156,15 +157,15 @@ class FeatureSet:
         return np.concatenate([[0], np.cumsum(self.lengths[:-1], dtype=np.int64)])
 
     def batch(self, examples: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Pads some examples into one batch.
+        """Pads some examples and stacks them into one batch.
 
         Args:
-          examples: the numbers of the examples [B].
+          examples: the indices of the examples [B].
           length: T, at least the length of the longest sequence.
 
         Returns:
-          input_ids, input_mask, segment_ids and the arrays of `per_token` [B*C, T, ...]; those of `per_example`
-          [B, ...].
+          input_ids, input_mask, segment_ids and the arrays of `per_token` [B*C, T, ...], and the arrays of
+          `per_example` [B, ...].
         """
         rows = (examples[:, None] * self.choices + np.arange(self.choices)).reshape(-1)
         positions = np.arange(length)
@@ -182,14 +183,14 @@ class FeatureSet:
 
 
 class LazyFeatures:
-    """A large training set, which tokenizes an example when a batch first needs it, so that training starts at once.
+    """A large training set that tokenizes examples when a batch first needs them, so training starts at once.
 
     A `BatchSampler` draws the same batches from it as from the `FeatureSet` of all examples.
 
     Args:
       examples: the rows.
-      featurize: returns the features of some rows, in their order; those of a row must not depend on other rows.
-      max_length: an upper bound of the sequences' lengths.
+      featurize: returns the features of some rows, in their order. Features of a row must not depend on other rows.
+      max_length: an upper bound of the sequence lengths.
     """
 
     def __init__(
@@ -199,14 +200,14 @@ class LazyFeatures:
         self._examples = examples
         self._featurize = featurize
         self._parts: list[FeatureSet] = []  # examples that were tokenized together
-        self._part_of_example = np.full(len(examples), -1)  # the part that holds each example, and its number there
+        self._part_of_example = np.full(len(examples), -1)  # index of each example's part; -1: not tokenized yet
         self._number_in_part = np.zeros(len(examples), np.int64)
         self._longest, self._tokens = np.zeros((2, len(examples)), np.int32)
         self._missing, self._truncated = len(examples), 0
         self._lock = threading.Lock()  # the input pipelines of two successive trials may run at the same time
 
     def __len__(self) -> int:
-        """The number of examples."""
+        """Returns the number of examples."""
         return len(self._examples)
 
     @property
@@ -216,12 +217,12 @@ class LazyFeatures:
         return self._parts[0].token_names
 
     def longest_of(self, examples: np.ndarray) -> np.ndarray:
-        """The length of the longest sequence of each of these examples."""
+        """Returns the length of the longest sequence of each given example."""
         self._tokenize(examples)
         return self._longest[examples]
 
     def tokens_of(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the number of tokens of each of these examples."""
+        """Returns the number of tokens of each given example."""
         self._tokenize(examples)
         return self._tokens[examples]
 
@@ -255,14 +256,14 @@ class LazyFeatures:
 
 
 class BatchSampler:
-    """Chooses the examples of each training step's batch.
+    """Selects the examples of each training step's batch.
 
     Args:
       features: the training set.
       batch_size: the number of examples in a step (B).
       seed: the seed of all shuffles.
-      buckets: the lengths that batches are padded to, ascending; the last one is enough for every sequence.
-      group_by_length: whether examples of similar length are put into the same batch.
+      buckets: the lengths that batches are padded to, ascending. The last one fits every sequence.
+      group_by_length: whether to put examples of similar length into the same batch.
 
     Raises:
       InputError: if there are no examples.
@@ -287,9 +288,9 @@ class BatchSampler:
         self._window = functools.lru_cache(maxsize=2)(self._window)
 
     def examples(self, step: int) -> np.ndarray:
-        """Returns the numbers of a step's examples [B]."""
+        """Returns the indices of a step's examples [B]."""
         epoch = step * self.batch_size // len(self.features)
-        # The batches of the steps [first, end) lie entirely in this epoch; other batches share it with a second epoch.
+        # The batches of the steps [first, end) are entirely in this epoch. Other batches span two epochs.
         first = -(-epoch * len(self.features) // self.batch_size)
         end = (epoch + 1) * len(self.features) // self.batch_size
         if not self.group_by_length or not first <= step < end:
@@ -304,20 +305,20 @@ class BatchSampler:
         return self.features.batch(examples, self.bucket(examples))
 
     def bucket(self, examples: np.ndarray) -> int:
-        """Returns the shortest length of `buckets` that is enough for these examples."""
+        """Returns the smallest length in `buckets` that fits these examples."""
         return int(self.buckets[np.searchsorted(self.buckets, self.features.longest_of(examples).max())])
 
     def _epoch(self, epoch: int) -> np.ndarray:
         return np.random.default_rng([self.seed, 0, epoch]).permutation(len(self.features))
 
     def _shuffled(self, step: int, steps: int) -> np.ndarray:
-        """Returns the examples of `steps` steps from `step` on, in the random order of their epochs [steps * B]."""
+        """Returns the examples of `steps` steps starting at `step`, in the random order of their epochs [steps * B]."""
         positions = np.arange(step * self.batch_size, (step + steps) * self.batch_size)
         epochs, offsets = np.divmod(positions, len(self.features))
         return np.concatenate([self._epoch(int(epoch))[offsets[epochs == epoch]] for epoch in np.unique(epochs)])
 
     def _window(self, begin: int, steps: int) -> np.ndarray:
-        """Returns the examples of `steps` steps from `begin` on, grouped by length [steps, B]."""
+        """Returns the examples of `steps` steps starting at `begin`, grouped by length [steps, B]."""
         shuffled = self._shuffled(begin, steps)
         by_length = shuffled[np.argsort(self.features.longest_of(shuffled), kind="stable")]
         batches = by_length.reshape(steps, self.batch_size)
@@ -329,13 +330,13 @@ def batches_by_length(
 ) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
     """Yields all examples in batches of one size, shortest examples first, for evaluation and prediction.
 
-    The last batch is filled up with copies of its last example.
+    The last batch is filled with copies of its last example.
 
     Yields:
-      The numbers of the examples, without the copies, and the batch.
+      The indices of the examples, without the copies, and the batch.
 
     Raises:
-      InputError: if the batch size is not a whole number above 0.
+      InputError: if the batch size is not a positive integer.
     """
     require_whole("batch_size", batch_size, 1)
     order = np.argsort(features.longest, kind="stable")
@@ -347,7 +348,7 @@ def batches_by_length(
 
 
 def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Joins the outputs of several batches; those of tokens are padded with zeros to the longest batch."""
+    """Joins the outputs of several batches. Outputs with one value per token are zero-padded to the longest batch."""
     if parts[0].ndim == 1:
         return np.concatenate(parts)
     width = max(part.shape[1] for part in parts)

@@ -1,4 +1,4 @@
-"""The settings of fine-tuning that are the same for all tasks."""
+"""The fine-tuning settings that all tasks share."""
 
 import itertools
 from typing import Annotated, Any
@@ -15,32 +15,32 @@ from bert_tf.training.settings import TrainingConfig
 
 
 class SelectionConfig(Settings, frozen=True):
-    """When the dev set is evaluated during training, and how its scores are used.
+    """Settings of evaluation on the dev set during training, and of early stopping.
 
     Attributes:
-      evaluate_every: there is always an evaluation at the end of training too.
-      early_stopping_patience: early stopping also uses the weights with the best score.
+      evaluate_every: the end of training is always evaluated too.
+      early_stopping_patience: early stopping also selects the weights with the best score.
     """
 
     evaluate_every: Annotated[
         str,
         about(
-            "When to evaluate while training with --do_eval: every 'epoch', at the 'end', or a number of steps.",
+            "When to evaluate during training with --do_eval: every 'epoch', at the 'end', or a number of steps.",
             group="Model selection",
             pattern=r"^(epoch|end|0*[1-9][0-9]*)$",
         ),
     ] = "epoch"
     early_stopping_patience: Annotated[
-        int, about("Evaluations without a better score after which training stops; 0 for no early stopping.", ge=0)
+        int, about("Stop training after this many evaluations without a better score; 0 to never stop early.", ge=0)
     ] = 0
     use_best_checkpoint: Annotated[
-        bool, about("Use the weights with the best score on the dev set instead of the last.")
+        bool, about("Use the weights with the best score on the dev set instead of the last weights.")
     ] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.early_stopping_patience and self.evaluate_every == "end":
-            raise InputError("--early_stopping_patience: stops nothing with --evaluate_every=end. Omit one of them.")
+            raise InputError("--early_stopping_patience: has no effect with --evaluate_every=end. Omit one of them.")
 
     def eval_steps(self, config: TrainingConfig, num_examples: int) -> int:
         """Returns the number of steps between evaluations; an epoch is rounded to whole steps."""
@@ -52,9 +52,9 @@ class SelectionConfig(Settings, frozen=True):
 
 
 class TrialsConfig(Settings, frozen=True):
-    """The hyperparameters to try. The best on the dev set are used (paper, appendix A.3)."""
+    """The hyperparameters to try. The ones with the best dev score are used (paper, appendix A.3)."""
 
-    sweep: Annotated[bool, about("Try every combination of the following values.", group="Model selection")] = False
+    sweep: Annotated[bool, about("Try every combination of the --sweep_* values.", group="Model selection")] = False
     sweep_batch_sizes: Annotated[
         tuple[Annotated[int, Meta(ge=1)], ...], Meta(min_length=1), about("Batch sizes for --sweep.")
     ] = (16, 32)
@@ -78,17 +78,18 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
       num_train_epochs: on small data sets, many more than the paper's 2 to 4 epochs make training more stable (Mosbach
         et al., 2021, recommend 20, with bias correction).
       group_by_length: grouping saves padding, but reduces accuracy on small data sets.
-      reinit_layers: the top layers are the most specific to pre-training, and initialising them randomly helps on small
+      reinit_layers: the top layers are the most specific to pre-training. Initialising them randomly helps on small
         data sets (Zhang et al., 2021, "Revisiting Few-sample BERT Fine-tuning").
-      training: its numbers of steps are not used; they are computed from the data.
+      training: its numbers of steps are ignored. They are computed from the data.
       flags: other values to record in the run directory.
     """
 
     model: ModelFiles = ModelFiles()
     max_seq_length: Annotated[
-        int, about("Longer sequences are truncated or split.", ge=4, group="Model and directories")
+        int,
+        about("Longest sequence in tokens; longer ones are truncated or split.", ge=4, group="Model and directories"),
     ] = 128
-    allow_changed_settings: Annotated[bool, about("Resume or evaluate a run although its settings have changed.")] = (
+    allow_changed_settings: Annotated[bool, about("Resume or evaluate a run even if its settings have changed.")] = (
         False
     )
     do_train: Annotated[bool, about("Train.", group="What to do")] = False
@@ -102,27 +103,27 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         bool, about("Pad all sequences to --max_seq_length, as the original does; slower.")
     ] = False
     num_train_epochs: Annotated[
-        FiniteFromZero, about("Number of passes over the training set, or over each training file.", group="Training")
+        FiniteFromZero, about("Number of passes over the training set or over each training file.", group="Training")
     ] = 3.0
-    warmup_proportion: Annotated[float, about("Share of steps with rising learning rate.", ge=0, le=1)] = 0.1
+    warmup_proportion: Annotated[float, about("Fraction of steps with rising learning rate.", ge=0, le=1)] = 0.1
     num_train_steps: Annotated[
-        int, about("Number of steps, which replaces --num_train_epochs; 0 to use the epochs.", ge=0)
+        int, about("Number of training steps; overrides --num_train_epochs. 0 to use the epochs.", ge=0)
     ] = 0
     group_by_length: Annotated[
         bool | None,
         about(
-            "Batch examples of similar length, which saves padding; by default if an epoch has at least "
+            "Batch examples of similar length to save padding. Default: if an epoch has at least "
             f"{MIN_BATCHES_TO_GROUP} batches."
         ),
     ] = None
     reinit_layers: Annotated[
-        int, about("Number of top layers to initialise randomly, with the pooler; helps on small data sets.", ge=0)
+        int, about("Number of top layers to initialise randomly, together with the pooler.", ge=0)
     ] = 0
-    reset_head: Annotated[
-        bool, about("Train a new output layer, although --init_checkpoint has one that was fine-tuned.")
-    ] = False
+    reset_head: Annotated[bool, about("Train a new output layer even if --init_checkpoint has a fine-tuned one.")] = (
+        False
+    )
     bilstm_layers: Annotated[
-        int, about("Layers of a BiLSTM under the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0)
+        int, about("BiLSTM layers below the output layer (paper, Table 5); 0: as in the checkpoint's run.", ge=0)
     ] = 0
     bilstm_units: Annotated[int, about("Number of units in each direction of a BiLSTM.", ge=1)] = BiLstmConfig().units
     training: TrainingConfig = TrainingConfig()
@@ -133,12 +134,12 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
 
     @property
     def bilstm(self) -> BiLstmConfig | None:
-        """The BiLSTM that is asked for."""
+        """The requested BiLSTM, or None."""
         return BiLstmConfig(self.bilstm_layers, self.bilstm_units) if self.bilstm_layers else None
 
     @property
     def flags_for_one_worker(self) -> list[str]:
-        """The given flags that need the model's predictions, which only one worker can compute."""
+        """The given flags that need predictions, which is possible with one worker only."""
         given = {
             "--do_eval": self.do_eval,
             "--do_predict": self.do_predict,
@@ -158,25 +159,25 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         return self.replace(training=self.training.replace(output_dir=output_dir))
 
     def starting_from(self, init_checkpoint: str | None, output_dir: str) -> "FinetuningConfig":
-        """Returns the settings of a run in another directory that starts from another model, with its output layer."""
+        """Returns the settings of a run in another directory that starts from a model, including its output layer."""
         files = self.model.replace(init_checkpoint=init_checkpoint)
         return self.in_folder(output_dir).replace(model=files, reinit_layers=0, reset_head=False)
 
     def for_steps(self, num_examples: int) -> TrainingConfig:
-        """Returns the settings of training with the numbers of steps, as the original counts them.
+        """Returns the training settings with the numbers of steps, which are counted as in the original code.
 
         Args:
           num_examples: the size of the training set.
 
         Raises:
-          InputError: if there is less than one step.
+          InputError: if the number of steps is less than 1.
         """
         training = self.training
         steps = self.num_train_steps or int(num_examples / training.train_batch_size * self.num_train_epochs)
         if steps < 1:
             raise InputError(
                 f"--num_train_epochs={self.num_train_epochs} of {num_examples} examples with --train_batch_size="
-                f"{training.train_batch_size} are less than one step. Use a smaller batch or more epochs."
+                f"{training.train_batch_size} is less than one step. Use a smaller batch or more epochs."
             )
         warmup = int(steps * self.warmup_proportion)
         optimizer = training.optimizer.replace(num_train_steps=steps, num_warmup_steps=warmup)
@@ -184,7 +185,7 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """The values that trials vary."""
+        """The values that differ between trials."""
         training = self.training
         return {
             "train_batch_size": training.train_batch_size,
@@ -200,9 +201,9 @@ class FinetuningConfig(Settings, frozen=True, kw_only=True):
         return f"batch{batch_size}_lr{rate:g}_epochs{epochs:g}_seed{seed}"
 
     def candidates(self) -> "list[FinetuningConfig]":
-        """Returns the settings of each trial. Those that differ only in the seed are adjacent.
+        """Returns the settings of each trial. Trials that differ only in the seed are adjacent.
 
-        If there are several, each is marked as a sweep of its own values, so that it is evaluated while it trains.
+        If there are several trials, each is marked as a sweep over its own values, so it is evaluated during training.
         """
         trials, training = self.trials, self.training
         values = [(training.train_batch_size,), (training.optimizer.learning_rate,), (self.num_train_epochs,)]

@@ -1,4 +1,4 @@
-"""The training loop's input: the batch of each step, as each input pipeline reads it."""
+"""The input pipeline of the training loop."""
 
 from collections.abc import Iterator
 
@@ -12,22 +12,22 @@ from bert_tf.pretraining.input_pipeline import replicas_per_pipeline
 from bert_tf.training.interface import TrainingData
 from bert_tf.training.settings import TrainingConfig
 
-# Steps x tokens of a step x hidden size from which a graph for each length pays: both the time that its tracing takes
-# and the time that a step saves grow with the number of blocks.
+# A separate graph for each length pays off from this product of steps, tokens in a step and hidden size. Both the time
+# for tracing and the time saved per step are proportional to the number of blocks.
 WORK_FOR_A_GRAPH_PER_SHAPE = 5e8
 
 
 def has_graph_per_shape(
     config: TrainingConfig, length: int, hidden_size: int, strategy: tf.distribute.Strategy
 ) -> bool:
-    """Whether training is long enough, on a device that profits, for a graph for each length; see `TrainingData`.
+    """Returns whether training is long enough for a separate graph for each length. See `TrainingData`.
 
-    It depends on settings and devices alone, so a resumed run computes what the interrupted one did.
+    The result depends on settings and devices only, so a resumed run uses the same graphs as the interrupted one.
 
     Args:
-      config: the settings of training.
-      length: of the longest sequences.
-      hidden_size: of the encoder.
+      config: the training settings.
+      length: length of the longest sequences.
+      hidden_size: the encoder's hidden size.
       strategy: the strategy.
     """
     work = config.num_train_steps * config.train_batch_size * length * hidden_size
@@ -48,9 +48,9 @@ def training_data(
       sampler: chooses the examples of each step.
       num_train_steps: the step at which training ends.
       has_graph_per_shape: see `TrainingData`.
-      has_static_shapes: whether the graph contains the shapes of the batches, as a TPU requires. The sampler then has
-        only one length.
-      row_counts: The numbers of rows for tokens; None to compute padding too.
+      has_static_shapes: whether the graph contains the shapes of the batches, as a TPU requires. The sampler must then
+        have only one length.
+      row_counts: the numbers of rows for tokens; None to compute padding too.
     """
     return TrainingData(
         lambda step, context: _dataset(sampler, row_counts, step, num_train_steps, has_static_shapes, context),
@@ -67,7 +67,7 @@ def _dataset(
     has_static_shapes: bool,
     context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
-    """The batches from `start_step` on for one input pipeline; its replicas take their parts of a batch in turn."""
+    """Returns the batches from `start_step` on for one input pipeline, split evenly among its replicas."""
     size = context.get_per_replica_batch_size(sampler.batch_size)
     num_replicas = replicas_per_pipeline(context)
     replicas = range(context.input_pipeline_id * num_replicas, (context.input_pipeline_id + 1) * num_replicas)

@@ -18,11 +18,11 @@ from bert_tf.training.interface import Batch, MetricSums
 
 
 class EncoderModel:
-    """The encoder and the input of an output layer; subclasses add the output layer.
+    """The encoder and the input of an output layer. Subclasses add the output layer.
 
-    The paper also fine-tunes its left-to-right encoder with a BiLSTM on top (section 5.1, Table 5). The states of
-    tokens are then those of the BiLSTM, and a sequence is represented by the last states of both directions instead of
-    the pooled output (see `BiLstm.summary`). The paper does not say which representation it uses.
+    The paper also fine-tunes its left-to-right encoder with a BiLSTM on top (section 5.1, Table 5). The token states
+    are then the BiLSTM's outputs, and a sequence is represented by the last states of both directions instead of the
+    pooled output (see `BiLstm.summary`). The paper does not specify the representation.
 
     Args:
       config: the encoder's config.
@@ -45,42 +45,42 @@ class EncoderModel:
         self.width = config.hidden_size if self.bilstm is None else self.bilstm.output_width
 
     def collect_variables(self, head: LinearHead, reads_tokens: bool) -> None:
-        """Sets `variables`; subclasses call it when the output layer is built."""
+        """Sets `variables`. Subclasses call it after building the output layer."""
         top_variables = head.weights if self.bilstm is None else self.bilstm.variables + head.weights
         self.variables = self.encoder.weights + top_variables
         self.uses_pooler = not reads_tokens and self.bilstm is None
 
     @property
     def trained_variables(self) -> list[keras.Variable]:
-        """The variables that are not frozen and on which the loss depends.
+        """The variables that are not frozen and that the loss depends on.
 
-        A pooler that is not used gets no gradient. As in the original code, it has no weight decay and no moments.
+        An unused pooler gets no gradient. As in the original code, it has no weight decay and no moments.
         """
         unused = () if self.uses_pooler else ("bert/pooler/",)
         return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
     def encode(self, batch: Batch, seed: tf.Tensor | None, first_only: bool = False) -> EncoderOutput:
-        """input_ids, input_mask, segment_ids [B, T] -> the encoder's output; see `BertEncoder` for the other inputs."""
+        """Encodes input_ids, input_mask, segment_ids [B, T]. See `BertEncoder` for the other inputs and the output."""
         names = ("input_ids", "input_mask", "segment_ids")
         options = {name: batch.get(name) for name in ("token_positions", "short_mask")}
         return self.encoder({name: batch[name] for name in names}, seed=seed, first_only=first_only, **options)
 
     def token_states(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
-        """input_ids, input_mask, segment_ids [B, T] -> [B, T, W]."""
+        """Returns the token states [B, T, W] for input_ids, input_mask, segment_ids [B, T]."""
         states = self.encode(batch, seed).sequence_output
         return states if self.bilstm is None else self.bilstm(states, batch["input_mask"])
 
     def summary(self, batch: Batch, seed: tf.Tensor | None) -> tf.Tensor:
-        """input_ids, input_mask, segment_ids [B, T] -> [B, W]."""
+        """Returns the sequence representations [B, W] for input_ids, input_mask, segment_ids [B, T]."""
         output = self.encode(batch, seed, first_only=self.bilstm is None and not self.encoder.causal)
         if self.bilstm is None:
             return output.pooled_output
         return self.bilstm.summary(output.sequence_output, batch["input_mask"])
 
     def flops(self, batch: Batch) -> tf.Tensor:
-        """Returns the floating-point operations of a step's matrix multiplications, except those of the output layer.
+        """Returns the floating-point operations of a step's matrix multiplications, excluding the output layer's.
 
-        A backward pass takes twice as many as a forward pass. Frozen blocks have no backward pass.
+        A backward pass has twice as many as a forward pass. Frozen blocks have no backward pass.
         """
         passes = 1.0 + 2.0 * self.encoder.trained_share
         encoder = passes * self.encoder.flops(batch["input_ids"], batch.get("token_positions"))
@@ -94,7 +94,7 @@ class ClassifierModel(EncoderModel):
       config: the encoder's config.
       outputs: C; 1 for regression.
       problem: "classification", "regression" or "multi_label".
-      class_weights: the weight of each class's examples in the training loss; None for equal weights.
+      class_weights: the weight of each class in the training loss; None for equal weights.
       choices: the number of sequences in an example; with more than 1 (multiple choice) each sequence gets one score.
       options: see `EncoderModel`.
     """
@@ -117,21 +117,21 @@ class ClassifierModel(EncoderModel):
         self.metric_names = ("accuracy",) if problem == "classification" else ()
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """input_ids, input_mask, segment_ids [B, T] -> [B, C]; for multiple choice [B*C, T] -> [B, C]."""
+        """Returns the logits [B, C] for inputs [B, T]; for multiple choice, inputs are [B*C, T]."""
         logits = self.head(self.summary(batch, fold_in(seed, 0)), seed=fold_in(seed, 1))
         return tf.reshape(logits, [-1, self.choices]) if self.choices > 1 else logits
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The sum of the weights that the examples have by their classes."""
+        """Returns the sum of the examples' class weights."""
         return {"weight": tf.reduce_sum(self._weights(batch))}
 
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The mean over examples of the cross entropy, the squared error, or the classes' mean binary cross entropy.
+        """Returns the mean over the examples of the cross entropy, squared error, or mean binary cross entropy.
 
-        If the batch has `sample_weights` [B], each loss is multiplied by its weight before the mean. The divisor stays
-        the same, as in Keras's "sum_over_batch_size": an example of weight 2 counts as if it were there twice.
+        If the batch has `sample_weights` [B], each loss is multiplied by its weight before the mean. The divisor is
+        unchanged, as in Keras's "sum_over_batch_size": an example of weight 2 counts like two copies.
         """
         logits, labels = self.logits(batch, seed), batch["label_ids"]
         losses = self._weights(batch) * self.per_example_loss(logits, labels)
@@ -144,7 +144,7 @@ class ClassifierModel(EncoderModel):
         return loss, {"accuracy": (tf.reduce_sum(correct), tf.cast(tf.size(labels), tf.float32))}
 
     def per_example_loss(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """logits [B, C], labels [B] (or [B, C] for multi-label) -> losses [B]."""
+        """Returns the losses [B] for logits [B, C] and labels [B] (multi-label: [B, C])."""
         if self.problem == "classification":
             return log_likelihood_loss(logits, labels)
         if self.problem == "regression":
@@ -156,7 +156,7 @@ class ClassifierModel(EncoderModel):
         return self.outputs(self.logits(batch), batch["label_ids"])
 
     def outputs(self, logits: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Logits [B, C], losses [B], and probabilities [B, C] or, for regression, the score [B]."""
+        """Returns logits [B, C], losses [B], and probabilities [B, C] or, for regression, the score [B]."""
         outputs = {"logits": logits, "per_example_loss": self.per_example_loss(logits, labels)}
         if self.problem == "regression":
             return outputs | {"score": logits[:, 0]}
@@ -171,12 +171,12 @@ class ClassifierModel(EncoderModel):
         return tf.gather(self.class_weights, labels)
 
 
-# The tag_id of tokens without a label: all pieces of a word except the first one, context, and padding.
+# The tag_id of tokens without a label: all tokens of a word except the first one, context, and padding.
 NO_TAG = -1
 
 
 class TokenClassifier(abc.ABC):
-    """Predicts a class for each token that has a label; subclasses compute the logits."""
+    """Predicts a class for each token that has a label. Subclasses compute the logits."""
 
     metric_names = ("accuracy",)
     classes: Sequence[str] | None = None
@@ -186,14 +186,14 @@ class TokenClassifier(abc.ABC):
         """Returns the logits of all tokens [B, T, C]."""
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The number of tokens that have a label; 1 if there are none."""
+        """Returns the number of tokens with a label, but at least 1."""
         tokens = tf.reduce_sum(tf.cast(batch["tag_ids"] != NO_TAG, tf.float32))
         return {"tokens": tf.maximum(tokens, 1.0)}
 
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The mean cross entropy over the tokens that have a label."""
+        """Returns the mean cross entropy over the tokens with a label."""
         logits, tag_ids = self.logits(batch, seed), batch["tag_ids"]
         labelled = tf.cast(tag_ids != NO_TAG, tf.float32)
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == tag_ids, tf.float32)
@@ -201,7 +201,7 @@ class TokenClassifier(abc.ABC):
         return loss, {"accuracy": (tf.reduce_sum(correct * labelled), tf.reduce_sum(labelled))}
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The best class of each token [B, T], the probabilities [B, T, C], and the sum of an example's losses [B]."""
+        """Returns the best class of each token [B, T], the probabilities [B, T, C], and each example's loss sum [B]."""
         logits = self.logits(batch)
         return {
             "tags": tf.argmax(logits, axis=-1, output_type=tf.int32),
@@ -211,17 +211,17 @@ class TokenClassifier(abc.ABC):
 
 
 def _token_losses(logits: tf.Tensor, tag_ids: tf.Tensor) -> tf.Tensor:
-    """The losses of all tokens [B, T]; 0 for tokens without a label."""
+    """Returns the losses of all tokens [B, T]; 0 for tokens without a label."""
     losses = log_likelihood_loss(logits, tf.maximum(tag_ids, 0))
     return tf.where(tag_ids == NO_TAG, 0.0, losses)
 
 
 class TokenModel(EncoderModel, TokenClassifier):
-    """Predicts a class for each token (named entities; paper, section 5.3).
+    """Predicts a class for each token, for example for named entities (paper, section 5.3).
 
     Args:
       config: the encoder's config.
-      outputs: C.
+      outputs: the number of classes C.
       options: see `EncoderModel`.
     """
 
@@ -231,7 +231,7 @@ class TokenModel(EncoderModel, TokenClassifier):
         self.collect_variables(self.head, reads_tokens=True)
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """input_ids, input_mask, segment_ids [B, T] -> [B, T, C]."""
+        """Returns the logits [B, T, C] for input_ids, input_mask, segment_ids [B, T]."""
         states = tf.reshape(self.token_states(batch, fold_in(seed, 0)), [-1, self.width])
         logits = self.head(states, seed=fold_in(seed, 1))
         return tf.reshape(logits, tf.concat([tf.shape(batch["input_ids"]), [self.head.outputs]], axis=0))
@@ -253,20 +253,20 @@ class SpanModel(EncoderModel):
         self.collect_variables(self.head, reads_tokens=True)
 
     def logits(self, batch: Batch, seed: tf.Tensor | None = None) -> tuple[tf.Tensor, tf.Tensor]:
-        """input_ids, input_mask, segment_ids [B, T] -> start and end logits [B, T]."""
+        """Returns start and end logits [B, T] for input_ids, input_mask, segment_ids [B, T]."""
         return self.head(self.token_states(batch, seed))
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The number of windows."""
+        """Returns the number of windows."""
         return {"examples": tf.cast(tf.shape(batch["input_ids"])[0], tf.float32)}
 
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The mean over windows of the mean of the losses of start and end.
+        """Returns the mean over windows of the mean of the start and end losses.
 
-        The original's softmax includes padding, whose states the encoder computes too. Without these states (see
-        `token_positions` of `BertEncoder`) the softmax is over the tokens alone.
+        The original softmax includes padding positions. If padding is not computed (see `token_positions` of
+        `BertEncoder`), the softmax is over the tokens only.
         """
         start_logits, end_logits = self.logits(batch, seed)
         if "token_positions" in batch:
@@ -276,6 +276,6 @@ class SpanModel(EncoderModel):
         return tf.reduce_sum(per_example) / totals["examples"], {}
 
     def predict(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Start and end logits [B, T]."""
+        """Returns start and end logits [B, T]."""
         start_logits, end_logits = self.logits(batch)
         return {"start_logits": start_logits, "end_logits": end_logits}

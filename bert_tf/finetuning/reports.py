@@ -1,4 +1,4 @@
-"""The output of a fine-tuning run: the table of its evaluations, learning curves, results, confusion matrices."""
+"""The output of a fine-tuning run: tables, learning curves, results and confusion matrices."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,25 +10,25 @@ from bert_tf.runtime.program import say
 from bert_tf.training import log
 from bert_tf.training.settings import TrainingConfig
 
-# The picture of a confusion matrix has at most this size in inches, without the names. It shows numbers and names of
-# at most so many classes.
+# The largest size in inches of a confusion matrix's picture, without the names. With more classes than these limits, it
+# shows no numbers or no names.
 _MAX_SIZE = 14.0
 _MAX_NUMBERS, _MAX_NAMES = 25, 100
 
 
 def announce_training(config: TrainingConfig, num_examples: int, num_windows: int) -> None:
-    """Prints the sizes of a run. Long texts are cut into windows, so there may be more of these than examples."""
+    """Prints the sizes of a run. Long texts are split into windows, so there may be more windows than examples."""
     say(f"***** Running training *****\n  Num examples = {num_examples}")
     if num_windows != num_examples:
-        say(f"  Num windows = {num_windows}, into which the texts of the examples are cut")
+        say(f"  Num windows = {num_windows} (long texts are split into windows)")
     say(f"  Batch size = {config.train_batch_size}\n  Num steps = {config.num_train_steps}")
 
 
 def epoch_table(output_dir: str, steps_per_epoch: float, selection_metric: str) -> list[dict]:
     """Returns a row for each evaluation of a run.
 
-    A row has the epoch, the step, the mean training loss since the previous row, and the dev set's score and, if the
-    task computes it, its loss.
+    A row has the epoch, the step, the mean training loss since the previous row, the dev score and, if the task
+    computes it, the dev loss.
     """
     rows: list[dict] = []
     losses: list[float] = []
@@ -68,14 +68,14 @@ def report_evaluation(
     confusion: tuple[np.ndarray, Sequence[str]] | None,
     model: str = "",
 ) -> None:
-    """Prints the results of an evaluation and writes them into files.
+    """Prints the results of an evaluation and writes them to files.
 
     Args:
-      output_dir: the folder for eval_results.txt (in the release's format), eval_results.json and confusion_matrix.png.
-      suffix: is appended to these names; empty for the first split.
-      results: name in the release -> value.
+      output_dir: the folder for eval_results.txt (in the original format), eval_results.json and confusion_matrix.png.
+      suffix: appended to these names; empty for the first split.
+      results: maps the original names of the results to values.
       confusion: the counts of each true class (row) and predicted class (column), and the classes' names.
-      model: a description of the model, which is printed above the results and is in eval_results.json.
+      model: a description of the model, printed above the results and written to eval_results.json.
     """
 
     def path(name: str, extension: str) -> str:
@@ -87,14 +87,14 @@ def report_evaluation(
         counts, labels = confusion
         contents["confusion_matrix"] = {"labels": list(labels), "counts": counts.tolist()}
     files.write_json(path("eval_results", "json"), contents)
-    if confusion is not None:  # only after the results are written, because a picture takes long and may fail
+    if confusion is not None:  # after the results are written, because drawing takes long and may fail
         plot_confusion_matrix(*confusion, path("confusion_matrix", "png"))
 
 
 def plot_confusion_matrix(counts: np.ndarray, labels: Sequence[str], path: str) -> None:
-    """Draws counts [C, C] with true classes as rows and predicted ones as columns, shaded by the share of the row.
+    """Draws counts [C, C] with true classes as rows and predicted classes as columns, shaded by the row's fractions.
 
-    Time and memory are bounded: with many classes the picture has only shades, and with very many no names either.
+    To limit time and memory, numbers are left out with many classes, and names with very many.
     """
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     size = 2.5 + min(0.55 * len(labels), _MAX_SIZE)

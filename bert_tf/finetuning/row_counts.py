@@ -1,4 +1,4 @@
-"""The shapes of batches without padding: how many rows they have, and which positions of the padded batch these hold.
+"""The shapes of batches without padding: the number of rows, and their positions in the padded batch.
 
 Axis letters: B batch, C choices (sequences of one example), T tokens, S short sequences, U their longest.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from bert_tf.finetuning.feature_sets import BatchSampler, LazyFeatures
 
-# The shapes of batches without padding are chosen from the batches of this many steps.
+# The shapes of batches without padding are chosen from the batches of the first steps, up to this number.
 _STEPS_TO_COUNT = 256
 
 
@@ -17,29 +17,29 @@ class Shape(NamedTuple):
     """The shape of each part of a batch.
 
     Attributes:
-      rows: The number of rows for tokens.
-      short: The length U that the shorter sequences are padded to in attention; see `BertEncoder.call`.
+      rows: the number of rows for tokens.
+      short: the length U that the shorter sequences are padded to in attention; see `BertEncoder.call`.
     """
 
     rows: int
     short: int
 
     def has_room_for(self, needed: "Shape") -> bool:
-        """Whether neither number is larger in `needed`."""
+        """Returns True if neither number is larger in `needed`."""
         return needed.rows <= self.rows and needed.short <= self.short
 
 
 class RowCounts:
-    """Chooses the shape of a batch without padding; see `BertEncoder.call`.
+    """Chooses the shape of a batch without padding. See `BertEncoder.call`.
 
-    A batch is computed in parts, one for each replica and micro-batch. All parts have the same shape. In graphs of
-    fixed shape, the shape is one of a few. They depend on the training set and on settings only, so a resumed run has
-    the same shapes. In each part the examples are sorted by length, and three quarters of them are short sequences.
+    A batch is computed in parts, one for each replica and micro-batch. All parts have the same shape. If graphs have
+    fixed shapes, there are only a few shapes, which depend on the training set and the settings only, so a resumed run
+    has the same ones. In each part the examples are sorted by length, and three quarters of them are short sequences.
 
     Args:
-      sampler: Chooses the examples of each step.
-      parts: The number of parts.
-      is_fixed: Whether the graphs have fixed shapes. Otherwise a batch gets the shape that it needs.
+      sampler: chooses the examples of each step.
+      parts: the number of parts.
+      is_fixed: whether the graphs have fixed shapes. Otherwise each batch gets the smallest shape that fits.
     """
 
     def __init__(self, sampler: BatchSampler, parts: int, is_fixed: bool) -> None:
@@ -50,9 +50,10 @@ class RowCounts:
         self.shapes = self._choose(sampler) if is_fixed else []
 
     def _choose(self, sampler: BatchSampler) -> list[Shape]:
-        """Half of the first steps fit into the first shape, all of them into the second.
+        """Returns the shapes, in ascending order.
 
-        Later steps may need the third or, without padding, the last one.
+        Half of the first steps fit into the first shape and all of them into the second. Later steps may need the third
+        or the last one, which is fully padded.
         """
         longest = int(sampler.buckets[-1])
         padded = sampler.batch(0)["input_ids"].shape[0] // self.parts * longest
@@ -67,7 +68,7 @@ class RowCounts:
         return [*(shape for shape in (half, most, more) if shape.rows < padded), Shape(padded, longest)]
 
     def arranged(self, examples: np.ndarray) -> np.ndarray:
-        """Returns a step's examples [B] with those of each part sorted by length."""
+        """Returns a step's examples [B], sorted by length within each part."""
         parts = examples.reshape(self.parts, -1)
         longest = self._features.longest_of(examples).reshape(parts.shape)
         return np.take_along_axis(parts, np.argsort(longest, axis=1, kind="stable"), axis=1).reshape(-1)
@@ -83,11 +84,11 @@ class RowCounts:
         return next((shape for shape in self.shapes if shape.has_room_for(needed)), (self.shapes or [needed])[-1])
 
     def inputs(self, input_mask: np.ndarray, shape: Shape, examples: int) -> dict[str, np.ndarray]:
-        """Returns the arrays that `BertEncoder.call` needs to leave out the padding of some parts of a batch.
+        """Returns the inputs that `BertEncoder.call` needs to skip the padding of some parts of a batch.
 
         Args:
           input_mask: [B*C, T].
-          shape: The shape of each part.
+          shape: the shape of each part.
           examples: B.
         """
         parts = examples // self._part_size
@@ -104,15 +105,15 @@ def _rounded(count: int, multiple: int) -> int:
 
 
 def token_positions(input_mask: np.ndarray, parts: int, rows: int) -> np.ndarray:
-    """Returns the positions of the tokens in each part of a batch, see `BertEncoder.call`.
+    """Returns the positions of the tokens in each part of a batch. See `BertEncoder.call`.
 
     Args:
-      input_mask: [B*C, T], of a batch whose sequences have no masked tokens, only padding at the end.
-      parts: The number of parts with the same number of sequences.
-      rows: The number of positions of each part, at least its number of tokens.
+      input_mask: [B*C, T]. Only padding at the end of the sequences is masked.
+      parts: the number of parts, with the same number of sequences each.
+      rows: the number of positions of each part, at least its number of tokens.
 
     Returns:
-      [parts * rows], int32; the positions are counted from the start of their part.
+      int32 [parts * rows]. Positions are counted from the start of their part.
     """
     masks = input_mask.reshape(parts, -1)
     positions = np.full((parts, rows), masks.shape[1], np.int32)

@@ -1,4 +1,4 @@
-"""One task, one model and one folder: tokenize, train, restore and predict, in the same way for every task."""
+"""A fine-tuning run: tokenize, train, restore and predict, in the same way for every task."""
 
 import copy
 import functools
@@ -36,17 +36,17 @@ MAX_TOKENIZED_BEFORE_TRAINING = 20_000
 
 
 class FinetuningRun:
-    """A fine-tuning run: a task, a model and a folder.
+    """A fine-tuning run: a task, a model and a run directory.
 
-    The device is not used until it is needed, because `prepare` can start worker processes only before that.
+    Devices are initialised on first use, because `prepare` can start worker processes only before that.
 
     Args:
       task: the task.
       settings: the settings.
-      model: the encoder's config and the tokenizer; None to read them from the files that the settings name.
+      model: the encoder's config and the tokenizer; None to read them from the files in the settings.
 
     Raises:
-      InputError: if the config, the vocabulary and the settings don't fit together.
+      InputError: if the config, the vocabulary and the settings do not match.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class FinetuningRun:
         self._check(self.config)
         resume.require_starting_point(self.training_config.output_dir, self.init_checkpoint)
         if settings.distribution.tpu_name not in (None, "local"):
-            self.strategy  # noqa: B018 (a TPU of other machines is refused before the data is tokenized)
+            self.strategy  # noqa: B018 (refuses remote TPUs before the data is tokenized)
 
     def _check(self, config: BertConfig) -> None:
         config.check_sequence_length(self.settings.max_seq_length)
@@ -68,22 +68,22 @@ class FinetuningRun:
         if self.settings.reinit_layers > config.num_hidden_layers:
             layers = self.settings.reinit_layers
             raise InputError(
-                f"--reinit_layers is {layers}. Use at most {config.num_hidden_layers}, the model's layers."
+                f"--reinit_layers is {layers}, but the model has {config.num_hidden_layers} layers. Use fewer."
             )
 
     @property
     def training_config(self) -> TrainingConfig:
-        """The settings of training."""
+        """The training settings."""
         return self.settings.training
 
     @property
     def init_checkpoint(self) -> str | None:
-        """The pre-trained model; not used if the directory has a checkpoint of this run."""
+        """The pre-trained model; ignored if the directory has a checkpoint of this run."""
         return self.settings.model.init_checkpoint
 
     @property
     def fresh_variables(self) -> str:
-        """A pattern of the variables that are not read from `init_checkpoint`; "" if there are none."""
+        """A pattern of the variables that are not restored from `init_checkpoint`; "" if there are none."""
         count, layers = self.settings.reinit_layers, self.config.num_hidden_layers
         patterns = ["bert/pooler/.*"] if count else []
         patterns += [f"bert/encoder/layer_{number}/.*" for number in range(layers - count, layers)]
@@ -91,14 +91,14 @@ class FinetuningRun:
         return "|".join(patterns)
 
     def with_settings(self, settings: FinetuningConfig, config: BertConfig | None = None) -> "FinetuningRun":
-        """Returns a run of the same task with a new model, which shares the features and the devices.
+        """Returns a run of the same task with a new model. It shares the features and the devices.
 
         Args:
           settings: the settings.
-          config: the encoder's config, if it is another one.
+          config: the encoder's config; None to keep the current one.
 
         Raises:
-          InputError: if the config doesn't fit the vocabulary and the length of the sequences.
+          InputError: if the config does not match the vocabulary or the sequence length.
         """
         other = copy.copy(self)
         for cached in ("model", "_predict"):
@@ -120,7 +120,7 @@ class FinetuningRun:
 
     @functools.cached_property
     def model(self) -> FinetuningModel:
-        """The model, built when it is first needed, with initial values that depend on the seed."""
+        """The model, built on first use, with initial values that depend on the seed."""
         with self.strategy.scope(), initial_values_from(self.training_config.seed):
             model = self.task.build_model(
                 self.config,
@@ -130,18 +130,18 @@ class FinetuningRun:
                 bilstm=self.bilstm,
                 dtype=DTYPES[self.training_config.dtype],
             )
-        if isinstance(model, EncoderModel):  # a tagger of features has no encoder
+        if isinstance(model, EncoderModel):  # the feature-based tagger has no encoder
             self.training_config.freeze(model.encoder)
         return model
 
     @property
     def causal(self) -> bool:
-        """Whether each position attends only to itself and earlier positions, as in the run of the weights."""
+        """Whether each position attends only to itself and earlier positions. Recorded in the run of the weights."""
         return run_directory.is_causal(self._starting_point)
 
     @property
     def bilstm(self) -> BiLstmConfig | None:
-        """The BiLSTM that was requested, or else that of the run that the weights come from."""
+        """The requested BiLSTM, or else the one of the run that the weights come from."""
         return self.settings.bilstm or run_directory.recorded_bilstm(self._starting_point)
 
     @property
@@ -151,7 +151,7 @@ class FinetuningRun:
     def prepare(self, splits: Iterable[str]) -> None:
         """Reads and tokenizes splits and keeps them in memory.
 
-        Worker processes can only be started before TensorFlow has run an operation, so call this first.
+        Call this first, because worker processes can't be started once TensorFlow has run an operation.
         """
         for split in splits:
             if split not in self._data:
@@ -162,7 +162,7 @@ class FinetuningRun:
                 reporting.report_truncation(truncated, len(examples), split, self.settings.max_seq_length)
 
     def _lazy_features(self, examples: Sequence[Any]) -> LazyFeatures:
-        self.featurize(examples[:100])  # checks some at once
+        self.featurize(examples[:100])  # finds errors in the first examples at once
         task, tokenizer, max_seq_length = self.task, self.tokenizer, self.settings.max_seq_length
         return LazyFeatures(examples, lambda rows: task.featurize(rows, tokenizer, max_seq_length), max_seq_length)
 
@@ -204,10 +204,10 @@ class FinetuningRun:
         return {name: value for name, value in self.tokenizer.record.items() if name in compared}
 
     def check_model(self) -> None:
-        """Checks that the model to evaluate was trained to read the same as it is now given.
+        """Checks that the model was trained with this tokenizer, length, columns and classes.
 
         Raises:
-          InputError: if tokenizer, lengths, columns or classes are not those of training; names the differences.
+          InputError: if anything differs; names the differences.
         """
         if not self.settings.allow_changed_settings:
             self.check_reading({"task": self.task.name, **self.task.input_settings()})
@@ -216,13 +216,13 @@ class FinetuningRun:
         """Checks that the model was trained with this tokenizer, this length and the given settings.
 
         Raises:
-          InputError: if it wasn't; names the differences.
+          InputError: if anything differs; names the differences.
         """
         compared = {**self.tokenizer_settings, "max_seq_length": self.settings.max_seq_length, **(settings or {})}
         run_directory.check_trained_with(self.model_folder, compared)
 
     def resume_settings(self, split: str = "train") -> dict[str, Any]:
-        """Returns the settings that change the weights, without the hyperparameters; reads the training split."""
+        """Returns the settings that influence the weights, except the hyperparameters. Reads the training split."""
         return {
             "task": self.task.name,
             **self.task.resume_settings(),
@@ -238,10 +238,10 @@ class FinetuningRun:
         }
 
     def record(self, split: str = "train") -> None:
-        """Writes the run's config, vocabulary and settings into its folder, before it trains on a split.
+        """Writes the run's config, vocabulary and settings to its folder, before it trains on a split.
 
         Raises:
-          InputError: if workers don't agree, or if the directory contains a run with other settings and
+          InputError: if workers differ, or if the directory contains a run with other settings and
             `allow_changed_settings` is False.
         """
         resume_settings = {**self.resume_settings(split), **self.training_config.resume_settings(self.strategy)}
@@ -264,11 +264,11 @@ class FinetuningRun:
         evaluation: PeriodicEvaluation | None = None,
         callbacks: Callbacks | None = None,
     ) -> dict[str, float]:
-        """Trains to the last step, from the run's newest checkpoint if there is one; see `training.loop.train`."""
+        """Trains to the last step, starting from the run's newest checkpoint if there is one. See `loop.train`."""
         training_config = self.training_config
         data = self.training_data(features)
         if not self._starting_point and isinstance(self.model, EncoderModel):
-            say("Warning: there is no --init_checkpoint, so training starts from random weights.")
+            say("Warning: --init_checkpoint is not given. Training starts from randomly initialised weights.")
         num_examples = next((len(rows) for rows, own in self._data.values() if own is features), len(features))
         reports.announce_training(training_config, num_examples, len(features))
         remove_stale_best(training_config.output_dir)
@@ -283,7 +283,7 @@ class FinetuningRun:
         if group_by_length is None:
             is_large = len(features) >= feature_sets.MIN_BATCHES_TO_GROUP * batch_size
             group_by_length = is_large and len(buckets) > 1
-        if self._has_fixed_shapes and not group_by_length:  # one length, so that there are few graphs
+        if self._has_fixed_shapes and not group_by_length:  # one length, so there are few graphs
             buckets = [next(length for length in buckets if length >= features.max_length)]
         return BatchSampler(features, batch_size, self.training_config.seed, buckets, group_by_length)
 
@@ -309,26 +309,26 @@ class FinetuningRun:
 
     @property
     def _can_leave_out_padding(self) -> bool:
-        """Returns whether padding may be left out. Batches of examples of similar length have little of it."""
+        """Whether padding can be skipped. Batches of examples of similar length have little of it."""
         is_padded = self.settings.pad_to_max_seq_length or strategies.is_tpu(self.strategy)
         return isinstance(self.model, EncoderModel) and not is_padded
 
     @property
     def best_folder(self) -> str:
-        """The folder of the weights with the best score on the dev set; it exists only if they are kept."""
+        """The folder of the weights with the best dev score. It exists only if they are kept."""
         return os.path.join(self.training_config.output_dir, run_directory.BEST_FOLDER)
 
     @property
     def model_folder(self) -> str:
-        """The folder of the run's model: the run's own, or else that of `init_checkpoint`."""
+        """The folder of the model: the run's own, or else that of `init_checkpoint`."""
         return run_directory.folder_of_checkpoint(self._starting_point or self.training_config.output_dir)
 
     def restore(self) -> int:
         """Loads the weights for evaluation and prediction into the model, and returns their global step.
 
-        The first of these that exists is loaded:
+        The first existing one of the following is loaded:
 
-        1. the weights with the best score on the dev set;
+        1. the weights with the best dev score;
         2. the run's newest checkpoint;
         3. `init_checkpoint`.
         """
@@ -346,16 +346,16 @@ class FinetuningRun:
 
         Args:
           features: the examples.
-          batch_size: the number of examples that all replicas together compute at a time.
+          batch_size: the number of examples per batch, across all replicas.
           description: the label of the progress bar.
-          shown: whether there is a progress bar.
+          shown: whether to show a progress bar.
 
         Returns:
-          name -> array with one row per example, or per document if there are windows. Outputs with one value per token
-          are padded with zeros to the longest.
+          Maps output names to arrays with one row per example, or per document if there are windows. Outputs with one
+          value per token are padded with zeros.
 
         Raises:
-          InputError: if the run is distributed over several workers, or the batch can't be divided among the replicas.
+          InputError: if there are several workers, or the batch can't be divided evenly among the replicas.
         """
         self.settings.distribution.check_one_worker(description)
         collected: dict[str, list[np.ndarray]] = {}

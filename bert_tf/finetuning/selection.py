@@ -1,4 +1,4 @@
-"""Evaluation on the dev set during training: keeps the best weights, and decides when to stop."""
+"""Evaluation on the dev set during training: keeps the best weights, and stops early."""
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from bert_tf.training import evaluation, log
 class DevSelection:
     """Evaluates a run during its training.
 
-    Earlier scores are read from the run's metrics.jsonl, so a resumed run decides as an uninterrupted one.
+    Earlier scores are read from the run's metrics.jsonl, so a resumed run decides like an uninterrupted one.
 
     Args:
-      run: the run that is trained.
+      run: the run being trained.
     """
 
     def __init__(self, run: FinetuningRun) -> None:
@@ -23,7 +23,7 @@ class DevSelection:
         self.config = run.settings.selection
 
     def evaluate(self, step: int) -> dict[str, float]:
-        """Returns the scores after a step, and saves the weights if they are the best so far and must be kept."""
+        """Returns the scores after a step. Saves the weights if they are the best so far and the settings need them."""
         run, name, split = self.run, self.run.task.selection_metric, self.run.task.dev_splits[0]
         features = run.features(split)
         scores = run.task.scores(run.predict(features, run.settings.eval_batch_size, split), features)
@@ -38,12 +38,12 @@ class DevSelection:
         return scores
 
     def should_stop(self) -> bool:
-        """Whether the last `early_stopping_patience` evaluations had no better score than an earlier one."""
+        """Returns whether the last `early_stopping_patience` evaluations were not better than an earlier one."""
         scores = [line[self.run.task.selection_metric] for line in self.history()]
         count = len(scores) - 1 - int(np.argmax(scores)) if scores else 0
         should_stop = 0 < self.config.early_stopping_patience <= count
         if should_stop:
-            say(f"Stopping early: the last {count} evaluations had no better {self.run.task.selection_metric}.")
+            say(f"Stopping early: no better {self.run.task.selection_metric} in the last {count} evaluations.")
         return should_stop
 
     def history(self) -> list[dict]:
@@ -51,7 +51,7 @@ class DevSelection:
         return [line for line in log.read_metrics(self.run.training_config.output_dir) if line["kind"] == "eval"]
 
     def selected_evaluation(self) -> dict:
-        """Returns the evaluation of the weights that are used: the best weights if they were kept, or else the last."""
+        """Returns the evaluation of the weights to use: the best ones if they were kept, or else the last."""
         history = self.history()
         if saver.latest_checkpoint(self.run.best_folder):
             return max(history, key=lambda line: line[self.run.task.selection_metric])

@@ -27,22 +27,22 @@ class FinetuningModel(TrainableModel, Protocol):
     """A model that can also predict."""
 
     def predict(self, batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns the outputs for a batch; each has one row per example."""
+        """Returns the outputs for a batch, each with one row per example."""
 
 
 class Task(abc.ABC):
-    """A task, as `finetune` uses it.
+    """A task for `finetune`.
 
     Attributes:
       name: the task's name, as in --task_name.
-      selection_metric: the score that models are chosen by; higher is better.
-      independent: whether every example has exactly one row of features, which doesn't depend on other examples.
-      counts_examples: whether an epoch is counted in examples, instead of in their features.
+      selection_metric: the score that selects models; higher is better.
+      independent: whether every example has exactly one row of features, which does not depend on other examples.
+      counts_examples: if True, an epoch is counted in examples instead of features.
       labels: the names of the classes; None without classes.
-      train_splits: the splits to train on, one after the other.
-      dev_splits: the splits for evaluation; models are chosen by the first one.
+      train_splits: the splits to train on, one after another.
+      dev_splits: the splits for evaluation. The first one selects models.
       test_splits: the splits for prediction.
-      tunes: whether settings of predictions are tuned on the dev set; see `ReportingTask.tune`.
+      tunes: whether prediction settings are tuned on the dev set; see `ReportingTask.tune`.
     """
 
     name: str
@@ -63,11 +63,11 @@ class Task(abc.ABC):
     def featurize(
         self, examples: Sequence[Any], tokenizer: FullTokenizer, max_seq_length: int, num_workers: int = 1
     ) -> FeatureSet:
-        """Returns the examples' features, in their order, computed in several processes (see `parallel.map_chunks`)."""
+        """Returns the examples' features, in order, computed in several processes (see `parallel.map_chunks`)."""
 
     @abc.abstractmethod
     def build_model(self, config: BertConfig, **options) -> FinetuningModel:
-        """Returns the encoder with the task's output layer; for the options see `models.EncoderModel`."""
+        """Returns the encoder with the task's output layer. See `models.EncoderModel` for the options."""
 
     @abc.abstractmethod
     def scores(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
@@ -75,10 +75,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def input_settings(self) -> dict[str, Any]:
-        """Returns the task's own settings of what the model reads and predicts; a trained model is used with these."""
+        """Returns the task's settings of the model's inputs and outputs. A trained model must be used with the same."""
 
     def resume_settings(self) -> dict[str, Any]:
-        """Returns the task's own settings that change the weights; a resumed run must have the same ones."""
+        """Returns the task's settings that influence the weights. A resumed run must have the same ones."""
         return self.input_settings()
 
     def check_training_set(self, examples: Sequence[Any]) -> None:  # noqa: B027 (a task may have nothing to check)
@@ -86,14 +86,14 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
-        """Evaluates and predicts with a trained model, as the settings of the run ask for.
+        """Evaluates and predicts with a trained model, as selected by the run's settings.
 
         Args:
           run: the run with the model.
           output_dir: the directory for the results.
 
         Returns:
-          "eval": split -> results; "predict": split -> the model's outputs.
+          "eval": maps splits to results; "predict": maps splits to the model's outputs.
         """
 
 
@@ -101,8 +101,8 @@ class ReportingTask(Task):
     """A task whose dev splits are evaluated and whose test splits are predicted.
 
     Attributes:
-      output_names: split -> the name in the names of its files, where it is another one than the split's.
-      metric_names: the scores that models can be chosen by; the task always computes them, and higher is better.
+      output_names: maps splits to the names used in file names, where they differ.
+      metric_names: the scores that can select models. The task always computes them; higher is better.
     """
 
     output_names: Mapping[str, str] = {}
@@ -110,10 +110,10 @@ class ReportingTask(Task):
 
     @abc.abstractmethod
     def has_labels(self, examples: Sequence[Any]) -> bool:
-        """Returns whether the examples of a test split have labels, so that their predictions can be scored."""
+        """Returns whether the examples of a test split have labels, so their predictions can be scored."""
 
     def tune(self, outputs: ModelOutputs, features: FeatureSet) -> dict[str, float]:
-        """Returns the settings of predictions that are best for the dev set, which are then used, if `tunes` is set."""
+        """Returns the prediction settings that are best for the dev set. They are used if `tunes` is True."""
         return {}
 
     @abc.abstractmethod
@@ -122,7 +122,7 @@ class ReportingTask(Task):
 
     @abc.abstractmethod
     def confusion(self, outputs: ModelOutputs, features: FeatureSet) -> tuple[np.ndarray, Sequence[str]] | None:
-        """Returns the counts of true (rows) and predicted classes (columns), and their names; None without classes."""
+        """Returns the counts of true (rows) and predicted (columns) classes, and their names; None without classes."""
 
     @abc.abstractmethod
     def write_predictions(
@@ -135,10 +135,10 @@ class ReportingTask(Task):
         *,
         original_format: bool = False,
     ) -> list[str]:
-        """Writes the predictions of a split, and returns the names of the files."""
+        """Writes the predictions of a split, and returns the file names."""
 
     def finish(self, run: "FinetuningRun", output_dir: str) -> dict[str, dict]:
-        """Writes the results of the first dev split into eval_results.txt, as the original does; see `Task.finish`."""
+        """Writes the results of the first dev split to eval_results.txt, as in the original. See `Task.finish`."""
         settings, global_step = run.settings, run.restore()
         results: dict[str, dict] = {}
         outputs: dict[str, ModelOutputs] = {}

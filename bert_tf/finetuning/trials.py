@@ -1,7 +1,7 @@
-"""Several fine-tuning runs with different hyperparameters; the best on the dev set is used (paper, appendix A.3).
+"""Several fine-tuning runs with different hyperparameters. The best on the dev set is used (paper, appendix A.3).
 
-Each trial has its own folder and, when it is finished, a row in trials.jsonl. After an interruption the finished trials
-are not repeated, and the unfinished one continues from its last checkpoint. Only the best trial's checkpoints are kept.
+Each trial has its own folder and, once finished, a row in trials.jsonl. After an interruption, finished trials are not
+repeated, and the unfinished one resumes from its last checkpoint. Only the best trial's checkpoints are kept.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ class _Trial(TypedDict):
 
 
 class TrialTable:
-    """The finished trials of a folder.
+    """The finished trials in a folder.
 
     Args:
       output_dir: the folder.
-      selection_metric: the score that trials are compared by.
+      selection_metric: the score that ranks trials.
     """
 
     def __init__(self, output_dir: str, selection_metric: str) -> None:
@@ -42,7 +42,7 @@ class TrialTable:
         self.path = os.path.join(output_dir, TRIALS_FILE)
 
     def rows(self) -> list[dict]:
-        """Returns a row for each trial: name, a hash of the settings common to all trials, hyperparameters, scores."""
+        """Returns a row for each trial: name, a hash of the settings shared by all trials, hyperparameters, scores."""
         rows = json_files.read_lines(self.path, "--output_dir", _Trial)
         missing = [row["trial"] for row in rows if not json_files.is_number(row.get(self.selection_metric))]
         if missing:
@@ -51,13 +51,13 @@ class TrialTable:
         return rows
 
     def add(self, row: Mapping[str, object]) -> None:
-        """Adds a row; the file is replaced as a whole, so an interruption can't leave it incomplete."""
+        """Appends a row. The file is replaced atomically, so an interruption can't leave it incomplete."""
         rows = [*self.rows(), row]
         with files.replacing(self.path) as writer:
             writer.writelines(json.dumps(each) + "\n" for each in rows)
 
     def best(self) -> dict | None:
-        """Returns the trial with the highest score, the first of equal ones; None if there are no trials."""
+        """Returns the trial with the highest score (the first if several are equal); None without trials."""
         return max(self.rows(), key=lambda row: row[self.selection_metric], default=None)
 
     def folder(self, name: str) -> str:
@@ -92,14 +92,14 @@ def run_trials(
     Args:
       candidates: the settings of each trial.
       table: the finished trials.
-      resume_settings: the settings common to all trials; rows with other settings are refused.
-      train: trains with settings in their directory, or continues the training there, and returns the scores.
+      resume_settings: the settings shared by all trials. Rows with other settings are refused.
+      train: trains with settings in their directory, or resumes training there, and returns the scores.
 
     Returns:
       The name of the best trial.
 
     Raises:
-      InputError: if the folder holds trials that were made with other settings.
+      InputError: if the folder contains trials with other settings.
     """
     settings = hashlib.sha256(json.dumps(resume_settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
     finished = {row["trial"]: row for row in table.rows()}
@@ -116,7 +116,7 @@ def run_trials(
         scores = train(candidate.in_folder(table.folder(name)))
         table.add({"trial": name, "settings": settings, **candidate.hyperparameters, **scores})
         _keep_best_checkpoints(table)
-    _keep_best_checkpoints(table)  # again, because a killed run may have written the last row without this step
+    _keep_best_checkpoints(table)  # again, because a run may have been killed after writing the last row
     columns = ["trial", table.selection_metric, "loss"]
     say(reporting.table([{name: row[name] for name in columns} for row in table.rows()]))
     say(reporting.table(table.summary()))

@@ -1,4 +1,4 @@
-"""All steps of fine-tuning: prepare the data, train (once, or in trials), evaluate, predict."""
+"""All steps of fine-tuning: prepare the data, train (one run or several trials), evaluate, predict."""
 
 import os
 import time
@@ -29,23 +29,23 @@ def finetune(
     run: FinetuningRun | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, dict]:
-    """Trains, evaluates and predicts as the settings ask for.
+    """Trains, evaluates and predicts, as selected by the settings.
 
     Args:
       task: the task and its data.
-      config: the settings. If they give several trials, each is trained, and the best is used.
-      model: the encoder's config and the tokenizer; None to read them from the files that the settings name.
-      run: another run of the task, which lends its features and devices.
-      callbacks: callbacks of Keras for the last training.
+      config: the settings. If they define several trials, all are trained, and the best is used.
+      model: the encoder's config and the tokenizer; None to read them from the files in the settings.
+      run: another run of the task, to share its features and devices.
+      callbacks: Keras callbacks for the last training.
 
     Returns:
-      "eval": split -> results, also those of test splits with labels; "predict": split -> the model's outputs.
+      "eval": maps splits to results, including test splits with labels; "predict": maps splits to the model's outputs.
 
     Raises:
-      InputError: if the data can't be used, or the directory has another run.
+      InputError: if the data can't be used, or the directory contains another run.
     """
     if not (config.do_train or config.do_eval or config.do_predict):
-        raise InputError("--do_train, --do_eval and --do_predict are missing. Pass one or more of them.")
+        raise InputError("--do_train, --do_eval and --do_predict are missing. Pass at least one of them.")
     run = FinetuningRun(task, config, model) if run is None else run.with_settings(config)
     output_dir = config.training.output_dir
     if not config.do_train:
@@ -63,7 +63,7 @@ def finetune(
 
 
 def prepare(run: FinetuningRun) -> None:
-    """Checks the settings, and reads, checks and tokenizes all data that will be needed; see `FinetuningRun.prepare`.
+    """Checks the settings, and reads, checks and tokenizes all data that is needed. See `FinetuningRun.prepare`.
 
     Raises:
       InputError: if the data can't be used, or several workers would have to evaluate or predict.
@@ -72,7 +72,7 @@ def prepare(run: FinetuningRun) -> None:
     config.distribution.check_one_worker(*config.flags_for_one_worker)
     splits: list[str] = []
     if task.tunes and config.do_train and not config.do_eval:
-        raise InputError("--label_threshold is 'tune', but there is no dev set. Evaluate on one (--do_eval).")
+        raise InputError("--label_threshold is 'tune', but there is no dev set. Pass --do_eval to use one.")
     if config.do_train:
         run.prepare(task.train_splits)
         for split in task.train_splits:
@@ -97,7 +97,7 @@ def _trained(run: FinetuningRun) -> FinetuningRun:
 def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> FinetuningRun:
     """Trains on each training split in turn, and returns the run of the last one.
 
-    Each training begins with the weights of the one before. The paper trains on TriviaQA first and then on SQuAD
+    Each training starts from the weights of the previous one. The paper trains on TriviaQA first and then on SQuAD
     (section 4.2). The checkpoints of all splits except the last are in the directories `stage_1`, `stage_2`...
     """
     task, settings, output_dir = run.task, run.settings, run.training_config.output_dir
@@ -105,14 +105,14 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
     folders = [os.path.join(output_dir, f"stage_{number}") for number in range(1, len(splits))] + [output_dir]
     begun = [bool(saver.latest_checkpoint(folder)) for folder in folders]
     for number, (split, folder) in enumerate(zip(splits, folders, strict=True), start=1):
-        if any(begun[number:]):  # a later split's training has begun, so this one is finished
+        if any(begun[number:]):  # a later split has been started, so this one is finished
             continue
         settings = settings.in_folder(folder) if number == 1 else settings.starting_from(folders[number - 2], folder)
         features = run.features(split)
         num_examples = len(run.examples(split) if task.counts_examples else features)
         stage = run.with_settings(settings.replace(training=settings.for_steps(num_examples)))
         stage.record(split)
-        # Only after `record`: if it refuses the folder, the classes of the run in it must not be replaced.
+        # Only after `record`: if it refuses the folder, the classes of the existing run must be kept.
         _write_labels(task, folder)
         every = settings.selection.eval_steps(stage.training_config, num_examples)
         epochs = Callbacks(callbacks if folder == output_dir else (), every)
@@ -128,7 +128,7 @@ def _train(run: FinetuningRun, callbacks: Sequence[Callback] = ()) -> Finetuning
 
 
 def _run_trials(run: FinetuningRun, candidates: list[FinetuningConfig]) -> FinetuningRun:
-    """Trains every candidate in a directory of its own, and returns the run of the best one."""
+    """Trains every candidate in its own directory, and returns the run of the best one."""
     task, config = run.task, run.settings
     output_dir = config.training.output_dir
 

@@ -148,7 +148,7 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
     done = finetune(run_of(out, write, **settings))
     resumed = capsys.readouterr().err  # the second trial was interrupted after its last step
     assert "is already complete (step 18 of 18)" in resumed
-    assert "from random weights" not in resumed
+    assert "from randomly" not in resumed
 
     rows = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
     assert [row["num_train_epochs"] for row in rows] == [2, 3]
@@ -176,7 +176,7 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
 
     one = settings | {"trials": TrialsConfig(), "do_predict": False, "num_train_steps": 1}
     finetune(run_of(tmp_path / "one", write, **one))
-    assert "Warning: there is no --init_checkpoint, so training starts from random weights" in capsys.readouterr().err
+    assert "Warning: --init_checkpoint is not given. Training starts from randomly initialised weights" in capsys.readouterr().err
 
     assert finetune(run_of(out, write, **settings | {"do_train": False}))["eval"] == done["eval"]
     with pytest.raises(InputError, match="has trials with other settings or data"):

@@ -149,7 +149,7 @@ def test_a_run_that_was_killed_between_two_files_ends_as_one_that_was_not(folder
     assert "stage_1 is already complete (step 5 of 5)" in shown
     assert shown.count("Read ") == 2
     assert "Num examples = 9\n" in shown
-    assert "training starts from random weights" not in shown  # but from those of the file before
+    assert "Training starts from randomly" not in shown  # but from those of the file before
 
 
 def test_the_threshold_is_tuned_once_and_then_used(folder, tmp_path, capsys):
