@@ -3,9 +3,9 @@
     python -m bert_tf.export --model_dir=runs/qnli --export_dir=exported/qnli
 
 The SavedModel contains the tokenizer, the vocabulary and the labels, and needs only tensorflow and tensorflow-text. Its
-folder also holds the vocabulary, its casing and the labels, for callers that bring ids. The inputs and outputs are
-described by the method `signatures` of the served model in `tasks.graph_classifier`, `tasks.tagging.graph_tagger`,
-`tasks.squad.graph_answerer`, or, for a pre-trained model, `serving.pretrained_encoder`.
+folder also contains the vocabulary, the tokenizer's settings and the labels, for callers that pass ids. See the method
+`signatures` of the served model for the inputs and outputs: in `tasks.graph_classifier`, `tasks.tagging.graph_tagger`,
+`tasks.squad.graph_answerer` or, for a pre-trained model, `serving.pretrained_encoder`.
 """
 
 import os
@@ -32,10 +32,10 @@ def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engin
     """Loads an exported model.
 
     Args:
-      folder: of the export.
-      signature: the name of the signature that is called.
-      engine: "tensorflow" or, for a model that was exported for LiteRT and answers texts, pairs or choices, "litert",
-        which doesn't need TensorFlow.
+      folder: the folder of the export.
+      signature: the name of the signature to call.
+      engine: "tensorflow" or "litert". LiteRT does not need TensorFlow. It runs models that answer texts, pairs or
+        choices and were exported for LiteRT.
 
     Returns:
       An `ExportedModel`, or for LiteRT a `bert_tf.serving.lite_model.LiteModel`.
@@ -46,12 +46,12 @@ def load(folder: str | os.PathLike[str], signature: str = SERVING_DEFAULT, engin
     folder = os.fspath(folder)
     require_choice("engine", engine, ENGINES)
     if is_unfinished(folder):
-        raise InputError(f"{folder} is what an interrupted export has left. Export the model again.")
+        raise InputError(f"{folder} is an incomplete export. Delete it and run the export again.")
     if engine == "litert":
         from bert_tf.serving.lite_model import LiteModel
 
         if signature != SERVING_DEFAULT:
-            raise InputError(f"engine 'litert' answers texts only, but the signature {signature!r} is asked for.")
+            raise InputError(f"engine='litert' has no signature {signature!r}. Use engine='tensorflow'.")
         return LiteModel(folder)
     from bert_tf.serving.saved_model import ExportedModel
 
@@ -66,11 +66,11 @@ def export_run(
     Args:
       model_dir: the model's directory, or a name that `bert_tf.load_model` accepts. If a run has several trials, the
         best one is exported.
-      export_dir: a folder that doesn't exist yet, or is empty.
+      export_dir: a folder that doesn't exist yet or is empty.
       config: the settings; None for the defaults.
 
     Raises:
-      InputError: if there is no model in `model_dir`, or `export_dir` is not empty.
+      InputError: if there is no model in `model_dir`, or if `export_dir` is not empty.
     """
     config = config or ExportConfig()
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
@@ -98,19 +98,17 @@ def build(model_dir: str, config: ExportConfig) -> "Exportable":
 
 def cli() -> None:
     """Runs the program. Its flags are defined here because a program that imports `load` may have the same flags."""
-    model_dir = flags.DEFINE_string(
-        "model_dir", None, "The folder or the name of a finished run or a pre-trained model."
-    )
+    model_dir = flags.DEFINE_string("model_dir", None, "Folder or name of a finished run or a pre-trained model.")
     max_seq_length = flags.DEFINE_integer(
         "max_seq_length",
         None,
-        "Longer sequences are cut; by default the length in training, or the most that a pre-trained model can take.",
+        "Length at which sequences are truncated. Default: as in training, or a pre-trained model's maximum.",
     )
     null_threshold = flags.DEFINE_float(
         "null_score_diff_threshold",
         None,
-        "SQuAD 2.0: a question has no answer if the score of no answer minus the best answer's is above this; by "
-        "default the threshold that was tuned for the model, or else 0.",
+        "SQuAD 2.0: predict no answer if its score minus the best answer's score exceeds this. Default: the tuned "
+        "threshold, or else 0.",
     )
     export_flags = program_flags.ExportFlags()
 

@@ -1,6 +1,6 @@
 """The activations of a frozen encoder for each token, as features for other models (paper, section 5.3).
 
-The formats of input and output are those of the release's extract_features.py.
+The input and output formats are those of the original extract_features.py.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class TextLine:
     """A line of the input file.
 
     Attributes:
-      unique_id: the number of the line, from 0.
+      unique_id: the index of the line.
       text_a: the text before " ||| ", or the whole line.
       text_b: the text after " ||| ", or None.
     """
@@ -75,7 +75,7 @@ def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layer
     try:
         numbers = [int(layer) for layer in layers.split(",")]
     except ValueError:
-        raise InputError(f"{flag_name} is {layers!r}, but whole numbers separated by commas are expected.") from None
+        raise InputError(f"{flag_name} is {layers!r}. Use integers separated by commas.") from None
     for number in numbers:
         if not -num_hidden_layers <= number < num_hidden_layers:
             raise InputError(f"{flag_name}: there is no layer {number} in a model of {num_hidden_layers} layers.")
@@ -83,17 +83,16 @@ def layer_numbers(layers: str, num_hidden_layers: int, flag_name: str = "--layer
 
 
 class FrozenEncoder:
-    """A pre-trained encoder that is not trained further. It is built on one device when it is first used.
+    """A pre-trained encoder that is not trained further. It is built on one device on first use.
 
     Args:
       config: the config of the encoder.
       init_checkpoint: the checkpoint with its weights.
-      layers: the layers to use, with commas between them: numbers as in `layer_numbers`, or "embeddings" (paper, Table
-        7).
+      layers: the layers to use, separated by commas: numbers as in `layer_numbers`, or "embeddings" (paper, Table 7).
       flag_name: the flag that gave `layers`, for messages.
 
     Raises:
-      InputError: if the model has no such layer, or if no checkpoint is given.
+      InputError: if the model has no such layer, or no checkpoint is given.
     """
 
     def __init__(self, config: BertConfig, init_checkpoint: str | None, layers: str, flag_name: str) -> None:
@@ -113,7 +112,7 @@ class FrozenEncoder:
           batch: input_ids, input_mask and segment_ids [B, T].
 
         Returns:
-          [B, T, F, H] the hidden states of the F layers, float32.
+          The hidden states of the F layers, float32 [B, T, F, H].
         """
         return self._compute(batch)["activations"]
 
@@ -159,13 +158,13 @@ def extract(
       tokenizer: the tokenizer.
       examples: the texts.
       layers: the layers, as `layer_numbers` returns them.
-      max_seq_length: longer sequences are cut to this length.
-      batch_size: number of examples that are computed together.
+      max_seq_length: longer sequences are truncated to this number of tokens.
+      batch_size: number of examples per batch.
       strategy: the strategy in whose scope the encoder was built.
 
     Yields:
-      For each example, in order, the object that the release writes: "linex_index", and for each token (also [CLS] and
-      [SEP]) the values of each layer, rounded to six decimals.
+      For each example, in order, the object that the original code writes: "linex_index", and for each token (including
+      [CLS] and [SEP]) the values of each layer, rounded to six decimals.
     """
 
     def activations(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -210,7 +209,7 @@ def _tokenize(example: TextLine, tokenizer: Tokenizer, max_seq_length: int) -> t
 
 
 def write_features(path: str, features: Iterator[dict], total: int) -> None:
-    """Writes one JSON object per line. The file is written completely or not at all."""
+    """Writes one JSON object per line. The file appears completely or not at all."""
     with files.replacing(path) as writer, reporting.progress_bar(total, "extract", unit="line") as bar:
         for line in features:
             writer.write(json.dumps(line) + "\n")

@@ -27,11 +27,11 @@ class FillMask:
     """Predicts masked tokens.
 
     Args:
-      path: see `bert_tf.load_model`; the checkpoint needs a masked-LM head, and its folder a vocab.txt.
+      path: see `bert_tf.load_model`. The checkpoint needs a masked-LM head, and its folder a vocab.txt.
       do_lower_case: see `bert_tf.load_model`.
 
     Raises:
-      InputError: if a file or the head is missing, or if they don't fit together.
+      InputError: if a file or the head is missing, or the files do not match each other.
     """
 
     def __init__(self, path: str, do_lower_case: bool | None = None) -> None:
@@ -41,11 +41,11 @@ class FillMask:
         pretrained.required_tokenizer(self.bert.tokenizer, self.bert.source.path, "fill_mask")
         self.head = self.bert.masked_lm("fill_mask")
         if self.head is None:
-            raise InputError(f"fill_mask: {self.bert.source.path} has no masked-LM head; give a pre-trained model.")
+            raise InputError(f"fill_mask: {self.bert.source.path} has no masked-LM head. Use a pre-trained model.")
 
     @classmethod
     def from_pretrained(cls, path: str, *, do_lower_case: bool | None = None) -> Self:
-        """The same as the constructor, under the name that the estimators have."""
+        """Same as the constructor, for consistency with the estimators."""
         return cls(path, do_lower_case)
 
     def __repr__(self) -> str:
@@ -63,17 +63,17 @@ class FillMask:
         """Predicts the most probable tokens for each [MASK] in a text.
 
         Args:
-          text: a text, or a list of texts, each with one [MASK] or more.
-          top: the number of guesses for each [MASK]; all tokens if there are no more.
+          text: a text, or a list of texts, each with at least one [MASK].
+          top: the number of guesses for each [MASK]; limited by the number of choices.
           targets: the words to choose from, each a single token of the vocabulary; by default all tokens. Probabilities
-            are those among all tokens.
+            are relative to all tokens.
 
         Returns:
-          For each [MASK] a list of guesses, the most probable one first; of a list of texts, a list of these.
+          A list of guesses for each [MASK], most probable first. For a list of texts, a list of such lists.
 
         Raises:
-          InputError: if it isn't a text, or has no [MASK], or too many tokens for the model; or if `top` is below 1, or
-            a target is not a single token.
+          InputError: if `text` is not a text, has no [MASK], or has too many tokens for the model; if `top` is below 1;
+            or if a target is not a single token.
         """
         require_whole("fill_mask: top", top, 1)
         ids = [self._target_id(target) for target in targets] or list(range(self.bert.config.vocab_size))
@@ -91,7 +91,7 @@ class FillMask:
         import tensorflow as tf
 
         if not isinstance(text, str):
-            raise InputError(f"fill_mask: {str(text)[:60]!r} ({type(text).__name__}) is given, but a text is expected.")
+            raise InputError(f"fill_mask: {str(text)[:60]!r} ({type(text).__name__}) is not a text. Pass a str.")
         ids = self._encode(text)
         mask_id = self.bert.tokenizer.vocab[MASK]
         positions = [position for position, piece in enumerate(ids) if piece == mask_id]
@@ -100,17 +100,17 @@ class FillMask:
         probabilities, numbers = tf.math.top_k(
             tf.gather(tf.nn.softmax(logits), choices, axis=1), min(top, len(choices))
         )
-        names = self.bert.tokenizer.inv_vocab  # a vocabulary may be smaller than the table of embeddings
+        names = self.bert.tokenizer.inv_vocab  # may be smaller than the embedding table
         return [
             [Guess(names.get(choices[i], UNK), float(p)) for i, p in zip(row, row_probabilities, strict=True)]
             for row, row_probabilities in zip(numbers.numpy().tolist(), probabilities.numpy(), strict=True)
         ]
 
     def _encode(self, text: str) -> list[int]:
-        """The ids of [CLS] text [SEP]. Each [MASK] is one token."""
+        """Returns the ids of [CLS] text [SEP]. Each [MASK] is one token."""
         parts = text.split(MASK)
         if len(parts) == 1:
-            raise InputError(f"fill_mask: {text!r} has no {MASK}; put one in the place of a word.")
+            raise InputError(f"fill_mask: {text!r} has no {MASK}. Replace a word by it.")
         vocab = self.bert.tokenizer.vocab
         ids = self.bert.tokenizer.encode(parts[0])
         for part in parts[1:]:
@@ -124,16 +124,15 @@ class FillMask:
 def cli() -> None:
     """Runs the program. Its flags are defined here because a program that uses `FillMask` may have the same flags."""
     model = flags.DEFINE_string(
-        "model", None, "A pre-training run, or another folder, checkpoint or owner/name with a masked-LM head."
+        "model", None, "Folder, checkpoint or Hub name (owner/name) of a model with a masked-LM head."
     )
     texts = flags.DEFINE_multi_string(
         "text",
         None,
-        "A text with one [MASK] or more. May be given several times. By default, each line of standard input is a "
-        "text.",
+        "Text with at least one [MASK]. May be given several times. Default: each line of standard input is a text.",
     )
     top = flags.DEFINE_integer("top", 5, "Number of tokens to print for each [MASK].", lower_bound=1)
-    targets = flags.DEFINE_list("targets", [], "Words to choose from, each a single token; by default all tokens.")
+    targets = flags.DEFINE_list("targets", [], "Words to choose from, each a single token. Default: all tokens.")
 
     def main() -> None:
         filler = FillMask(model.value)
@@ -149,7 +148,7 @@ def cli() -> None:
             for guesses in found:
                 print("   " + "   ".join(f"{guess.token} {guess.probability:.1%}" for guess in guesses))
         if refused:
-            raise InputError(f"fill_mask: {refused} of the texts could not be filled in; see the messages above.")
+            raise InputError(f"fill_mask: {refused} of the texts could not be filled in. See the messages above.")
 
     program.run(main, required=["model"])
 

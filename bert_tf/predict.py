@@ -3,9 +3,9 @@
     python -m bert_tf.predict --model=exported/qnli < questions.jsonl > answers.jsonl
 
 A line is an object with the fields of the model's signature, or a string if there is only one field. Other fields, such
-as an id, are copied to the answer; one that has the name of a part of the answer, such as the label, is there as
-given_NAME. If a line is blank or can't be used, its answer is {"error": ...}; the others are answered, and the program
-ends with exit status 1.
+as an id, are copied to the answer. A field with the same name as a part of the answer is renamed to given_NAME. If a
+line is blank or can't be used, its answer is {"error": ...}. The other lines are answered, and the program ends with
+exit status 1.
 """
 
 import sys
@@ -23,17 +23,17 @@ _INPUT_FILE = flags.DEFINE_string("input_file", None, "JSON lines; standard inpu
 _OUTPUT_FILE = flags.DEFINE_string(
     "output_file",
     None,
-    "Answers; OUTPUT_FILE.incomplete until they are complete. Default: standard output.",
+    "File for the answers; OUTPUT_FILE.incomplete until all are written. Default: standard output.",
 )
-_SIGNATURE = flags.DEFINE_string("signature", SERVING_DEFAULT, "The signature of the model that is called.")
+_SIGNATURE = flags.DEFINE_string("signature", SERVING_DEFAULT, "Name of the model's signature to call.")
 _ENGINE = flags.DEFINE_enum(
     "engine",
     ENGINES[0],
     ENGINES,
-    "What runs the model. litert starts without TensorFlow, and is faster; it runs models that answer texts, pairs or "
-    "choices, exported with --export_quantize=int8 or --export_litert.",
+    "Library that runs the model. litert is faster and starts without TensorFlow, but runs only models that answer "
+    "texts, pairs or choices and were exported with --export_quantize=int8 or --export_litert.",
 )
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines that are computed together.", lower_bound=1)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Number of lines per batch.", lower_bound=1)
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def main() -> None:
     with line_predictions.answers_file(_OUTPUT_FILE.value) as writer:
         failed, total = line_predictions.answer_lines(model, lines, writer, _BATCH_SIZE.value, input_bytes)
     if failed:
-        raise InputError(f"{failed} of {total} lines could not be used; 'error' in their answers gives the reason.")
+        raise InputError(f"{failed} of {total} lines could not be used. See 'error' in their answers.")
 
 
 def cli() -> None:

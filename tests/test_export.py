@@ -96,7 +96,7 @@ def test_examples_of_any_length_are_answered_in_their_order(model):
     [
         ({"text_a": "a"}, r"example 0: the field 'text_b' is missing: .*'text_b'\], but gets \['text_a'\]"),
         ({"text_a": "a", "text_b": 5}, "the field 'text_b' must be text, not 5"),
-        ("a", "an object with 'text_a', 'text_b' is expected, not 'a'"),
+        ("a", "'a' is not an object with the fields 'text_a', 'text_b'"),
     ],
 )
 def test_invalid_examples_are_refused_with_their_numbers(model, example, message):
@@ -132,7 +132,7 @@ def test_inputs_bear_the_names_of_the_trained_columns(tmp_path):
     first, second, third = map(json.loads, writer.getvalue().splitlines())
     assert (first["id"], first["label"]) == (1, expected["label"]) and "text_a" not in first
     assert (second["text_a"], second["label"]) == ("c", expected["label"])
-    assert third["error"] == "the field 'review' is missing: the model reads ['review'], but gets ['body']."
+    assert third["error"] == "the field 'review' is missing. Expected: ['review']; given: ['body']."
 
 
 def test_a_classifier_of_another_program_need_not_be_callable(tmp_path):
@@ -182,7 +182,7 @@ def test_lines_are_answered_although_reading_fails_behind_them(model):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     written = io.StringIO()
-    with pytest.raises(InputError, match=r"the input can't be read further.*Input/output error"):
+    with pytest.raises(InputError, match=r"the input can't be read any further.*Input/output error"):
         line_predictions.answer_lines(model, lines(), written, batch_size=2)
     assert "label" in json.loads(written.getvalue())
 
@@ -190,9 +190,9 @@ def test_lines_are_answered_although_reading_fails_behind_them(model):
 def test_valid_ids_are_answered_although_others_are_refused(exported):
     rows = [
         ([2, 3], [0, 0], None),
-        ([2, 4000], [0, 0], f"input_ids must lie between 0 and {len(PIECES) - 1}."),
+        ([2, 4000], [0, 0], f"input_ids must be between 0 and {len(PIECES) - 1}."),
         ([2, 3, 4], [0, 0], "the fields 'input_ids', 'input_mask', 'segment_ids' must have the same length."),
-        ([2, 3], [0, 7], "segment_ids must lie between 0 and 1."),
+        ([2, 3], [0, 7], "segment_ids must be between 0 and 1."),
         (
             [2, 1 << 40],
             [0, 0],
@@ -214,7 +214,7 @@ def test_the_program_answers_every_line_and_fails_if_a_line_is_invalid(exported,
     output_file = tmp_path / "answers.jsonl"
     command = ["-m", "bert_tf.predict", f"--model={exported}", f"--output_file={output_file}"]
     output = programs.run(*command, typed=typed, expect=1)
-    assert "error: 1 of 2 lines could not be used; 'error' in their answers gives the reason." in output
+    assert "error: 1 of 2 lines could not be used. See 'error' in their answers." in output
     assert "Traceback" not in output
     first, second = map(json.loads, output_file.read_text().splitlines())
     assert first["id"] == 5
@@ -344,7 +344,7 @@ def test_wrong_folders_and_signatures_are_refused(run_folder, exported, tmp_path
             lambda: export.load(exported, "oops"),
             f"^{exported} has no signature 'oops'; it has serving_default, token_ids",
         ),
-        (lambda: export.load(left), f"^{left} is what an interrupted export has left"),
+        (lambda: export.load(left), f"^{left} is an incomplete export"),
     ):
         with pytest.raises(InputError, match=message):
             call()

@@ -56,8 +56,8 @@ def test_an_embedding_without_a_piece_is_guessed_as_unk(folder, tmp_path):
     [
         ("a b", 5, r"has no \[MASK\]"),
         ("a " * 6 + "[MASK]", 5, "has 7 tokens, but the model takes 6"),
-        (["a [MASK]", 5], 5, r"\(int\) is given, but a text is expected"),
-        ([["a [MASK]"]], 5, r"\(list\) is given, but a text is expected"),
+        (["a [MASK]", 5], 5, r"\(int\) is not a text"),
+        ([["a [MASK]"]], 5, r"\(list\) is not a text"),
         ([], 0, "top is 0"),
         ("a [MASK]", 0, "top is 0"),
     ],

@@ -1,4 +1,4 @@
-"""What all models that answer plain Python values share: their fields, the checks of examples, and batches."""
+"""The base of all models that answer plain Python values: fields, checks of examples, and batches."""
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from bert_tf.runtime.errors import InputError, is_no_list, require_whole
 
-# The names of texts that have no columns to be named after.
+# The default names of text inputs without columns.
 TEXT_INPUTS = ("text_a", "text_b")
-# Those of multiple choice: a text, and a list of texts.
+# The inputs of multiple choice: a text, and a list of texts.
 CHOICE_INPUTS = ["prompt", "endings"]
 _MAX_ID = (1 << 31) - 1
 
@@ -24,11 +24,11 @@ class AnsweringModel(abc.ABC):
     """A model that answers examples.
 
     Args:
-      fields: the inputs by name.
-      texts: of a classifier, the names of its one or two texts; `TEXT_INPUTS` are understood in their place.
+      fields: maps input names to fields.
+      texts: for a classifier, the names of its one or two texts. `TEXT_INPUTS` are accepted as aliases.
 
     Attributes:
-      inputs: the names of the inputs, which are the fields of an example.
+      inputs: the names of the inputs, and so of an example's fields.
     """
 
     def __init__(self, fields: Mapping[str, Field], texts: Sequence[str] = ()) -> None:
@@ -37,7 +37,7 @@ class AnsweringModel(abc.ABC):
         self._aliases = {other: name for other, name in zip(TEXT_INPUTS, texts, strict=False) if other not in fields}
 
     def _renamed(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields, with the names of the inputs where they have the others."""
+        """Returns the fields with aliases replaced by the names of the inputs."""
         renamed = dict(fields)
         for other, name in self._aliases.items():
             if other in renamed and name not in renamed:
@@ -45,29 +45,29 @@ class AnsweringModel(abc.ABC):
         return renamed
 
     def other_fields(self, example: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of an example that the signature doesn't read."""
+        """Returns the fields of an example that the signature doesn't read."""
         return {name: value for name, value in self._renamed(example).items() if name not in self.inputs}
 
     def check(self, example: Any) -> dict[str, Any]:
-        """Checks an example, and returns the fields that the signature reads.
+        """Returns an example's fields that the signature reads, after checking them.
 
         If there is only one input, the example may be a string. For `token_ids`, fields are lists of integers.
 
         Raises:
-          InputError: if a field is missing or has another type, or if the example is the error of its own reading.
+          InputError: if a field is missing or has the wrong type, or the example is an InputError of the reader.
         """
         if isinstance(example, InputError):
             raise example
         fields = {self.inputs[0]: example} if isinstance(example, str) and len(self.inputs) == 1 else example
         if not isinstance(fields, Mapping):
             raise InputError(
-                f"an object with {', '.join(map(repr, self.inputs))} is expected, not {_abbreviated(example)}."
+                f"{_abbreviated(example)} is not an object with the fields {', '.join(map(repr, self.inputs))}."
             )
         fields = self._renamed(fields)
         for name in self.inputs:
             if name not in fields:
                 found = _abbreviated(list(fields))
-                raise InputError(f"the field {name!r} is missing: the model reads {self.inputs}, but gets {found}.")
+                raise InputError(f"the field {name!r} is missing. Expected: {self.inputs}; given: {found}.")
             self._check_field(name, fields[name])
         ids = [name for name in self.inputs if self._fields[name].kind is int]
         if len({len(fields[name]) for name in ids}) > 1:
@@ -85,25 +85,25 @@ class AnsweringModel(abc.ABC):
             raise InputError(f"the field {name!r} must contain numbers from 0 to {_MAX_ID}, not {_abbreviated(value)}.")
 
     def predict(self, examples: Sequence[Any], batch_size: int = 32) -> list[dict[str, Any]]:
-        """Answers examples; those of similar length are computed together.
+        """Answers examples. Examples of similar length share a batch.
 
         Args:
           examples: mappings with the fields `inputs`, or strings if there is only one input; or a pandas.DataFrame with
             columns of these names.
-          batch_size: the number of examples that are computed together.
+          batch_size: number of examples per batch.
 
         Returns:
           For each example, in the same order, the outputs as Python values without padding.
 
         Raises:
-          InputError: if an example can't be used, and the message has its number, counted from 0; or if it comes alone.
+          InputError: if an example can't be used; the message has its index. Also if `examples` is a single example.
         """
         if hasattr(examples, "itertuples"):  # a pandas.DataFrame
             if not examples.columns.is_unique:
-                raise InputError(f"examples has several columns of one name: {list(examples.columns)}. Rename some.")
+                raise InputError(f"examples has columns with the same name: {list(examples.columns)}. Rename them.")
             examples = examples.to_dict("records")
         if is_no_list(examples):
-            raise InputError(f"examples is {_abbreviated(examples)}, but a list of examples is expected.")
+            raise InputError(f"examples is {_abbreviated(examples)}. Pass a list of examples.")
         require_whole("batch_size", batch_size, 1)
         answers = self.answer(examples, batch_size)
         for number, answer in enumerate(answers):
@@ -112,7 +112,7 @@ class AnsweringModel(abc.ABC):
         return answers
 
     def answer(self, examples: Iterable[Any], batch_size: int) -> list[dict[str, Any] | InputError]:
-        """Answers examples as `predict` does. For an example that can't be used, the answer is the error."""
+        """Answers examples like `predict`. If an example can't be used, its answer is the error."""
         answers = list(map(self._fields_or_error, examples))
         usable = [number for number, fields in enumerate(answers) if not isinstance(fields, InputError)]
         usable.sort(key=lambda number: sum(len(str(value)) for value in answers[number].values()))

@@ -1,4 +1,4 @@
-"""The settings of an export, and of a process that serves it."""
+"""The settings of an export, and of a serving process."""
 
 import os
 from typing import Annotated, Literal
@@ -12,27 +12,27 @@ from bert_tf.runtime.settings import Settings, about
 SERVING_DEFAULT = "serving_default"
 DTYPES = ("float32", "bfloat16")
 QUANTIZATIONS = ("none", "int8")
-# What runs an exported model.
+# The libraries that can run an exported model.
 ENGINES = ("tensorflow", "litert")
-# Models for LiteRT, with weights of 8 bits and of 32.
+# Models for LiteRT, with 8-bit and 32-bit weights.
 LITE_INT8_FILE, LITE_FILE = "model_int8.tflite", "model.tflite"
-# What is around the logits of these models: `lite_model.TextTask`.
+# The other data that these models need: `lite_model.TextTask`.
 LITE_TASK_FILE = "litert.json"
-# In multi-label tasks an example has the labels with at least this probability, unless the run has another threshold.
+# Lowest probability of a predicted label in multi-label tasks, unless the run has another threshold.
 LABEL_THRESHOLD = 0.5
 
 
 def keep_packed_weights() -> None:
-    """Lets TensorFlow arrange each weight for this CPU's products once, instead of in each call.
+    """Makes TensorFlow pack each weight for this CPU's matrix multiplications only once.
 
-    It takes as much memory as the weights, and has no effect once TensorFlow has run. It is for processes that only
-    serve: TensorFlow doesn't notice then that a weight has changed.
+    This needs as much memory as the weights, and has no effect once TensorFlow has run an operation. Use it only in
+    processes that serve, because TensorFlow then ignores changes of the weights.
     """
     os.environ.setdefault("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", "1")
 
 
 def check_no_bilstm(has_bilstm: bool, where: str) -> None:
-    """Raises an InputError if a model has a BiLSTM, on the encoder or on its features: it can't be exported."""
+    """Raises an InputError if a model has a BiLSTM, because such models can't be exported."""
     if has_bilstm:
         raise InputError(
             f"{where}: a model with a BiLSTM can't be exported. Export a model that was fine-tuned without "
@@ -44,16 +44,15 @@ class ExportConfig(Settings, frozen=True):
     """The settings of an export.
 
     Attributes:
-      text: if False, the only signature is `ids`, which does not need tensorflow-text.
-      max_seq_length: longer sequences are truncated; None for the run's value, or the most that a pre-trained model can
-        take.
-      null_score_diff_threshold: SQuAD 2.0: a question has no answer if the score of no answer minus the best answer's
-        is above this; None for the threshold that was tuned for the model, or else 0.
+      text: if False, the only signature is `token_ids`, which does not need tensorflow-text.
+      max_seq_length: longer sequences are truncated; None for the run's value or a pre-trained model's maximum.
+      null_score_diff_threshold: SQuAD 2.0: a question has no answer if the no-answer score minus the best answer's
+        score is above this; None for the threshold tuned for the model, or else 0.
       answers: SQuAD: values of `doc_stride`, `max_query_length`, `n_best_size` and `max_answer_length` that replace the
         run's.
 
     Raises:
-      InputError: if an ONNX model is wanted, but tf2onnx is not installed.
+      InputError: if `onnx` is True but tf2onnx is not installed.
     """
 
     dtype: Annotated[
@@ -61,14 +60,14 @@ class ExportConfig(Settings, frozen=True):
         about("Type of exported weights and of matrix multiplications.", flag="export_dtype"),
     ] = "float32"
     quantize: Annotated[
-        Literal[QUANTIZATIONS], about("int8: write also a LiteRT model with 8-bit weights.", flag="export_quantize")
+        Literal[QUANTIZATIONS], about("int8: also write a LiteRT model with 8-bit weights.", flag="export_quantize")
     ] = "none"
-    onnx: Annotated[bool, about("Write also an ONNX model; needs tf2onnx.", flag="export_onnx")] = False
+    onnx: Annotated[bool, about("Also write an ONNX model; needs tf2onnx.", flag="export_onnx")] = False
     text: Annotated[bool, about("Take raw strings; if False, take only token ids.", flag="export_text")] = True
     max_seq_length: int | None = None
     null_score_diff_threshold: float | None = None
     answers: dict[str, int] = msgspec.field(default_factory=dict)
-    litert: Annotated[bool, about("Write also a LiteRT model in float32.", flag="export_litert")] = False
+    litert: Annotated[bool, about("Also write a LiteRT model in float32.", flag="export_litert")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
 """A model that can be exported, and the files of its export: SavedModel, LiteRT, ONNX, vocabulary and labels.
 
-The models for LiteRT (TensorFlow Lite) and ONNX contain only common operations on padded ids.
+The LiteRT (TensorFlow Lite) and ONNX models contain only common operations on padded ids.
 
 Axis letters: B batch, T tokens.
 """
@@ -34,12 +34,12 @@ class Exportable(NamedTuple):
 
     Attributes:
       served: the model with its signatures.
-      plain: a function that computes the same as the signature `ids` on padded input, for runtimes that have only
-        TensorFlow's common operations.
+      plain: computes the outputs of the signature `token_ids` on padded input, with common operations only, for other
+        runtimes.
       tokenizer: the model's tokenizer.
-      max_seq_length: the length at which texts are cut, or split into windows.
+      max_seq_length: length at which texts are truncated or split into windows.
       classes: the names of the logits' columns; None if they have no names.
-      task: what LiteRT needs besides, to answer texts, pairs and choices; None for other tasks.
+      task: the other data that LiteRT needs to answer texts, pairs and choices; None for other tasks.
     """
 
     served: ServedModel
@@ -50,9 +50,9 @@ class Exportable(NamedTuple):
     task: TextTask | None = None
 
     def write(self, folder: str, config: ExportConfig) -> list[str]:
-        """Writes the export into a folder that doesn't exist yet.
+        """Writes the export to a folder that doesn't exist yet.
 
-        What `tf.saved_model.load` returns for it can be called like its first signature, with inputs in their order.
+        After `tf.saved_model.load`, the object can be called like its first signature, with inputs in the same order.
 
         Returns:
           The names of the SavedModel's signatures.
@@ -74,10 +74,10 @@ class Exportable(NamedTuple):
         return list(signatures)
 
     def write_text_settings(self, folder: str) -> None:
-        """Writes what a caller of the signature `ids`, of LiteRT or of ONNX needs to turn texts into ids and back.
+        """Writes the files that callers of `token_ids`, LiteRT or ONNX need to convert texts to ids and classes back.
 
-        vocab.txt has the vocabulary, tokenizer_config.json the rules and the greatest length (in Hugging Face's
-        format), and labels.json the classes.
+        These are vocab.txt, tokenizer_config.json (the rules and the maximum length, in Hugging Face's format) and
+        labels.json (the classes).
         """
         tokenizer = self.tokenizer
         run_directory.copy_tokenizer(tokenizer.vocab_file, folder, tokenizer.rules, self.max_seq_length)
@@ -86,7 +86,7 @@ class Exportable(NamedTuple):
 
 
 def plain_logits(model: EncoderModel) -> PlainFunction:
-    """Returns a function from padded ids [B, T] to a fine-tuned model's logits by name; see `Exportable`."""
+    """Returns a function from padded ids [B, T] to a fine-tuned model's logits by name. See `Exportable`."""
 
     def logits(input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         values = model.logits({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
@@ -103,8 +103,8 @@ def write_lite(function: PlainFunction, path: str, is_quantized: bool = False) -
     Args:
       function: computes the model's outputs.
       path: the file.
-      is_quantized: store matrices in 8 bits, with one scale for each output channel. Activations are quantised when
-        they are computed ("dynamic range"), so no sample data are needed.
+      is_quantized: store matrices in 8 bits, with one scale per output channel. Activations are quantised when computed
+        ("dynamic range"), so no sample data is needed.
     """
     concrete = tf.function(function, input_signature=_SPECS).get_concrete_function()
     module = tf.Module()

@@ -1,4 +1,4 @@
-"""A finished run as the export of its task needs it."""
+"""A finished run, as input of its task's export."""
 
 import dataclasses
 import os
@@ -20,7 +20,7 @@ from bert_tf.training.interface import TrainableModel
 
 @dataclasses.dataclass(frozen=True)
 class FinishedRun:
-    """A run's folder, as far as exporting needs it.
+    """The parts of a run directory that an export needs.
 
     Attributes:
       folder: the folder of its checkpoints.
@@ -29,7 +29,7 @@ class FinishedRun:
       labels: the classes; None for regression.
       config: the encoder's config.
       tokenizer: the model's tokenizer.
-      max_seq_length: the exported model cuts longer sequences.
+      max_seq_length: length at which the exported model truncates sequences.
       export_config: the settings of the export.
     """
 
@@ -47,7 +47,7 @@ class FinishedRun:
         """Reads the records in a run's folder.
 
         Raises:
-          InputError: if it isn't the folder of a finished run, or `max_seq_length` is more than the model can take.
+          InputError: if it isn't the folder of a finished run, or `max_seq_length` exceeds the model's maximum.
         """
         folder = run_directory.folder_of_model(model_dir)
         recorded = run_directory.read(folder)

@@ -1,10 +1,10 @@
 """The encoder for serving: computes the same as `BertEncoder`, in the form that TensorFlow runs fastest on a CPU.
 
-- TensorFlow fuses each matrix product with its bias, activation or residual, and each layer normalisation into one
-  operation. This requires that biases, scales and offsets are constants. Matrices stay variables: as constants they
-  were no faster, but took ten times their size in memory and many seconds in the first call.
-- Nothing is computed for padding: the tokens of all sequences are stored end to end, and only attention pads them.
-- Query, key and value are computed by one product, and the scale of the scores is included in the weights.
+- TensorFlow fuses each matrix multiplication with its bias, activation or residual, and each layer normalisation into
+  one operation. This requires that biases, scales and offsets are constants. Matrices remain variables: as constants
+  they were no faster, but took ten times the memory and many seconds in the first call.
+- Padding is not computed: the tokens of all sequences are concatenated, and only attention pads them.
+- One multiplication computes query, key and value. The scale of the scores is included in the weights.
 - If only the pooler's output is needed, the last block computes only the states that the pooler reads.
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, H hidden, N heads, D head size.
@@ -21,7 +21,7 @@ from bert_tf.model.activations import ACTIVATIONS
 from bert_tf.model.heads import LinearHead, MaskedLMHead
 from bert_tf.sequences.graph_packing import TokenBatch
 
-# TensorFlow can fuse a product with these forms of gelu, but not with those of `model.activations`.
+# TensorFlow can fuse these forms of gelu with a matrix multiplication, but not the forms in `model.activations`.
 _FUSED_ACTIVATIONS = {
     "gelu": lambda x: tf.nn.gelu(x, approximate=True),
     "gelu_erf": lambda x: tf.nn.gelu(x, approximate=False),
@@ -32,7 +32,7 @@ class _PaddedLayout(NamedTuple):
     """The positions of a batch's tokens in the padded arrays of attention, and the attention masks.
 
     Attributes:
-      sources: [B*T] the token at each padded position; padding repeats the first token, and its result is not used.
+      sources: [B*T] the token at each padded position. Padding repeats the first token; its result is not used.
       positions: [n] the padded position of each token.
       bias: [B, 1, 1 or T, T], added to the scores.
       pooled_tokens: [B] the token of each sequence that the pooler reads.
@@ -49,6 +49,7 @@ class _PaddedLayout(NamedTuple):
 
     @property
     def length(self) -> tf.Tensor:
+        """T, a scalar."""
         return tf.shape(self.bias)[-1]
 
     def pad(self, x: tf.Tensor) -> tf.Tensor:  # [n, ...] -> [B*T, ...]
@@ -63,9 +64,9 @@ class InferenceEncoder(tf.Module):
 
     Args:
       encoder: the encoder; its weights are copied.
-      dtype: "float32" or "bfloat16", the type of the stored weights and of matrix products. Layer normalisation and
-        softmax are computed in float32.
-      masked_lm: the masked-LM head of the encoder, if there is one; its weights are copied.
+      dtype: "float32" or "bfloat16", the type of the stored weights and of matrix multiplications. Layer normalisation
+        and softmax are computed in float32.
+      masked_lm: the masked-LM head of the encoder, or None; its weights are copied.
     """
 
     def __init__(self, encoder: BertEncoder, dtype: str = "float32", masked_lm: MaskedLMHead | None = None) -> None:
@@ -87,7 +88,7 @@ class InferenceEncoder(tf.Module):
         self._vector = vectors.__getitem__  # a function, because tf.Module would track the arrays of a dict
 
     def layers(self, batch: TokenBatch) -> list[tf.Tensor]:
-        """The hidden states [n, H] of each block, first block first, in the compute dtype."""
+        """Returns the hidden states [n, H] of each block, first block first, in the compute dtype."""
         layout = self._layout(batch)
         states = [self._embed(batch)]
         for i in range(self.config.num_hidden_layers):
@@ -95,11 +96,11 @@ class InferenceEncoder(tf.Module):
         return states[1:]
 
     def token_states(self, batch: TokenBatch) -> tf.Tensor:
-        """The last hidden states [n, H], in the compute dtype."""
+        """Returns the last hidden states [n, H], in the compute dtype."""
         return self.layers(batch)[-1]
 
     def pooled_output(self, batch: TokenBatch) -> tf.Tensor:
-        """The pooler's output [B, H], float32; the last block computes only the states that the pooler reads."""
+        """Returns the pooler's output [B, H], float32. The last block computes only the states that it reads."""
         layout = self._layout(batch)
         x = self._embed(batch)
         last = self.config.num_hidden_layers - 1
@@ -108,14 +109,14 @@ class InferenceEncoder(tf.Module):
         return self._pool(self._block(last, x, layout, only_pooled=True))
 
     def pool(self, batch: TokenBatch, states: tf.Tensor) -> tf.Tensor:
-        """The last hidden states [n, H] of any type -> the pooled output [B, H], float32."""
+        """Returns the pooled output [B, H], float32, for last hidden states [n, H] of any type."""
         return self._pool(tf.cast(tf.gather(states, self._layout(batch).pooled_tokens), self.dtype))
 
     def _pool(self, states: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.tanh(self._dense("pooler/dense", states)), tf.float32)
 
     def masked_lm_logits(self, states: tf.Tensor) -> tf.Tensor:
-        """The last hidden states [n, H] of any type -> the logits [n, V] of the masked-LM head, float32."""
+        """Returns the logits [n, V] of the masked-LM head, float32, for last hidden states [n, H] of any type."""
         head = "cls/predictions"
         hidden = self._activation(self._dense(f"{head}/transform/dense", tf.cast(states, self.dtype)))
         hidden = self._layer_norm(f"{head}/transform/LayerNorm", hidden)
@@ -155,7 +156,7 @@ class InferenceEncoder(tf.Module):
         return self._layer_norm("embeddings/LayerNorm", tf.add_n([tf.cast(row, tf.float32) for row in rows]))
 
     def _block(self, number: int, x: tf.Tensor, layout: _PaddedLayout, only_pooled: bool = False) -> tf.Tensor:
-        """[n, H] -> [n, H], or [B, H] if only the states that the pooler reads are needed."""
+        """Maps states [n, H] to [n, H], or to [B, H] if only the states that the pooler reads are needed."""
         name = f"encoder/layer_{number}"
         context = self._attend(f"{name}/attention/self", x, layout, only_pooled)
         residual = tf.gather(x, layout.pooled_tokens) if only_pooled else x
@@ -165,7 +166,7 @@ class InferenceEncoder(tf.Module):
         return self._layer_norm(f"{name}/output/LayerNorm", self._dense(f"{name}/output/dense", inner) + attended)
 
     def _attend(self, name: str, x: tf.Tensor, layout: _PaddedLayout, only_pooled: bool) -> tf.Tensor:
-        """[n, H] -> the context [n, H], or [B, H]."""
+        """Maps states [n, H] to the context [n, H], or [B, H]."""
         width, heads, size = self.config.hidden_size, self.config.num_attention_heads, self.config.head_size
         kernel, bias = self._matrices[f"{name}/kernel"].read_value(), self._constant(f"{name}/bias")
 
@@ -212,12 +213,13 @@ class OutputLayer(tf.Module):
         self._weights = tf.Variable(head.output_weights.numpy(), trainable=False, name="output_weights")
         self._bias = tf.Variable(head.output_bias.numpy(), trainable=False, name="output_bias")
 
-    def __call__(self, x: tf.Tensor) -> tf.Tensor:  # [N, H] -> [N, C], float32
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns the logits [N, C], float32, for inputs [N, H]."""
         return tf.matmul(tf.cast(x, tf.float32), self._weights, transpose_b=True) + self._bias
 
 
 def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int) -> None:
-    """Joins query, key and value to one kernel [H, 3H] and one bias [3H]; the query's are scaled like the scores."""
+    """Joins query, key and value into one kernel [H, 3H] and one bias [3H]. The query is scaled like the scores."""
     scales = {"query": 1.0 / math.sqrt(head_size), "key": 1.0, "value": 1.0}
     for kind in ("kernel", "bias"):
         parts = [scale * weights.pop(f"{name}/{projection}/{kind}") for projection, scale in scales.items()]
@@ -225,12 +227,12 @@ def _join_projections(weights: dict[str, np.ndarray], name: str, head_size: int)
 
 
 def _bias(visible: tf.Tensor) -> tf.Tensor:
-    """Visible keys [B, 1 or T, T] -> the bias that is added to the scores [B, 1, 1 or T, T]."""
+    """Returns the bias of the scores [B, 1, 1 or T, T] for visible keys [B, 1 or T, T]."""
     return tf.where(visible, 0.0, MASKED_SCORE)[:, tf.newaxis]
 
 
 def product(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """x [n, in], kernel [in, out], bias [out] -> [n, out]."""
+    """Returns x [n, in] times kernel [in, out] plus bias [out]: [n, out]."""
     return tf.nn.bias_add(tf.matmul(x, kernel), bias)
 
 
@@ -239,13 +241,13 @@ _FUSED_EPSILON = 1e-3
 
 
 def layer_norm(x: tf.Tensor, beta: tf.Tensor, gamma: tf.Tensor, epsilon: float) -> tf.Tensor:
-    """[n, H] -> [n, H], float32; written in the only form that TensorFlow fuses.
+    """Normalises [n, H] to [n, H], float32. It is written in the only form that TensorFlow fuses.
 
     The inputs are scaled so that adding the fused operation's epsilon is equivalent to adding `epsilon`. The result is
     the same whether TensorFlow fuses the operation or not.
     """
     x = math.sqrt(_FUSED_EPSILON / epsilon) * tf.cast(x, tf.float32)
-    # Without this, TensorFlow would multiply gamma by the scale beforehand, and then not recognise the form.
+    # Without this, TensorFlow would multiply gamma by the scale beforehand, and could not fuse the operation.
     x = tf.ensure_shape(x, x.shape)
     mean = tf.reduce_mean(x, axis=[1], keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(x, mean), axis=[1], keepdims=True)

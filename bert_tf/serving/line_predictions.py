@@ -1,4 +1,4 @@
-"""Answers JSON lines with an exported model as soon as they arrive, in their order."""
+"""Answers JSON lines with an exported model, in order and as soon as they arrive."""
 
 import codecs
 import contextlib
@@ -14,27 +14,27 @@ from bert_tf.runtime import files, json_files, reporting
 from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import AnsweringModel
 
-# The lines of so many batches are sorted by length together.
+# Number of batches whose lines are sorted by length together.
 _SORTED_BATCHES = 16
 
 
 def answer_lines(
     model: AnsweringModel, lines: Iterable[bytes], writer: IO[str], batch_size: int, input_bytes: int = 0
 ) -> tuple[int, int]:
-    """Writes an answer for each line, as soon as it is computed. The answer to a blank line is an error.
+    """Writes an answer for each line as soon as it is computed. The answer to a blank line is an error.
 
     Args:
       model: the model.
-      lines: JSON; more lines are read while earlier ones are answered.
+      lines: JSON. More lines are read while earlier ones are answered.
       writer: the file of the answers.
-      batch_size: the number of lines that are computed together.
-      input_bytes: the bytes of all lines, from which the remaining time is estimated; 0 if nobody knows.
+      batch_size: number of lines per batch.
+      input_bytes: total size of the lines, for estimating the remaining time; 0 if unknown.
 
     Returns:
-      The number of lines that couldn't be used, and the number of all lines.
+      The number of lines that could not be used, and the number of all lines.
 
     Raises:
-      InputError: if reading fails; the lines before are answered.
+      InputError: if reading fails. Earlier lines are answered.
     """
     total = failed = read_bytes = 0
     with reporting.progress_bar(None, "predict", unit="line") as bar:
@@ -46,7 +46,7 @@ def answer_lines(
                     failed += 1
                 others = model.other_fields(example) if isinstance(example, dict) else {}
                 line = json.dumps(_given(others, answer) | answer, ensure_ascii=False)
-                # Half of a surrogate pair, which UTF-8 can't hold, is written as the escape that JSON has for it.
+                # Half of a surrogate pair is not valid UTF-8, so it is written as its JSON escape.
                 writer.write(line.encode("utf-8", "backslashreplace").decode() + "\n")
             writer.flush()
             total += len(available)
@@ -58,9 +58,9 @@ def answer_lines(
 
 @contextlib.contextmanager
 def answers_file(path: str | None) -> Iterator[IO[str]]:
-    """The writer of the answers: of a file, which appears when all are written, or of standard output without a path.
+    """Yields a writer for the answers: to a file, which appears once all are written, or to standard output.
 
-    Until then, and after an error or a kill, the answers are in a file next to it, `PATH.incomplete`.
+    Until then, and after an error or a kill, the answers are in `PATH.incomplete`.
     """
     if not path:
         sys.stdout.reconfigure(encoding="utf-8")
@@ -87,13 +87,13 @@ def _parsed(line: bytes) -> Any:
 
 
 def _given(fields: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a line that are copied; one that would be taken for a part of the answer is called given_NAME."""
+    """Returns the fields to copy. A field with the same name as a part of the answer is renamed to given_NAME."""
     return {f"given_{name}" if name in (*answer, "error") else name: value for name, value in fields.items()}
 
 
 def _available(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:
-    """Yields lists of the lines that have arrived, 1 to `max_lines` each, so that a typed line is answered at once."""
-    # After the last line comes None, or the error with which reading has failed.
+    """Yields lists of 1 to `max_lines` lines that have arrived, so a typed line is answered at once."""
+    # The last item is None, or the error that ended reading.
     arrived: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4 * max_lines)
 
     def read() -> None:
@@ -116,4 +116,4 @@ def _available(lines: Iterable[bytes], max_lines: int) -> Iterator[list[bytes]]:
         if available:
             yield available
     if line is not None:
-        raise InputError(f"the input can't be read further ({line}). The lines before are answered.")
+        raise InputError(f"the input can't be read any further ({line}). Earlier lines are answered.")

@@ -1,4 +1,4 @@
-"""Answers texts with the LiteRT model of an export: the same answers as its SavedModel's, without TensorFlow."""
+"""Answers texts with the LiteRT model of an export. The answers equal the SavedModel's; TensorFlow is not needed."""
 
 import os
 import threading
@@ -21,13 +21,13 @@ _SEQUENCES_PER_PART = 32
 
 
 class TextTask(TypedDict):
-    """What is around the logits of a model of texts, pairs or endings; in a file beside the model.
+    """The data besides the logits of a model of texts, pairs or choices; in a file next to the model.
 
-    inputs: the names of one text, or of two; of a choice, those of the prompt and the endings.
+    inputs: the names of the one or two texts, or of the prompt and the endings.
     problem: "classification", "multi_label", "regression" or "choice".
-    labels: the classes, where there are some.
-    max_seq_length: the length of the longest sequences.
-    threshold: with several labels, the least probability of one of them.
+    labels: the classes, if there are any.
+    max_seq_length: the largest number of tokens in a sequence.
+    threshold: with several labels, the lowest probability of a predicted label.
     long_documents: how longer texts are read; see `LongDocuments`.
     doc_stride: see `LongDocuments`.
     """
@@ -44,14 +44,16 @@ class TextTask(TypedDict):
 class LiteModel(AnsweringModel):
     """A LiteRT model with the tokenizer and the labels in its folder.
 
-    Its inputs and answers are those of `ServedClassifier` and `ServedChooser` (`bert_tf.tasks.graph_classifier`) from
-    texts. Weights of 8 bits change the numbers a little. Several threads may call it, and one computes at a time.
+    Its inputs and answers are the same as those of `ServedClassifier` and `ServedChooser`
+    (`bert_tf.tasks.graph_classifier`) for texts. 8-bit weights change the numbers slightly. Several threads may call
+    it; calls are computed one after another.
 
     Args:
-      folder: of an export with --export_quantize=int8 or --export_litert; with both, the first is taken.
-      threads: of LiteRT; None for one for each core.
+      folder: an export with --export_quantize=int8 or --export_litert. With both, the int8 model is used.
+      threads: number of LiteRT threads; None for one per core.
 
     Raises:
+      InputError: if there is no such model, it is damaged, or LiteRT is not installed.
       InputError: if there is no such model, it is damaged, or LiteRT isn't installed.
     """
 
@@ -89,7 +91,7 @@ class LiteModel(AnsweringModel):
         return [self._outputs(row) | {"truncated": cut} for row, cut in zip(logits, truncated, strict=True)]
 
     def _outputs(self, logits: np.ndarray) -> dict[str, Any]:
-        """Logits [C] -> the answer to a text or a pair."""
+        """Returns the answer to a text or a pair for its logits [C]."""
         problem, labels = self._task["problem"], self._task["labels"]
         if problem == "regression":
             return {"score": float(logits[0])}
@@ -101,7 +103,7 @@ class LiteModel(AnsweringModel):
         return outputs | {"probabilities": _softmax(logits).tolist(), "label": labels[int(np.argmax(logits))]}
 
     def _choices(self, texts: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-        """Prompts with their endings -> the answers; empty endings are padding, and have the probability 0."""
+        """Returns the answers to prompts with endings. Empty endings are padding and have probability 0."""
         pairs = [(prompt, ending) for prompt, endings in texts for ending in endings if ending]
         scored = zip(*self._logits(pairs), strict=True)
         answers = []
@@ -115,17 +117,17 @@ class LiteModel(AnsweringModel):
         return answers
 
     def _logits(self, texts: Sequence[Sequence[str]]) -> tuple[np.ndarray, list[bool]]:
-        """Texts or pairs [B] -> logits [B, C], and whether each text was cut."""
+        """Returns logits [B, C] for texts or pairs [B], and whether each was truncated."""
         packed = []
         for parts in texts:
-            # As in the SavedModel, half of a surrogate pair, which UTF-8 doesn't have, is dropped.
+            # As in the SavedModel, half of a surrogate pair, which is not valid UTF-8, is dropped.
             text_a, text_b = (*(part.encode("utf-8", "ignore").decode() for part in parts), None)[:2]
             packed.append(self._documents.pack(self._tokenizer, text_a, text_b, self._task["max_seq_length"]))
         if not packed:
             return np.zeros((0, 1), np.float32), []
         rows = [sequence[:2] for sequences in packed for sequence in sequences]
         logits = []
-        with self._lock:  # an interpreter has one place for inputs and outputs
+        with self._lock:  # an interpreter has only one buffer for inputs and outputs
             for begin in range(0, len(rows), _SEQUENCES_PER_PART):
                 part = packing.pad_all(rows[begin : begin + _SEQUENCES_PER_PART])
                 logits.append(self._run(**part)["logits"])
@@ -134,6 +136,6 @@ class LiteModel(AnsweringModel):
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """SciPy's, the import of which would take a good part of the time until the first answer."""
+    """Computes softmax. Importing SciPy's would take a large part of the time to the first answer."""
     powers = np.exp(logits - logits.max())
     return powers / powers.sum()

@@ -1,7 +1,7 @@
-"""A pre-trained model for serving: hidden states of texts, and guesses for each [MASK].
+"""A pre-trained model for serving: hidden states of texts, and predictions for each [MASK].
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences, L layers, H hidden, V vocabulary,
-M most masks in a text.
+M largest number of masks in a text.
 """
 
 import tensorflow as tf
@@ -16,23 +16,23 @@ from bert_tf.serving.signature_inputs import IDS, TEXTS, Signature, TextReader, 
 from bert_tf.tokenization import Tokenizer
 
 _MASK = "[MASK]"
-# The number of guesses for each mask.
+# The number of predictions for each mask.
 _TOP = 5
 
 
 def token_states_in_parts(encoder: InferenceEncoder, batch: TokenBatch, kept: tf.Tensor | None = None) -> tf.Tensor:
-    """The last hidden states [n, H] of the tokens, float32; see `reader.in_parts`."""
+    """Returns the last hidden states [n, H] of the tokens, float32. See `signature_inputs.in_parts`."""
     width = encoder.config.hidden_size
     return in_parts(lambda part: tf.cast(encoder.token_states(part), tf.float32), batch, width, kept)
 
 
 class ServedEncoder(tf.Module):
-    """Encodes texts and pairs, and fills in masks if the encoder has a masked-LM head.
+    """Encodes texts and pairs of texts. If the encoder has a masked-LM head, also fills in masks.
 
     Args:
       encoder: the encoder.
       tokenizer: the model's tokenizer.
-      max_seq_length: longer sequences are cut.
+      max_seq_length: longer sequences are truncated.
     """
 
     def __init__(self, encoder: InferenceEncoder, tokenizer: Tokenizer, max_seq_length: int) -> None:
@@ -48,14 +48,14 @@ class ServedEncoder(tf.Module):
     def signatures(self) -> dict[str, Signature]:
         """Returns the signatures.
 
-        - `serving_default` (text_a [B]), `pairs` (text_a and text_b [B]) and `ids` (input_ids, input_mask, segment_ids
-          [B, T]) return `sequence_output` [B, T, H], with zeros after the end of a text, and, if there is a pooler,
-          `pooled_output` [B, H].
+        - `serving_default` (text_a [B]), `pairs` (text_a and text_b [B]) and `token_ids` (input_ids, input_mask,
+          segment_ids [B, T]) return `sequence_output` [B, T, H], with zeros after the end of a text, and, if there is a
+          pooler, `pooled_output` [B, H].
           The signatures for texts also return `tokens` and `input_ids` [B, T], padded after the first `num_tokens`
           [B], and `truncated` [B].
-        - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H] and the same values for texts.
-        - `fill_mask` (text_a [B]), if there is a masked-LM head, returns the best guesses for each [MASK] of a text,
-          best first: `guesses` and `probabilities` [B, M, 5], padded after the first `num_masks` [B].
+        - `all_layers` (text_a [B]) returns `all_encoder_layers` [B, L, T, H] and the same additional values.
+        - `fill_mask` (text_a [B]), if there is a masked-LM head, returns the best predictions for each [MASK] of a
+          text, best first: `guesses` and `probabilities` [B, M, 5], padded after the first `num_masks` [B].
         """
         signatures = {
             "serving_default": signature(self._from_texts, text_a=TEXTS),
@@ -121,7 +121,7 @@ def exportable(model_dir: str, config: ExportConfig) -> Exportable:
     """Returns the exportable model of a pre-trained model that `bert_tf.load_model` can read.
 
     Raises:
-      InputError: if it can't be loaded, has no vocabulary, or `max_seq_length` is more than it can take.
+      InputError: if it can't be loaded, has no vocabulary, or `max_seq_length` exceeds its maximum.
     """
     loaded = pretrained.load_model(model_dir, dtype="float32")
     tokenizer = pretrained.required_tokenizer(loaded.tokenizer, model_dir, "--model_dir")

@@ -13,9 +13,9 @@ from bert_tf.runtime.files import InputError
 from bert_tf.serving.answering import AnsweringModel, Field
 from bert_tf.serving.export_config import SERVING_DEFAULT
 
-# The hidden states of all layers, the only output of which another axis than the first is padded.
+# The hidden states of all layers. Unlike other outputs, their padded axis is not the first one of a row.
 _LAYERS = "all_encoder_layers"
-# The output that counts the values of a row without padding -> the outputs that are padded after them.
+# Maps an output that counts a row's values without padding to the outputs that are padded after that number.
 _PADDED = {
     "num_tokens": ("tokens", "tags", "scores", "token_starts", "token_ends", "input_ids", "sequence_output", _LAYERS),
     "num_entities": ("entities", "entity_types", "entity_scores", "entity_starts", "entity_ends"),
@@ -23,7 +23,7 @@ _PADDED = {
     "num_masks": ("guesses", "probabilities"),
 }
 _COUNTS = {name: count for count, names in _PADDED.items() for name in names}
-# Outputs, by name and rank, that have one value for each element of a row of this input.
+# Maps outputs, by name and rank, to the input with the same number of values in each row.
 _AS_LONG_AS = {
     ("sequence_output", 3): "input_ids",
     ("logits", 3): "input_ids",
@@ -42,8 +42,8 @@ class ExportedModel(AnsweringModel):
       signature: the name of the signature that is called.
 
     Attributes:
-      inputs: the names of the signature's inputs, which are the fields of an example. Those of a classifier of your own
-        data are the columns that it was trained on; `text_a` and `text_b` are understood in their place.
+      inputs: the names of the signature's inputs, which are the fields of an example. For a classifier trained on your
+        own data, these are the columns it was trained on. `text_a` and `text_b` are accepted as aliases.
       signatures: the names of all signatures.
     """
 
@@ -56,7 +56,7 @@ class ExportedModel(AnsweringModel):
         try:
             self._model = tf.saved_model.load(files.plain_name(folder))
             self.signatures = sorted(self._model.signatures)
-        except Exception as error:  # TensorFlow's loader has no error class of its own
+        except Exception as error:  # TensorFlow's loader raises many types of errors
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             raise InputError(f"{folder} can't be loaded ({reason}). Export the model again.") from None
         if signature not in self.signatures:
@@ -67,12 +67,12 @@ class ExportedModel(AnsweringModel):
         super().__init__(fields, self._texts() if signature == SERVING_DEFAULT else ())
 
     def _texts(self) -> list[str]:
-        """The names of a classifier's texts, in their order."""
+        """Returns the names of a classifier's texts, in order."""
         is_classifier = {"logits", "score"} & self._function.structured_outputs.keys()
-        if not is_classifier or not callable(self._model):  # models of other programs may not be
+        if not is_classifier or not callable(self._model):  # models of other programs may not be callable
             return []
         functions = self._model.__call__.concrete_functions
-        specs = functions[0].structured_input_signature[0]  # of a missing text_b, None
+        specs = functions[0].structured_input_signature[0]  # None for a missing text_b
         return [spec.name for spec in specs if spec is not None]
 
     def __call__(self, **inputs: Any) -> dict[str, np.ndarray]:
@@ -101,7 +101,7 @@ class ExportedModel(AnsweringModel):
 
 
 def _encode(text: str) -> bytes:
-    """Encodes in UTF-8; lone surrogates, which JSON may contain, become invalid bytes, which the model drops."""
+    """Encodes text as UTF-8. Lone surrogates, which JSON may contain, become invalid bytes, which the model drops."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -1,7 +1,7 @@
-"""The inputs of served models: raw texts and ids are turned into the encoder's input.
+"""The inputs of served models: converts raw texts and ids to the encoder's input.
 
-A served model is a `tf.Module`. Its variables and constants are saved in the SavedModel, and its `signatures` are the
-functions that can be called there. Texts are UTF-8; invalid bytes are dropped, as in the release.
+A served model is a `tf.Module`. The SavedModel contains its variables and constants, and its `signatures` as callable
+functions. Texts are UTF-8; invalid bytes are dropped, as in the original code.
 
 Axis letters: B batch, T tokens of the longest sequence, n tokens of all sequences.
 """
@@ -46,7 +46,7 @@ class TextReader(tf.Module):
 
     Args:
       tokenizer: the model's tokenizer.
-      max_seq_length: the length of the longest sequences; in a pair, tokens are removed from the longer text.
+      max_seq_length: the largest number of tokens in a sequence. In a pair, the longer text is truncated first.
       kept_tokens: tokens in brackets that are not split; see `GraphTokenizer`.
       documents: how longer texts are read.
     """
@@ -66,9 +66,14 @@ class TextReader(tf.Module):
     def read(
         self, text_a: tf.Tensor, text_b: tf.Tensor | None = None, names: Sequence[str] = TEXT_INPUTS
     ) -> tuple[TokenBatch, tf.Tensor]:
-        """Texts [B] -> their sequences, and whether each was cut [B]; `names` are those of the inputs, for messages.
+        """Returns the sequences of texts [B], and whether each was truncated [B].
 
-        As in the release, if the second text has no pieces, the sequence contains only the first text.
+        As in the original code, if the second text has no tokens, the sequence contains only the first text.
+
+        Args:
+          text_a: the first texts [B].
+          text_b: the second texts [B], or None.
+          names: the names of the two inputs, for messages.
         """
         first = self.tokenizer.tokenize(text_a)
         if text_b is None:
@@ -91,7 +96,7 @@ class TextReader(tf.Module):
 
 
 def check_equally_many(**inputs: tf.Tensor) -> None:
-    """Makes a signature fail if its inputs have different batch sizes."""
+    """Checks in the graph that all inputs have the same batch size."""
     (first_name, first), *others = inputs.items()
     for name, values in others:
         message = f"{first_name} and {name} must have the same number of elements; an element is one example."
@@ -99,7 +104,7 @@ def check_equally_many(**inputs: tf.Tensor) -> None:
 
 
 def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> TokenBatch:
-    """Ids, mask and segments [B, T] -> their sequences; makes a signature fail if the model can't read its inputs."""
+    """Returns the sequences of ids, mask and segments [B, T]. The graph checks that the model can use them."""
     checks = []
     for name, values in (("input_mask", input_mask), ("segment_ids", segment_ids)):
         message = f"input_ids and {name} must have the same shape."
@@ -111,13 +116,13 @@ def read_ids(config: BertConfig, input_ids: tf.Tensor, input_mask: tf.Tensor, se
         ("input_ids", input_ids, config.vocab_size),
         ("segment_ids", segment_ids, config.type_vocab_size),
     ):
-        message = f"{name} must lie between 0 and {size - 1}."
+        message = f"{name} must be between 0 and {size - 1}."
         checks.append(tf.debugging.Assert(tf.reduce_all((values >= 0) & (values < size)), [message]))
-    with tf.control_dependencies(checks):  # otherwise another operation could fail first, with a less clear message
+    with tf.control_dependencies(checks):  # otherwise another operation could fail first with a less clear message
         return TokenBatch.from_padded(*map(tf.identity, (input_ids, input_mask, segment_ids)))
 
 
-# The encoder computes so many sequences at a time, which limits the memory for large batches and for long texts.
+# Number of sequences that are computed at a time, to limit the memory for large batches and long texts.
 _SEQUENCES_PER_PART = 32
 
 
@@ -127,12 +132,13 @@ def in_parts(
     """Applies a function to a limited number of sequences at a time.
 
     Args:
-      function: a function from a batch [n] to values [n, width] of its tokens, or [B, width] of its sequences, float32.
+      function: maps a batch [n] to float32 values [n, width] of its tokens, or [B, width] of its sequences.
       batch: the sequences.
       width: the width of the function's result.
       kept: [n], whether the result of each token is needed; None for all.
 
     Returns:
+      The concatenated values of all parts, or only those of the tokens in `kept`.
       The values of all parts in order, or only those of the tokens that are needed.
     """
     total = tf.size(batch.lengths)

@@ -176,7 +176,7 @@ def test_trials_train_evaluate_and_predict_and_continue_after_an_interruption(tm
 
     one = settings | {"trials": TrialsConfig(), "do_predict": False, "num_train_steps": 1}
     finetune(run_of(tmp_path / "one", write, **one))
-    assert "Warning: --init_checkpoint is not given. Training starts from randomly initialised weights" in capsys.readouterr().err
+    assert "Training starts from randomly initialised weights" in capsys.readouterr().err
 
     assert finetune(run_of(out, write, **settings | {"do_train": False}))["eval"] == done["eval"]
     with pytest.raises(InputError, match="has trials with other settings or data"):

@@ -18,7 +18,7 @@ def test_examples_come_in_lists_and_batches():
     table = pd.DataFrame({"text": ["b", "aa"], "other": [1, 2]})
     assert model.predict(table) == [{"text": "b"}, {"text": "aa"}]
     for alone in ("a text", {"text": "a text"}):
-        with pytest.raises(InputError, match=r"examples is .*a text.*, but a list of examples is expected"):
+        with pytest.raises(InputError, match=r"examples is .*a text.*Pass a list of examples"):
             model.predict(alone)
     with pytest.raises(InputError, match="batch_size is 0"):
         model.predict(["a"], 0)

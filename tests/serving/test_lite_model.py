@@ -94,12 +94,12 @@ def test_lines_are_answered_without_tensorflow(exported):
     done = subprocess.run(command, input=lines, capture_output=True, text=True, cwd=ROOT, check=False)
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer.get("label") in ("x", "ý", "z") for answer in answers] == [True, True, False]
-    assert "an object with 'other', 'review' is expected, not 5" in answers[2]["error"]
+    assert "5 is not an object with the fields 'other', 'review'" in answers[2]["error"]
     assert "1 of 3 lines could not be used" in done.stderr
 
 
 def test_what_cannot_be_run_is_named(exported, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="engine 'litert' answers texts only, but the signature 'token_ids'"):
+    with pytest.raises(InputError, match="engine='litert' has no signature 'token_ids'"):
         export.load(exported["pairs"], "token_ids", "litert")
     with pytest.raises(InputError, match=r"engine is 'onnx'.* tensorflow, litert"):
         export.load(exported["pairs"], engine="onnx")

@@ -129,8 +129,8 @@ def test_a_batch_may_be_empty_hold_invalid_bytes_or_be_refused(tokenizer):
     row = tf.constant([[2, 5, 3]])
     assert ids(input_ids=row[:0], input_mask=row[:0], segment_ids=row[:0])["logits"].shape == [0, 3]
     for name, (input_ids, input_mask, segment_ids) in {
-        "input_ids must lie between 0 and 40": (row + 39, row, row * 0),
-        "segment_ids must lie between 0 and 1": (row, row, row),
+        "input_ids must be between 0 and 40": (row + 39, row, row * 0),
+        "segment_ids must be between 0 and 1": (row, row, row),
         "input_ids must have between 1 and 32 columns": (row[:, :0],) * 3,
         "input_ids and input_mask must have the same shape": (row, row[:, :2], row),
     }.items():

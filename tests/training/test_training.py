@@ -333,7 +333,7 @@ def test_non_finite_steps_are_skipped_counted_and_bounded(tmp_path, capsys):
     uninterrupted, metrics = run(config_for(tmp_path / "a", max_nonfinite_steps=2), **data)
     output = capsys.readouterr().err
     assert [f"skipped step {step}," in output for step in range(6)] == [step in (1, 4) for step in range(6)]
-    assert "Its data: shard of 4." in output
+    assert "Data: shard of 4." in output
     assert metrics["nonfinite_steps"] == 2
     assert all(np.isfinite(value) for value in metrics.values())
 
