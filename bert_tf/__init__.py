@@ -6,12 +6,12 @@ import platform
 
 from bert_tf.runtime import extras
 
-# TensorFlow's chatter would hide our own messages. Its errors stay where there is a GPU to have errors with; elsewhere
-# the first of them is that there is none.
+# Hide TensorFlow's log output so that this project's messages stay readable. Keep TensorFlow errors on GPU machines; on
+# CPU-only machines the first "error" is just that no GPU was found.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if os.path.exists("/dev/nvidiactl") else "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-# By itself TensorFlow leaves oneDNN off on x86 CPUs without instructions for neural networks (those with AVX2 only, for
-# one). They too train and answer faster with it; docs/results/speed.md says by how much.
+# By default, TensorFlow disables oneDNN on x86 CPUs without neural-network instructions (such as those with AVX2 only).
+# Training and inference are faster with it there too; see docs/results/speed.md.
 if platform.machine() == "x86_64":
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # The TPU build of TensorFlow loads libtpu when it is imported. Without a TPU, libtpu waits minutes for the cloud's
@@ -25,7 +25,7 @@ __version__ = "1.0.0b1"
 def load_model(  # noqa: ANN201 (imported when called)
     path: str | os.PathLike[str], do_lower_case: bool | None = None, dtype: str | None = None
 ):
-    """Loads an encoder with its tokenizer and config; see `bert_tf.checkpoints.pretrained.load_model`."""
+    """Loads an encoder with its tokenizer and config. See `bert_tf.checkpoints.pretrained.load_model`."""
     from bert_tf.checkpoints import pretrained
 
     return pretrained.load_model(path, do_lower_case, dtype)
@@ -34,10 +34,10 @@ def load_model(  # noqa: ANN201 (imported when called)
 def load_tokenizer(  # noqa: ANN201 (imported when called)
     path: str | os.PathLike[str], do_lower_case: bool | None = None
 ):
-    """Loads the tokenizer of a model, without its weights; the arguments are those of `load_model`.
+    """Loads the tokenizer of a model, without its weights. The arguments are those of `load_model`.
 
     Raises:
-      InputError: if there is no vocabulary, or if checkpoint, config and vocabulary don't fit together.
+      InputError: if there is no vocabulary, or if checkpoint, config and vocabulary do not match.
     """
     from bert_tf.checkpoints import pretrained
 
@@ -45,7 +45,7 @@ def load_tokenizer(  # noqa: ANN201 (imported when called)
     return pretrained.required_tokenizer(tokenizer, checkpoint, "load_tokenizer()")
 
 
-# TensorFlow takes seconds, and data preparation does without it.
+# Importing TensorFlow takes seconds, and data preparation does not need it.
 __getattr__, _names_when_used, _ = extras.when_used(
     __name__,
     {

@@ -1,7 +1,7 @@
-"""The model's configuration, in the format of the released `bert_config.json`. Unknown keys are errors.
+"""The model's configuration, in the format of the original `bert_config.json`. Unknown keys are errors.
 
-The values of `hidden_act` are the release's, where "gelu" means the tanh form. Hugging Face calls the tanh form
-"gelu_new" or "gelu_pytorch_tanh", and the erf form "gelu"; this project calls the erf form "gelu_erf". When a config is
+The values of `hidden_act` are the original ones, where "gelu" is the tanh form. Hugging Face calls the tanh form
+"gelu_new" or "gelu_pytorch_tanh", and the erf form "gelu". This project calls the erf form "gelu_erf". When a config is
 converted, the name changes and the function stays the same.
 """
 
@@ -18,7 +18,7 @@ from bert_tf.runtime.settings import Field, FiniteFromZero, Settings, about
 from bert_tf.tokenization.tokenizer_config import TOKENIZER_CLASSES
 
 RELEASED_LAYER_NORM_EPSILON = 1e-12
-# More weights than any machine holds, so one of the sizes is wrong.
+# More weights than any machine can store, so a size must be wrong.
 _MAX_PARAMETERS = 10**12
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
@@ -41,7 +41,7 @@ _ACTIVATION_TO_HF = {
     "linear": "linear",
 }
 
-# Keys in some released bert_config.json files (Chinese, multilingual cased) that the released code never reads.
+# Keys in some released bert_config.json files (Chinese, multilingual cased) that the original code never reads.
 _UNREAD_RELEASED_KEYS = frozenset(
     {
         "directionality",
@@ -53,7 +53,7 @@ _UNREAD_RELEASED_KEYS = frozenset(
     }
 )
 
-# Keys of Hugging Face that don't change the computation of an encoder.
+# Hugging Face keys that don't change the computation of an encoder.
 _UNREAD_HF_KEYS = _UNREAD_RELEASED_KEYS | {
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -84,7 +84,7 @@ _UNREAD_HF_KEYS = _UNREAD_RELEASED_KEYS | {
     "use_cache",
 }
 
-# Keys of Hugging Face that change the computation, and the values with which the model is BERT.
+# Hugging Face keys that change the computation, and the values with which the model is BERT.
 _REQUIRED_HF_VALUES: dict[str, tuple] = {
     "model_type": ("bert",),
     "position_embedding_type": ("absolute",),
@@ -98,7 +98,7 @@ _REQUIRED_HF_VALUES: dict[str, tuple] = {
     "tokenizer_class": (*TOKENIZER_CLASSES, None),
 }
 
-# Keys that occur only in the configs of Hugging Face.
+# Keys that occur only in Hugging Face configs.
 _HF_ONLY_KEYS = frozenset({"model_type", "architectures", "transformers_version"})
 
 
@@ -118,31 +118,31 @@ class BertConfig(Settings, frozen=True):
       hidden_act: "gelu" (tanh form), "gelu_erf", "relu", "tanh" or "linear".
       hidden_dropout_prob: dropout rate of the embeddings and of both residual branches.
       attention_probs_dropout_prob: dropout rate of the attention probabilities.
-      max_position_embeddings: length of the longest sequence that the model accepts.
+      max_position_embeddings: longest sequence in tokens.
       type_vocab_size: number of segment ids. The original default is 16; all released checkpoints have 2.
       initializer_range: standard deviation of the truncated normal initializer.
       layer_norm_eps: epsilon under the square root of layer normalisation. The original has no such key and uses 1e-12;
-        Hugging Face's configs can have other values. Only these are written.
+        Hugging Face configs may differ. It is written only if it is not 1e-12.
 
     Raises:
-      InputError: if a value is out of range or has the wrong type, or if the heads don't divide `hidden_size`.
+      InputError: if a value is out of bounds or has the wrong type, or if the heads don't divide `hidden_size`.
     """
 
     vocab_size: _Size
-    hidden_size: Annotated[_Size, about("Hidden size, instead of --model_size's.")] = 768
-    num_hidden_layers: Annotated[_Size, about("Number of blocks, instead of --model_size's.")] = 12
-    num_attention_heads: Annotated[_Size, about("Number of heads, instead of --model_size's.")] = 12
+    hidden_size: Annotated[_Size, about("Hidden size; overrides --model_size.")] = 768
+    num_hidden_layers: Annotated[_Size, about("Number of layers; overrides --model_size.")] = 12
+    num_attention_heads: Annotated[_Size, about("Number of attention heads; overrides --model_size.")] = 12
     intermediate_size: _Size = 3072
     hidden_act: Literal[ACTIVATIONS] = "gelu"
-    hidden_dropout_prob: Annotated[_Probability, about("Dropout of hidden values, instead of 0.1.")] = 0.1
+    hidden_dropout_prob: Annotated[_Probability, about("Dropout rate of hidden states. Default: 0.1.")] = 0.1
     attention_probs_dropout_prob: Annotated[
-        _Probability, about("Dropout of attention probabilities, instead of 0.1.")
+        _Probability, about("Dropout rate of attention probabilities. Default: 0.1.")
     ] = 0.1
-    max_position_embeddings: Annotated[_Size, about("Number of positions, instead of 512.")] = 512
+    max_position_embeddings: Annotated[_Size, about("Number of positions. Default: 512.")] = 512
     type_vocab_size: _Size = 16
-    initializer_range: Annotated[
-        FiniteFromZero, about("Standard deviation of the initial weights, instead of 0.02.")
-    ] = 0.02
+    initializer_range: Annotated[FiniteFromZero, about("Standard deviation of the initial weights. Default: 0.02.")] = (
+        0.02
+    )
     layer_norm_eps: FiniteFromZero = RELEASED_LAYER_NORM_EPSILON
 
     def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ class BertConfig(Settings, frozen=True):
 
     @staticmethod
     def place(field: Field) -> str:
-        """The name of a value in messages."""
+        """Returns the name of a value for messages."""
         return field.name
 
     @property
@@ -167,7 +167,7 @@ class BertConfig(Settings, frozen=True):
 
     @property
     def num_parameters(self) -> int:
-        """The number of weights in embeddings and blocks, without biases and layer normalisations, which are few."""
+        """The number of weights in embeddings and blocks, excluding biases and layer normalisations (which are few)."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         return self.hidden_size * rows + self.num_hidden_layers * self._block_weights
 
@@ -176,14 +176,14 @@ class BertConfig(Settings, frozen=True):
         return self.hidden_size * (4 * self.hidden_size + 2 * self.intermediate_size)
 
     def flops(self, length: Any, predictions: Any = 0) -> Any:
-        """Floating-point operations of the matrix products in a forward pass over a sequence; numbers or tensors.
+        """Returns the floating-point operations of the matrix multiplications in a forward pass over a sequence.
 
         A multiplication and its addition count as two. Training takes three times as many: forward, and backward to
         the inputs and to the weights.
 
         Args:
-          length: the number of tokens.
-          predictions: the number of tokens that are predicted.
+          length: the number of tokens, a number or a tensor.
+          predictions: the number of predicted tokens, a number or a tensor.
         """
         of_token = self.num_hidden_layers * (self._block_weights + 2 * self.hidden_size * length)
         of_prediction = self.hidden_size * (self.hidden_size + self.vocab_size)
@@ -191,14 +191,14 @@ class BertConfig(Settings, frozen=True):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "config") -> "BertConfig":
-        """Reads a config in the release's format, or in Hugging Face's if it has one of the keys that occur only there.
+        """Reads a config in the original format, or in Hugging Face's if it has a key that occurs only there.
 
         Args:
           values: the parsed JSON object.
           source: name of the config's source, for messages.
 
         Raises:
-          InputError: if a key is unknown, `vocab_size` is missing, or a value can't be used; names it.
+          InputError: if a key is unknown, `vocab_size` is missing, or a value is invalid; names the key.
         """
         check(values, dict, source)
         from_hf = not _HF_ONLY_KEYS.isdisjoint(values)
@@ -215,13 +215,13 @@ class BertConfig(Settings, frozen=True):
                     )
             act = _ACTIVATION_FROM_HF[check(act, Literal[tuple(_ACTIVATION_FROM_HF)], f"{source}, at hidden_act")]
             fields.setdefault("type_vocab_size", 2)  # Hugging Face's default, unlike the original 16
-        elif isinstance(act, str | None):  # in the original, none means the identity, and case makes no difference
+        elif isinstance(act, str | None):  # in the original code, None is the identity, and case does not matter
             act = (act or "linear").lower()
         return check(fields | {"hidden_act": act}, cls, source)
 
     @classmethod
     def from_json_file(cls, path: str, flag_name: str = "--bert_config_file") -> "BertConfig":
-        """Reads `bert_config.json` (the release's) or `config.json` (Hugging Face's).
+        """Reads `bert_config.json` (original format) or `config.json` (Hugging Face format).
 
         Args:
           path: the file.
@@ -234,18 +234,18 @@ class BertConfig(Settings, frozen=True):
 
     @classmethod
     def named(cls, size: str, vocab_size: int = 30522, **changes: Any) -> "BertConfig":
-        """The config of a released size: tiny, mini, small, medium, base or large.
+        """Returns the config of a released size: tiny, mini, small, medium, base or large.
 
         Args:
-          size: its name.
-          vocab_size: the number of pieces.
-          **changes: other values than the size's. Without a value of its own, `intermediate_size` is 4 * `hidden_size`.
+          size: the name of the size.
+          vocab_size: the number of tokens in the vocabulary.
+          **changes: values that differ from the size's. `intermediate_size` defaults to 4 * `hidden_size`.
 
         Raises:
-          InputError: if the size or the name of a change is unknown, or a value can't be used.
+          InputError: if the size or the name of a change is unknown, or a value is invalid.
         """
         if size not in RELEASED_SIZES:
-            raise InputError(f"there is no model size {size!r}; the released ones are {', '.join(RELEASED_SIZES)}.")
+            raise InputError(f"unknown model size {size!r}. Use one of {', '.join(RELEASED_SIZES)}.")
         layers, hidden = RELEASED_SIZES[size]
         sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": hidden // 64}
         values = {"vocab_size": vocab_size, **sizes, "type_vocab_size": 2, **changes}
@@ -253,18 +253,18 @@ class BertConfig(Settings, frozen=True):
         return cls.from_dict(values, source=f"size {size}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The config with the release's keys, and with `layer_norm_eps` if it differs from the release's."""
+        """Returns the config with the original keys, and with `layer_norm_eps` if it differs from the original."""
         values = super().to_dict()
         if self.layer_norm_eps == RELEASED_LAYER_NORM_EPSILON:
             del values["layer_norm_eps"]
         return values
 
     def to_json_string(self) -> str:
-        """The content of `bert_config.json` in the release's format."""
+        """Returns the content of `bert_config.json` in the original format."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_hf_dict(self, architecture: str = "BertModel") -> dict[str, Any]:
-        """The content of `config.json` in Hugging Face's format."""
+        """Returns the content of `config.json` in Hugging Face's format."""
         return self.to_dict() | {
             "architectures": [architecture],
             "model_type": "bert",
@@ -295,13 +295,13 @@ class BertConfig(Settings, frozen=True):
         if are_pairs and self.type_vocab_size < 2:
             raise InputError(
                 "the examples are pairs of texts, but the model has an embedding for one segment only (type_vocab_size "
-                "is 1). Use a model with two, as all released ones, or examples of one text."
+                "is 1). Use a model with two segments, such as all released ones, or examples of one text."
             )
 
     def check_vocabulary(self, size: int, vocab_file: str) -> None:
         """Checks that the model has an embedding for every entry of a vocabulary.
 
-        The vocabulary may be smaller than `vocab_size`, which is rounded up in some models; this is printed.
+        The vocabulary may be smaller than `vocab_size`, because some models round it up. Then a message is printed.
 
         Raises:
           InputError: if the vocabulary is larger than `vocab_size`.
@@ -314,12 +314,12 @@ class BertConfig(Settings, frozen=True):
             )
         if size < self.vocab_size:
             say_once(
-                f"{vocab_file}: {size} tokens, and {self.vocab_size} embeddings in the model. The other embeddings are "
+                f"{vocab_file}: {size} tokens; the model has {self.vocab_size} embeddings. The other embeddings are "
                 "not used."
             )
 
 
-# Type of matrix multiplications -> policy of Keras. Both names are accepted.
+# Maps the type of matrix multiplications to a Keras policy. Both names are accepted.
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 # Number of layers and hidden size H. There are H/64 heads, and the feed-forward size is 4H (paper, section 3).
 RELEASED_SIZES: dict[str, tuple[int, int]] = {
@@ -333,7 +333,7 @@ RELEASED_SIZES: dict[str, tuple[int, int]] = {
 
 
 class ModelFiles(Settings, frozen=True):
-    """The files of the model that a run begins with. By default, they are in the model's directory."""
+    """The files of the model that a run starts from. By default, they are in the model's directory."""
 
     init_checkpoint: Annotated[
         str | None,
@@ -343,27 +343,27 @@ class ModelFiles(Settings, frozen=True):
         ),
     ] = None
     bert_config_file: Annotated[
-        str | None, about("The model's bert_config.json; by default in the model's directory.")
+        str | None, about("The model's bert_config.json. Default: the one in the model's directory.")
     ] = None
-    vocab_file: Annotated[str | None, about("The model's vocab.txt; by default in the model's directory.")] = None
+    vocab_file: Annotated[str | None, about("The model's vocab.txt. Default: the one in the model's directory.")] = None
     do_lower_case: Annotated[
-        bool | None, about("True for uncased models, False for cased ones; by default as the model is.")
+        bool | None, about("True for uncased models, False for cased ones. Default: the model's own setting.")
     ] = None
 
 
 class BiLstmConfig(Settings, frozen=True):
     """The sizes of a BiLSTM on top of the encoder.
 
-    The defaults are the paper's for tagging by features; for fine-tuning it gives none.
+    The defaults are the paper's values for feature-based tagging. It gives none for fine-tuning.
 
     Attributes:
       layers: number of layers.
-      units: U, per direction; the paper doesn't say whether its 768 dimensions are per direction or for both together.
+      units: U, per direction. The paper doesn't say whether its 768 dimensions are per direction or in total.
     """
 
     layers: Annotated[int, about(ge=1, flag="bilstm_layers")] = 2
     units: Annotated[int, about(ge=1, flag="bilstm_units")] = 768
 
     def resume_settings(self) -> dict[str, int]:
-        """The sizes, as a run records them."""
+        """Returns the sizes to record in the run directory."""
         return {"bilstm_layers": self.layers, "bilstm_units": self.units}

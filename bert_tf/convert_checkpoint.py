@@ -1,4 +1,4 @@
-"""Converts a checkpoint of any known format to the release's or to Hugging Face's format.
+"""Converts a checkpoint of any supported format to the original format or to Hugging Face's.
 
 python -m bert_tf.convert_checkpoint --input=DIR_OR_CHECKPOINT --output=DIR --format={tf1,hf}
 """
@@ -18,7 +18,7 @@ from bert_tf.tokenization.vocabulary import token_list
 FORMATS = ("tf1", "hf")
 NEW_EMBEDDINGS = ("mean", "random")
 
-# The model that a tensor belongs to, unless a run says more.
+# Maps tensors to the architecture that contains them. A run's settings may be more specific.
 _HF_ARCHITECTURES = {
     "qa_outputs.weight": "BertForQuestionAnswering",
     "classifier.weight": "BertForSequenceClassification",
@@ -26,18 +26,18 @@ _HF_ARCHITECTURES = {
     "cls.predictions.bias": "BertForMaskedLM",
 }
 
-_INPUT = flags.DEFINE_string("input", None, "The checkpoint to convert: a folder, a prefix, a file, or owner/name.")
-_OUTPUT = flags.DEFINE_string("output", None, "The folder to write to.")
-_FORMAT = flags.DEFINE_enum("format", None, FORMATS, "The new format. tf1: the release's; hf: Hugging Face's.")
+_INPUT = flags.DEFINE_string("input", None, "Checkpoint to convert: folder, prefix, file, or Hub name (owner/name).")
+_OUTPUT = flags.DEFINE_string("output", None, "Folder to write to.")
+_FORMAT = flags.DEFINE_enum("format", None, FORMATS, "Output format. tf1: the original format; hf: Hugging Face's.")
 _BERT_CONFIG_FILE = flags.DEFINE_string(
-    "bert_config_file", None, "The model's config; by default, the one in the folder of --input."
+    "bert_config_file", None, "The model's config. Default: the one in the folder of --input."
 )
 
 _ADDED_TOKENS = flags.DEFINE_list(
-    "added_tokens", [], "Tokens that are never split, to add to the model; or a file with one per line."
+    "added_tokens", [], "Tokens to add to the model, which are never split; or a file with one per line."
 )
 _NEW_EMBEDDINGS = flags.DEFINE_enum(
-    "new_embeddings", "mean", NEW_EMBEDDINGS, "Embedding of an added token: the mean of its former tokens, or random."
+    "new_embeddings", "mean", NEW_EMBEDDINGS, "Embedding of an added token: mean of its previous tokens, or random."
 )
 
 
@@ -51,20 +51,20 @@ def convert(
 ) -> None:
     """Writes a model's weights, config and vocabulary in another format. Training state is not written.
 
-    The folder appears when it is complete.
+    The folder appears once it is complete.
 
     Args:
       source_path: see `checkpoints.open_checkpoint`.
-      target_folder: the folder, which doesn't exist yet or is empty. For "tf1" the files are bert_model.ckpt.*,
-        bert_config.json and vocab.txt, for "hf" model.safetensors, config.json, vocab.txt and tokenizer_config.json.
+      target_folder: a folder that doesn't exist yet or is empty. With "tf1" the files are bert_model.ckpt.*,
+        bert_config.json and vocab.txt; with "hf" model.safetensors, config.json, vocab.txt and tokenizer_config.json.
       target_format: "tf1" or "hf".
-      config_file: the model's config; by default the one in the folder of the checkpoint.
-      added_tokens: tokens that are never split, to add to the model; the embeddings grow if necessary.
-      new_embeddings: how an added token's embedding begins: "mean" of its former tokens, or "random".
+      config_file: the model's config. Default: the one in the checkpoint's folder.
+      added_tokens: tokens to add to the model, which are never split. The embedding table grows if necessary.
+      new_embeddings: initial embedding of an added token: "mean" of its previous tokens, or "random".
 
     Raises:
-      InputError: if the checkpoint or its config can't be read, if there is no such format, or if the formats can't
-        describe the model.
+      InputError: if the checkpoint or its config can't be read, the format is unknown, or the format can't represent
+        the model.
     """
     from bert_tf import checkpoints
     from bert_tf.checkpoints import new_tokens, output_layers, pretrained, run_directory, saver
@@ -113,13 +113,13 @@ def convert(
 def write_hf(
     folder: str, tensors: Mapping[str, np.ndarray], config: BertConfig, settings: Mapping[str, Any] | None = None
 ) -> None:
-    """Writes `model.safetensors` and `config.json` for Hugging Face. Each file is written completely or not at all.
+    """Writes `model.safetensors` and `config.json` for Hugging Face. Each file appears completely or not at all.
 
     Args:
-      folder: the folder; made if it doesn't exist.
-      tensors: released name -> array, float32.
+      folder: the folder; created if it doesn't exist.
+      tensors: maps released names to float32 arrays.
       config: the model's config.
-      settings: see `architectures.hf_settings`; what they don't say follows from the tensors.
+      settings: see `architectures.hf_settings`. Missing settings are derived from the tensors.
     """
     import safetensors.numpy
 
@@ -149,7 +149,7 @@ def write_hf(
 
 
 def main() -> None:
-    """Converts the checkpoint that the flags name."""
+    """Converts the checkpoint given by the flags."""
     convert(
         _INPUT.value,
         _OUTPUT.value,

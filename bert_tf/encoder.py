@@ -20,10 +20,10 @@ from bert_tf.model.outputs import EncoderOutput
 from bert_tf.model.token_rows import TokenRows, Unpadded
 from bert_tf.runtime.errors import InputError, require_whole
 
-# Added to the score of a position that may not be seen: as released, not minus infinity.
+# Added to the scores of masked positions, as in the original code (not minus infinity).
 MASKED_SCORE = -10000.0
 
-# The names of the encoder's inputs, and those under which other libraries know them.
+# The names of the encoder's inputs here and in other libraries.
 _INPUT_NAMES = {
     "input_ids": "input_ids",
     "token_ids": "input_ids",
@@ -50,12 +50,13 @@ class BlockStack(BertLayer):
     ) -> None:
         super().__init__(config, name=name, **kwargs)
         self.gradient_checkpointing = gradient_checkpointing
-        # The blocks are given the seed of each call; one of their own, unused, must not come from Python's generator.
+        # Each call passes the blocks a seed. The fixed seed here keeps them from drawing one from Python's generator.
         self.blocks = [
             TransformerBlock(config, seed=0, name=f"layer_{i}", **self.shared) for i in range(config.num_hidden_layers)
         ]
 
     def build(self, input_shape: tuple) -> None:
+        """Creates the variables for inputs of shape [n, H]."""
         for block in self.blocks:
             block.build(input_shape)
 
@@ -67,11 +68,19 @@ class BlockStack(BertLayer):
         unpadded: Unpadded | None = None,
         is_frozen: bool = False,
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """x [B*T or n, H] -> for each block its output, of x's shape, and its attention probabilities [B, N, T, T].
+        """Applies all blocks.
 
-        There are no probabilities if gradients are recomputed or x has no padding. If `unpadded` has `firsts`, the
-        last output is [B, H]. If `is_frozen`, x depends on no trained variable, and no gradient is computed below the
-        lowest trained block.
+        Args:
+          x: [B*T or n, H].
+          attention_bias: see `TransformerBlock.call`, as for the next arguments.
+          seed: [2], integers, of the dropout; None for no dropout.
+          unpadded: how attention pads x. If it has `firsts`, the last block's output is [B, H].
+          is_frozen: if True, x depends on no trained variable, and no gradient is computed below the lowest trained
+            block.
+
+        Returns:
+          The output of each block, of x's shape, and its attention probabilities [B, N, T, T]. There are no
+          probabilities with `unpadded` or if gradients are recomputed.
         """
         outputs, probabilities = [], []
         for i, block in enumerate(self.blocks):
@@ -91,12 +100,12 @@ class BlockStack(BertLayer):
 
 
 def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """`tf.recompute_grad` for XLA, which otherwise may compute a block again before its gradient is needed."""
+    """Returns `tf.recompute_grad` for XLA, which may otherwise recompute a block before its gradient is needed."""
 
     @tf.custom_gradient
     def recomputed(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         def gradient(upstream: tf.Tensor, variables: list[tf.Variable]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            # The block is computed again when the gradient arrives, and no earlier.
+            # The block is recomputed only when the gradient arrives.
             again, upstream = gen_xla_ops.xla_optimization_barrier([x, upstream])
             with tf.GradientTape() as tape:
                 tape.watch(again)
@@ -111,22 +120,24 @@ def _recomputed_by_xla(block: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.
 
 @serializable
 class Pooler(BertLayer):
-    """A tanh layer over the token that stands for the sequence. Variables: dense."""
+    """A tanh layer over the state that represents the sequence. Variables: dense."""
 
     def __init__(self, config: BertConfig, name: str = "pooler", **kwargs) -> None:
         super().__init__(config, name=name, **kwargs)
         self.dense = Dense(config, config.hidden_size, "tanh", name="dense", **self.shared)
 
     def build(self, input_shape: tuple) -> None:
+        """Creates the variables for inputs of shape [B, H]."""
         self.dense.build(input_shape)
 
-    def call(self, token: tf.Tensor) -> tf.Tensor:  # [B, H] -> [B, H]
+    def call(self, token: tf.Tensor) -> tf.Tensor:
+        """Returns the pooled output [B, H] for states [B, H]."""
         return self.dense(token)
 
 
 @serializable
 class BertEncoder(BertLayer):
-    """The released `BertModel` as a Keras layer; its variables exist once it is constructed.
+    """The original `BertModel` as a Keras layer. Its variables exist once it is constructed.
 
     Example:
       config = BertConfig.named("tiny", vocab_size=30522)
@@ -138,14 +149,14 @@ class BertEncoder(BertLayer):
 
     Args:
       config: sizes, activation, dropout.
-      use_one_hot_embeddings: look words up by a matrix multiplication with one-hot rows (see `Embeddings`).
-      gradient_checkpointing: in training, keep only the input of each block, and compute the block again when its
-        gradient is needed (Chen et al., 2016): the same gradients with a fraction of the memory, for about a third more
-        work.
-      causal: each position sees only itself and the positions before it (the left-to-right ablation of Table 5).
-      seed: of the dropout in calls with training=True; random if None.
-      use_pooler: whether there is a pooler; without one, `pooled_output` is None.
-      name: of the layer. The variables have their released names (bert/embeddings/word_embeddings) whatever it is.
+      use_one_hot_embeddings: look up embeddings with a one-hot matrix multiplication (see `Embeddings`).
+      gradient_checkpointing: in training, keep only the input of each block, and recompute the block when its gradient
+        is needed (Chen et al., 2016). The gradients are the same, with a fraction of the memory and about a third more
+        computation.
+      causal: each position attends only to itself and earlier positions (the left-to-right ablation of Table 5).
+      seed: seed of the dropout in calls with training=True; random if None.
+      use_pooler: whether there is a pooler. Without one, `pooled_output` is None.
+      name: the layer's name. The variables always have their released names (bert/embeddings/word_embeddings).
       dtype: "float32", "bfloat16" or "float16", the type of matrix multiplications; or a Keras policy, such as
         "mixed_bfloat16".
     """
@@ -178,7 +189,7 @@ class BertEncoder(BertLayer):
             if self.pooler is not None:
                 self.pooler.build((None, config.hidden_size))
         self.built = True
-        self.seed_generator = keras.random.SeedGenerator(seed)  # last: without a seed, it uses up a random number
+        self.seed_generator = keras.random.SeedGenerator(seed)  # last, because without a seed it draws a random number
 
     @property
     def embedding_table(self) -> tf.Tensor:
@@ -193,7 +204,7 @@ class BertEncoder(BertLayer):
         segment_ids: tf.Tensor | None = None,
         **kwargs,
     ) -> EncoderOutput:
-        """See `call`. Keras passes only the first argument to `compute_mask`, so all inputs go into it."""
+        """Same as `call`. All inputs are passed in one dict, because Keras passes only one to `compute_mask`."""
         others = {name: kwargs.pop(name) for name in list(kwargs) if name in _INPUT_NAMES}
         return super().__call__(_named_inputs(input_ids, input_mask, segment_ids, others), **kwargs)
 
@@ -211,27 +222,30 @@ class BertEncoder(BertLayer):
         """Encodes a batch of sequences.
 
         Args:
-          input_ids: [B, T], integers; or a dict of all inputs by their names. There `token_ids`, `attention_mask`,
-            `padding_mask` and `token_type_ids`, the names of other libraries, are understood too, also as arguments.
-          input_mask: [B, T], 1 for tokens and 0 for positions that may not be attended to; all ones if None.
-          segment_ids: [B, T], all zeros if None.
+          input_ids: [B, T], integers; or a dict of all inputs by name. The names that other libraries use
+            (`token_ids`, `attention_mask`, `padding_mask` and `token_type_ids`) are accepted as keys and as arguments.
+          input_mask: [B, T], 1 for tokens and 0 for positions that must not be attended to; all ones if None.
+          segment_ids: [B, T]; all zeros if None.
           training: whether dropout is active, with new masks in each call.
-          seed: [2], integers; dropout is active with the masks of this seed, whatever `training` says.
-          token_positions: [n], integers, the positions of all tokens in the batch, counted row by row (from 0 to
-            B*T - 1), and B*T in any other place. If given, the blocks compute these tokens only, and all outputs are
-            zero at the other positions. Only attention still costs B*T*T.
+          seed: [2], integers. If given, dropout is active with the masks of this seed, regardless of `training`.
+          token_positions: [n], integers, the positions of all tokens in the flattened batch (0 to B*T - 1); B*T in
+            unused rows. If given, the blocks compute only these tokens, and all outputs are zero at other positions.
+            Only attention still costs B*T*T.
           short_mask: [S, U], the input_mask of the first S sequences and U positions, if these sequences have no tokens
             at later positions. With token_positions, attention then costs S*U*U + (B - S)*T*T.
-          first_only: With token_positions and a known B, whether the last block computes only the first token of each
-            sequence. Its output is zero at the other positions.
+          first_only: with token_positions and a static B: if True, the last block computes only the first token of each
+            sequence. Its output is zero at other positions.
+
+        Returns:
+          The hidden states, the pooled output and the attention probabilities.
 
         Raises:
-          ValueError: if the dict has an unknown key or lacks the input_ids, an input isn't [B, T] numbers or has
-            another shape than input_ids, the sequences are longer than the model's positions, or (outside of graphs) a
-            segment id is not one of the model's.
+          ValueError: if the dict has an unknown key or lacks input_ids, if an input is not [B, T] numbers or its shape
+            differs from input_ids, if the sequences are longer than the model's positions, or (outside of graphs) if a
+            segment id is out of range.
         """
         inputs = _named_inputs(input_ids, input_mask, segment_ids)
-        # Keras's inputs are float32 by default, and masks may be bool.
+        # Keras inputs are float32 by default, and masks may be bool.
         inputs = {name: x if x.dtype.is_integer else tf.cast(x, tf.int32) for name, x in inputs.items()}
         input_ids = inputs["input_ids"]
         input_mask = inputs["input_mask"] if "input_mask" in inputs else tf.ones_like(input_ids)
@@ -281,7 +295,7 @@ class BertEncoder(BertLayer):
         )
 
     def compute_mask(self, inputs: Mapping[str, tf.Tensor], previous_mask: object = None) -> EncoderOutput | None:
-        """The input_mask as bool [B, T] for all outputs [B, T, H]; with it, Keras's losses leave out the padding."""
+        """Returns the input_mask as bool [B, T] for all outputs [B, T, H], so Keras losses ignore padding."""
         mask = _named_inputs(inputs, None, None).get("input_mask")
         if mask is None:
             return None
@@ -301,23 +315,23 @@ class BertEncoder(BertLayer):
         """
         if layers > len(self.encoder.blocks):
             raise InputError(
-                f"--freeze_layers={layers}: the model has {len(self.encoder.blocks)} layers. Use at most that number.",
+                f"--freeze_layers={layers}: the model has only {len(self.encoder.blocks)} layers. Use fewer.",
                 "--freeze_layers",
             )
         for part in (self.embeddings, *self.encoder.blocks[:layers]):
             part.trainable = False
 
     def enable_lora(self, rank: int) -> None:
-        """Freezes the encoder, and trains updates of low rank for the queries' and values' projections (see `Dense`).
+        """Freezes the encoder and adds trainable low-rank (LoRA) adapters to the query and value projections.
 
         Args:
-          rank: of the updates; Hu et al. (2021) use 1 to 64.
+          rank: the rank of the adapters; Hu et al. (2021) use 1 to 64.
 
         Raises:
-          InputError: if the rank is no whole number of at least 1.
+          InputError: if the rank is not a positive integer.
         """
         require_whole("rank", rank, 1)
-        self.trainable = True  # or no update would be trained in an encoder that was frozen
+        self.trainable = True  # otherwise the adapters of a frozen encoder would be frozen too
         for variable in self.weights:
             variable.trainable = False
         for block in self.encoder.blocks:
@@ -325,40 +339,40 @@ class BertEncoder(BertLayer):
             block.attention.self_attention.value.enable_lora(rank)
 
     def merge_lora(self) -> None:
-        """Adds the updates of `enable_lora` to the weights they belong to, so that these are a checkpoint to write.
+        """Adds the LoRA adapters of `enable_lora` to their weights, so the encoder can be saved as a checkpoint.
 
-        The encoder has its released variables again, frozen until `trainable` is set, and gives what it gave. A model
-        that goes on with training must be compiled anew.
+        The encoder has its released variables again, frozen until `trainable` is set. Its outputs are unchanged.
+        Compile the model again before you continue training.
         """
         for block in self.encoder.blocks:
             block.attention.self_attention.query.merge_lora()
             block.attention.self_attention.value.merge_lora()
-        self.trainable = False  # as its variables are; Keras ignores what is set to the value that it has
+        self.trainable = False  # matches the variables; Keras ignores an assignment that changes nothing
 
     @property
     def trained_share(self) -> float:
-        """The share of the blocks that are not frozen."""
+        """The fraction of the blocks that are not frozen."""
         return sum(block.trainable for block in self.encoder.blocks) / len(self.encoder.blocks)
 
     def flops(self, input_ids: tf.Tensor, token_positions: tf.Tensor | None = None) -> tf.Tensor:
-        """Floating-point operations of the matrix multiplications in a forward pass; see `call` for the arguments.
+        """Returns the floating-point operations of the matrix multiplications in a forward pass, a scalar.
 
-        All blocks are counted in full.
+        All blocks are counted in full. See `call` for the arguments.
         """
         batch, length = (tf.cast(size, tf.float32) for size in tf.unstack(tf.shape(input_ids)))
         rows = batch * length if token_positions is None else tf.cast(tf.size(token_positions), tf.float32)
         return rows / length * self.config.flops(length)
 
     def _summary(self, states: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-        """The states of the token that has seen its whole sequence: [B, T, H], [B, T] -> [B, H]."""
+        """Returns the state [B, H] of the token that attends to its whole sequence, for states [B, T, H]."""
         if not self.causal:
             return states[:, 0]
-        # [CLS] comes first and sees only itself. The paper doesn't say how its left-to-right models classify.
+        # [CLS] comes first and attends only to itself. The paper doesn't say how its left-to-right models classify.
         return last_tokens(states, input_mask)
 
     def _attention_bias(self, input_mask: tf.Tensor) -> tf.Tensor:
-        """[B, T] -> [B, 1, 1 or T, T], added to the scores."""
-        # One axis at a time, the form that LiteRT's converter knows.
+        """Returns the bias [B, 1, 1 or T, T] of the attention scores for a mask [B, T]."""
+        # One axis at a time, the form that LiteRT's converter supports.
         visible = tf.expand_dims(tf.expand_dims(tf.cast(input_mask, tf.float32), 1), 1)
         if self.causal:
             length = input_mask.shape[1] or tf.shape(input_mask)[1]
@@ -372,25 +386,25 @@ def _named_inputs(
     segment_ids: tf.Tensor | None,
     others: Mapping[str, tf.Tensor] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """The inputs that are given, by our names for them."""
+    """Maps the given inputs to this library's input names."""
     given = list(input_ids.items()) if isinstance(input_ids, Mapping) else [("input_ids", input_ids)]
     inputs = {}
     for key, value in [*given, ("input_mask", input_mask), ("segment_ids", segment_ids), *(others or {}).items()]:
         name = _INPUT_NAMES.get(key)
         if name is None:
-            raise ValueError(f"the input {key!r} is unknown; BertEncoder knows {', '.join(_INPUT_NAMES)}.")
+            raise ValueError(f"unknown input {key!r}. Known inputs: {', '.join(_INPUT_NAMES)}.")
         if value is not None and name in inputs:
             raise ValueError(f"{name} is given twice, the second time as {key}.")
         if value is not None:
             inputs[name] = np.array(value) if isinstance(value, list) else value
             if not hasattr(inputs[name], "shape"):
-                raise ValueError(f"{key} is a {type(value).__name__}, but a tensor, an array, or a dict is expected.")
+                raise ValueError(f"{key} is a {type(value).__name__}. Pass a tensor, an array, or a dict.")
             if len(inputs[name].shape) != 2:
-                raise ValueError(f"{key} has the shape {list(inputs[name].shape)}, but [batch, tokens] is expected.")
+                raise ValueError(f"{key} has the shape {list(inputs[name].shape)}. Pass [batch, tokens].")
     if "input_ids" not in inputs:
-        raise ValueError(f"input_ids are missing; BertEncoder was given {', '.join(map(str, inputs)) or 'nothing'}.")
+        raise ValueError(f"input_ids are missing. Given: {', '.join(map(str, inputs)) or 'nothing'}.")
     expected = inputs["input_ids"].shape
     for name, value in inputs.items():
         if not tf.TensorShape(value.shape).is_compatible_with(expected):
-            raise ValueError(f"{name} has the shape {list(value.shape)}, but that of input_ids is {list(expected)}.")
+            raise ValueError(f"{name} has the shape {list(value.shape)}, but input_ids have {list(expected)}.")
     return inputs

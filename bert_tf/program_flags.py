@@ -1,7 +1,7 @@
-"""Flags of the programs, which are made of settings.
+"""Flags of the programs, defined by settings.
 
-The original's flags keep their names and defaults. Importing this module does not import TensorFlow, so that --help and
-wrong flags are answered at once. Only programs import it.
+The original flags keep their names and defaults. Importing this module does not import TensorFlow, so --help and errors
+in flags are fast. Only programs import it.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,14 +22,14 @@ _Settings = TypeVar("_Settings", bound=settings.Settings)
 
 
 class SettingsFlags(Generic[_Settings]):
-    """Defines a flag for each setting that has a description, and for the settings within.
+    """Defines a flag for each setting that has a description, including nested settings.
 
     Args:
-      kind: the settings.
-      omit: names of settings that are no flags of the program.
+      kind: the class of the settings.
+      omit: names of settings that are not flags of the program.
       only: names of the settings that are flags of the program; by default all.
       base: settings with the defaults; None for those of the class.
-      **defaults: defaults of the program that are not those of the settings, by the names of the settings.
+      **defaults: maps names of settings to defaults that differ from the settings' own.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class SettingsFlags(Generic[_Settings]):
         return any(flag.present for flag in self._flags.values())
 
     def given(self) -> dict[str, Any]:
-        """The values of the flags, which must have been parsed, by the names of the settings."""
+        """Returns the values of the flags, which must have been parsed, by the names of the settings."""
         values = {name: flag.value for name, flag in self._flags.items()}
         for name, value in values.items():
-            if isinstance(value, list):  # of texts, which may be numbers
+            if isinstance(value, list):  # its items are strings
                 values[name] = check(value, self._types[name], f"--{self._flags[name].name}", strict=False)
         return values | {name: within.config() for name, within in self._within.items()}
 
@@ -92,40 +92,40 @@ def _define(field: settings.Field, default: Any) -> flags.FlagHolder:
 
 
 def set_defaults(values: Mapping[str, Any]) -> None:
-    """Sets flags, except those that were given: to the settings of a recipe, for example."""
+    """Sets the defaults of flags, for example to the settings of a recipe. Given flags keep their values."""
     for flag, value in values.items():
         flags.FLAGS.set_default(flag, value)
 
 
 class ModelSizeFlags:
-    """Defines the flags for a model's size, which replace a config file."""
+    """Defines the flags for a model's size, as an alternative to a config file."""
 
     def __init__(self) -> None:
         self._size = flags.DEFINE_enum(
-            "model_size", None, list(RELEASED_SIZES), "A released size, instead of --bert_config_file."
+            "model_size", None, list(RELEASED_SIZES), "Released model size; replaces --bert_config_file."
         )
         self._changes = SettingsFlags(BertConfig, **dict.fromkeys(BertConfig.__struct_fields__))
 
     def config(self, config_file: str | None, vocab_file: str | None, found: str | None = None) -> BertConfig:
         """Returns the config of the file, or of the size flags (the paper's Table 6 varies layers, width and heads).
 
-        A config file has priority over what a recipe sets.
+        A config file takes precedence over a recipe's size.
 
         Args:
           config_file: the config that was given.
-          vocab_file: the vocabulary, the size of which the size flags need.
-          found: the config in the model's folder, for use if neither a config nor a size is given.
+          vocab_file: the vocabulary; the size flags need its size.
+          found: the config in the model's folder, used if neither a config nor a size is given.
 
         Raises:
-          InputError: if both a config and a size are given, or neither, or there is no vocabulary to count.
+          InputError: if both a config and a size are given, or neither, or the vocabulary is missing.
         """
         is_given = self._size.present or self._changes.are_present
         if (config_file or found) and not is_given:
             return BertConfig.from_json_file(config_file or found)
         if config_file or not self._size.value:
-            raise InputError("Either --bert_config_file or --model_size (with the flags that change it) must be given.")
+            raise InputError("Pass either --bert_config_file or --model_size (with the flags that change it).")
         if not vocab_file:
-            raise InputError("--model_size needs --vocab_file, because it determines the vocab_size of the model.")
+            raise InputError("--model_size: the vocab_size of the model is unknown. Pass --vocab_file too.")
         changes = {name: value for name, value in self._changes.given().items() if value is not None}
         return BertConfig.named(self._size.value, vocab_size=len(load_vocab(vocab_file)), **changes)
 
@@ -134,7 +134,7 @@ class ExportFlags:
     """Defines the flags for exporting a model."""
 
     def __init__(self) -> None:
-        self._export_dir = flags.DEFINE_string("export_dir", None, "A new folder for the exported model.")
+        self._export_dir = flags.DEFINE_string("export_dir", None, "New folder for the exported model.")
         self._settings = SettingsFlags(ExportConfig)
 
     @property
@@ -146,7 +146,7 @@ class ExportFlags:
         """Returns the values of the flags, which must have been parsed, and other settings of `ExportConfig`.
 
         Raises:
-          InputError: if the folder is not given, or is not new.
+          InputError: if the folder is not given or not new.
         """
         files.check_new_folder(self.export_dir, "--export_dir")
         return ExportConfig(**self._settings.given(), **more)

@@ -10,7 +10,7 @@ from bert_tf.model import cpu_kernels
 
 
 def gelu(x: tf.Tensor) -> tf.Tensor:
-    """The release's "gelu": the tanh form of the Gaussian error linear unit.
+    """The original "gelu": the tanh form of the Gaussian error linear unit, applied elementwise.
 
     0.5 x (1 + tanh u) is written as x sigmoid(2u), the same function with fewer passes over memory.
     """
@@ -19,7 +19,7 @@ def gelu(x: tf.Tensor) -> tf.Tensor:
 
 
 def gelu_erf(x: tf.Tensor) -> tf.Tensor:
-    """Hugging Face's "gelu": the exact form, x times the normal distribution function."""
+    """Hugging Face's "gelu": the exact form, x times the normal distribution function, applied elementwise."""
     return 0.5 * x * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
 
 
@@ -33,7 +33,7 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
 
 
 def activate(x: tf.Tensor, name: str) -> tf.Tensor:
-    """Applies one of `ACTIVATIONS`, x [...] -> [...] of x's dtype."""
+    """Applies one of `ACTIVATIONS` to x [...] and returns [...] of x's dtype."""
     return _IN_FLOAT32[name](x) if name in _IN_FLOAT32 else ACTIVATIONS[name](x)
 
 
@@ -45,5 +45,5 @@ def _rounded_once(activation: Callable[[tf.Tensor], tf.Tensor]) -> Callable[[tf.
     return cpu_kernels.with_gradient_in_one_pass(value)
 
 
-# Each of the others is one TensorFlow operation, which computes in float32 and rounds once by itself.
+# Each of the others is a single TensorFlow operation, which computes in float32 and rounds once.
 _IN_FLOAT32 = {name: _rounded_once(ACTIVATIONS[name]) for name in ("gelu", "gelu_erf")}

@@ -1,7 +1,7 @@
 """A randomly initialised BiLSTM over an encoder's activations.
 
-The paper uses one in two places: in tagging by features (section 5.3, Table 7), where the encoder is frozen, and on a
-left-to-right encoder that is fine-tuned with it ("LTR & No NSP + BiLSTM" in section 5.1, Table 5).
+The paper uses one in two places: for feature-based tagging (section 5.3, Table 7), where the encoder is frozen, and on
+a left-to-right encoder that is fine-tuned with it ("LTR & No NSP + BiLSTM" in section 5.1, Table 5).
 
 Axis letters: B batch, T tokens or words, U units.
 """
@@ -14,12 +14,12 @@ from bert_tf.model.gathering import last_tokens
 
 
 class BiLstm:
-    """Stacked layers of LSTMs in both directions. Padding comes last and changes no state before it.
+    """Stacked bidirectional LSTMs. Padding comes last and does not affect earlier states.
 
     Variables: bilstm/layer_0/forward_lstm/lstm_cell/kernel and so on.
 
     Args:
-      width: of the input.
+      width: width of the input.
       config: the sizes.
     """
 
@@ -30,7 +30,7 @@ class BiLstm:
         self.layers = []
         with keras.name_scope("bilstm"):
             for number, read in enumerate(self._widths):
-                # Named as in checkpoints: Keras's automatic names count all LSTMs of the process.
+                # The names are those in checkpoints. Keras's automatic names would count all LSTMs of the process.
                 lstm = keras.layers.LSTM(config.units, return_sequences=True, name="lstm", dtype="float32")
                 layer = keras.layers.Bidirectional(lstm, name=f"layer_{number}", dtype="float32")
                 layer.build((None, None, read))
@@ -38,21 +38,21 @@ class BiLstm:
         self.variables = [variable for layer in self.layers for variable in layer.trainable_variables]
 
     def __call__(self, x: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-        """x [B, T, width], input_mask [B, T] -> [B, T, 2U], forward states before backward ones."""
+        """Maps x [B, T, width] and input_mask [B, T] to [B, T, 2U], forward states before backward ones."""
         for layer in self.layers:
             x = layer(x, mask=input_mask > 0)
-        return tf.identity(x)  # without the mask that Keras attaches: the caller has it
+        return tf.identity(x)  # removes the mask that Keras attaches
 
     def summary(self, x: tf.Tensor, input_mask: tf.Tensor) -> tf.Tensor:
-        """The last states of both directions: x [B, T, width], input_mask [B, T] -> [B, 2U].
+        """Returns the last states of both directions [B, 2U] for x [B, T, width] and input_mask [B, T].
 
-        These are the forward state of the last token, and the backward state of the first.
+        They are the forward state of the last token and the backward state of the first.
         """
         forward, backward = tf.split(self(x, input_mask), 2, axis=-1)
         return tf.concat([last_tokens(forward, input_mask), backward[:, 0]], axis=-1)
 
     def flops(self, input_mask: tf.Tensor) -> tf.Tensor:
-        """Floating-point operations of the matrix products in a forward pass over [B, T] tokens."""
+        """Returns the floating-point operations of the matrix multiplications in a forward pass over [B, T] tokens."""
         units = self.config.units
         per_token = sum(2 * 2 * 4 * units * (width + units) for width in self._widths)
         return float(per_token) * tf.cast(tf.size(input_mask), tf.float32)

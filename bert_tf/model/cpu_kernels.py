@@ -1,9 +1,9 @@
 """Faster forms of the layers' functions for CPUs. They compute the same values.
 
-TensorFlow runs one operation after the other, and these and their gradients pass over the widest tensors a dozen times.
-XLA compiles each function of this module into one pass over memory, in graphs for one CPU that are traced for each
-shape anyway, as those of training are. Sums that are slower as XLA's reductions stay TensorFlow's, or become products
-with vectors. The plain forms are in the modules that import this one; a test compares both.
+TensorFlow runs one operation after another, so these functions and their gradients pass over the widest tensors a dozen
+times. XLA compiles each function of this module into one pass over memory. It is used in graphs for one CPU that are
+traced for each shape anyway, such as training graphs. Sums that are slower with XLA use TensorFlow's reductions or
+multiplications by vectors. The plain forms are in the modules that import this one; a test compares both.
 
 Axis letters: H the normalised axis, C classes, T keys.
 """
@@ -15,17 +15,20 @@ import tensorflow as tf
 
 from bert_tf.distribution import strategies
 
-# Without AutoGraph, which would only take time: nothing here needs its conversion.
+# AutoGraph is off because nothing here needs it and it takes time.
 _one_pass = functools.partial(tf.function, autograph=False, jit_compile=True)
 
 
 def apply_to(x: tf.Tensor) -> bool:
-    """The switch: whether the compiled functions of this module are used for x."""
+    """Returns whether the compiled functions of this module are used for x."""
     return tf.inside_function() and x.shape.is_fully_defined() and strategies.compiles_parts()
 
 
 def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """The function, compiled if that pays for its first argument (see `apply_to`). For use inside gradients."""
+    """Returns a function that is compiled if this is faster for its first argument (see `apply_to`).
+
+    For use inside gradients.
+    """
     compiled = _one_pass(function)
 
     @functools.wraps(function)
@@ -36,9 +39,12 @@ def in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
 
 def with_gradient_in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
-    """A function of a tensor and settings, with its value and its gradient compiled if that pays (see `apply_to`).
+    """Returns a function whose value and gradient are compiled if this is faster (see `apply_to`).
 
-    The gradient computes the value again instead of keeping intermediate results.
+    The gradient recomputes the value instead of keeping intermediate results.
+
+    Args:
+      function: a function of a tensor and settings.
     """
 
     def gradient(x: tf.Tensor, upstream: tf.Tensor, *settings: object) -> tf.Tensor:
@@ -64,21 +70,21 @@ def with_gradient_in_one_pass(function: Callable[..., tf.Tensor]) -> Callable[..
 
 
 def cast(x: tf.Tensor, dtype: str) -> tf.Tensor:
-    """x in another precision; its gradient has the precision of x."""
+    """Casts x. The gradient has the precision of x."""
     return tf.cast(x, dtype) if x.dtype == dtype else _cast(x, dtype)
 
 
 _cast = with_gradient_in_one_pass(tf.cast)
 
 
-# --- Products ---------------------------------------------------------------------------------------------------------
+# --- Matrix multiplications -------------------------------------------------------------------------------------------
 
 
 def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
-    """The product of two tensors of the compute dtype, in that dtype.
+    """Multiplies two tensors of the compute dtype, in that dtype.
 
-    A CPU without instructions for bfloat16 emulates them, which takes more than twice as long as float32. On such a
-    CPU the rounded numbers are multiplied in float32 and the product is rounded, which is what the instructions do.
+    CPUs without bfloat16 instructions emulate them, which takes more than twice as long as float32. On such a CPU, the
+    rounded numbers are multiplied in float32 and the product is rounded. The instructions compute the same.
     """
     if a.dtype == tf.bfloat16 and strategies.emulates_bfloat16():
         product = tf.matmul(tf.cast(a, tf.float32), tf.cast(b, tf.float32), transpose_b=transpose_b)
@@ -87,12 +93,12 @@ def matmul(a: tf.Tensor, b: tf.Tensor, transpose_b: bool = False) -> tf.Tensor:
 
 
 def column_sums(rows: tf.Tensor) -> tf.Tensor:
-    """[n, H] -> [H], as a product: TensorFlow's own sum of bfloat16 columns is slow and runs on one thread."""
+    """Returns the column sums [H] of [n, H] as a matrix multiplication, because bfloat16 sums are slow (one thread)."""
     return tf.matmul(tf.ones([1, tf.shape(rows)[0]], rows.dtype), rows)[0]
 
 
 def add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """x [..., H], bias [H] -> [..., H]. Only a TPU has no need of a faster gradient of the bias."""
+    """Adds bias [H] to x [..., H]. Except on a TPU, the bias gradient is computed in a faster way."""
     return tf.nn.bias_add(x, bias) if strategies.computes_on_tpu() else _add_bias(x, bias)
 
 
@@ -109,19 +115,19 @@ def _add_bias(x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
 
 @_one_pass
 def random_words(count: int, seed: tf.Tensor) -> tf.Tensor:
-    """Random 32-bit words [count]: each is its own index, mixed twice with the seed.
+    """Returns random 32-bit words [count]. Each is its own index, mixed twice with the seed.
 
-    Mixing is the last step of MurmurHash3. TensorFlow's generator, which has stronger guarantees, takes four times as
-    long.
+    The mixing function is the last step of MurmurHash3. TensorFlow's generator has stronger guarantees, but takes four
+    times as long.
     """
     key = tf.cast(seed, tf.uint32)
     place = tf.cast(tf.range(count), tf.uint32)
-    # Seeds of neighbouring fold_in numbers differ in a few bits of the second number; the product spreads them.
+    # Seeds of neighbouring fold_in numbers differ in few bits of the second number. The multiplication spreads them.
     return _mix(_mix(place + key[0]) + key[1] * tf.constant(0x9E3779B9, tf.uint32))
 
 
 def _mix(word: tf.Tensor) -> tf.Tensor:
-    """Changes half of the bits of the result for each bit of the word that changes."""
+    """Mixes a word: if one bit of the word changes, about half of the bits of the result change."""
 
     def folded(word: tf.Tensor, distance: int) -> tf.Tensor:
         return tf.bitwise.bitwise_xor(word, tf.bitwise.right_shift(word, tf.constant(distance, tf.uint32)))
@@ -174,7 +180,7 @@ def _layer_norm(x, residual, gamma, beta, epsilon):  # noqa: ANN001
     total = _total(x, residual)
     width = x.shape[-1]
     ones = tf.ones([width, 1])
-    # Divided afterwards, so that the mean of a row of equal numbers is exactly that number.
+    # Divide after the multiplication, so the mean of a row of equal numbers is exactly that number.
     mean = tf.matmul(total, ones) / width
     centered = total - mean
     inverse = tf.math.rsqrt(tf.matmul(tf.square(centered), ones) / width + epsilon)
@@ -214,7 +220,7 @@ def _softmax_gradient(upstream, probabilities):  # noqa: ANN001
 
 
 def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """See `heads.log_likelihood_loss`. TensorFlow's operation takes a dozen passes, as it computes the gradient too."""
+    """See `heads.log_likelihood_loss`. TensorFlow's operation takes a dozen passes, including the gradient."""
 
     @tf.custom_gradient
     def loss(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

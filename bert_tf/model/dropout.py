@@ -1,4 +1,4 @@
-"""Stateless dropout: it is active if a seed is given, and the same seed gives the same mask."""
+"""Stateless dropout. It is active if a seed is given; the same seed gives the same mask."""
 
 from collections.abc import Callable
 
@@ -10,21 +10,21 @@ from bert_tf.model import cpu_kernels
 
 
 def fold_in(seed: tf.Tensor | None, number: int | tf.Tensor) -> tf.Tensor | None:
-    """A different seed [2] for each number; None (no dropout) stays None."""
+    """Returns a different seed [2] for each number; None (no dropout) stays None."""
     return None if seed is None else tf.random.experimental.stateless_fold_in(seed, number)
 
 
 def seed_of_call(
     generator: keras.random.SeedGenerator, training: bool | None, seed: tf.Tensor | None
 ) -> tf.Tensor | None:
-    """The seed [2] of a call: the given one, or else the generator's next one in training; None for inference."""
+    """Returns the seed [2] of a call: the given one, or else the generator's next one in training, or None."""
     return tf.cast(generator.next(), tf.int32) if seed is None and training else seed
 
 
 def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
-    """Sets a fraction `rate` of the elements to zero and scales the others up; the identity without a seed.
+    """Sets a fraction `rate` of x's elements to zero and scales the others up. Without a seed, returns x.
 
-    16 random bits decide an element, so probabilities are multiples of 2^-16.
+    Each element uses 16 random bits, so probabilities are multiples of 2^-16.
     """
     threshold = round(rate * 2**16)
     if seed is None or threshold == 0:
@@ -40,7 +40,7 @@ def dropout(x: tf.Tensor, rate: float, seed: tf.Tensor | None) -> tf.Tensor:
 
 
 def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """16 random bits for each element of x, as unsigned integers of x's shape."""
+    """Returns 16 random bits for each element of x, as unsigned integers of x's shape."""
     on_tpu = strategies.computes_on_tpu()
     if cpu_kernels.apply_to(x):
         words = cpu_kernels.random_words((x.shape.num_elements() + 1) // 2, seed)
@@ -48,7 +48,7 @@ def _random_bits(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         shape = tf.shape(x) if on_tpu else [(tf.size(x) + 1) // 2]
         words = tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.uint32)
     if on_tpu:
-        # A TPU draws a word for each element. Two halves of one word would have to be moved apart, which takes longer.
+        # A TPU draws one word per element, because separating the halves of a word takes longer.
         return tf.bitwise.right_shift(words, tf.constant(16, tf.uint32))
     return tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[: tf.size(x)], tf.shape(x))
 

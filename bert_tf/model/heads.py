@@ -1,10 +1,10 @@
-"""Output layers, each with its loss beside it; the paths of the variables are the released names.
+"""Output layers and their losses. The paths of the variables are the released names.
 
 Axis letters: B batch, T tokens, P predictions, H hidden, V vocabulary, C classes.
 
-A head reads a tensor, or takes the one that it needs from an `EncoderOutput`. Its logits are float32. Its loss function
-gives one number per example (or prediction), because the mean is over the whole global batch, and only the caller knows
-how many examples other devices have.
+A head takes a tensor or an `EncoderOutput`. Its logits are float32. Its loss function returns one number per example
+(or prediction), because the mean is over the whole global batch, and only the caller has the number of examples on
+other devices.
 """
 
 from typing import Any, Self
@@ -20,34 +20,34 @@ from bert_tf.model.gathering import gather_positions
 from bert_tf.model.layers import BertLayer, Dense, LayerNorm, serializable, variable_scope
 from bert_tf.model.outputs import EncoderOutput, is_encoder_output, pooled_state, sequence_states
 
-# The release fixes the dropout before the classifier and the initializer of fine-tuning's heads, whatever the config
-# says.
+# The original code fixes the dropout before the classifier and the initializer of fine-tuning heads, independent of the
+# config.
 CLASSIFIER_DROPOUT = 0.1
 FINETUNING_INITIALIZER_RANGE = 0.02
 
 
 def log_likelihood_loss(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """The negative log-probability of each label: logits [..., C], labels [...] -> [...]."""
+    """Returns the negative log-probability of each label [...] for logits [..., C] and labels [...]."""
     if cpu_kernels.apply_to(logits):
         return cpu_kernels.log_likelihood_loss(logits, labels)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
 class Head(BertLayer):
-    """The base of the heads. Their variables exist once they are constructed."""
+    """The base class of the heads. Their variables exist once they are constructed."""
 
     def named_variable(self, name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
-        """A variable of the layer; unlike `add_weight`'s, its path doesn't contain the layer's own name."""
+        """Returns a new variable of the layer. Unlike with `add_weight`, its path excludes the layer's own name."""
         return keras.Variable(initializer, shape=shape, dtype="float32", autocast=False, name=name)
 
     def finish(self) -> None:
-        """Tells Keras that all variables are there; called at the end of constructors."""
+        """Marks the layer as built. Call it at the end of the constructor."""
         self.built = True
         for variable in self.weights:  # as add_weight does
             variable.trainable = self.trainable
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> tf.Tensor | None:
-        """The mask of the padding [B, T], if the head reads the states of all tokens [B, T, H]."""
+        """Returns the padding mask [B, T] if the head reads the states of all tokens [B, T, H]."""
         return None if is_encoder_output(inputs) else previous_mask
 
 
@@ -61,21 +61,23 @@ class Transform(BertLayer):
         self.layer_norm = LayerNorm(config, **self.shared)
 
     def build(self, input_shape: tuple) -> None:
+        """Creates the variables for inputs of shape [..., H]."""
         self.dense.build(input_shape)
         self.layer_norm.build((None, self.config.hidden_size))
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:  # [..., H] -> [..., H]
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Transforms states [..., H] to [..., H]."""
         return self.layer_norm(self.dense(x))
 
 
 @serializable
 class MaskedLMHead(Head):
-    """Predicts the vocabulary entry at given positions, with the word embeddings as output weights.
+    """Predicts the token at given positions, with the word embeddings as output weights.
 
     Variables: cls/predictions/transform/..., cls/predictions/output_bias.
 
     Args:
-      encoder: the encoder with the word embeddings; without it, each call needs their table.
+      encoder: the encoder with the word embeddings. Without it, each call needs their table.
     """
 
     def __init__(self, config: BertConfig, encoder: keras.layers.Layer | None = None, **kwargs) -> None:
@@ -85,15 +87,15 @@ class MaskedLMHead(Head):
             self.transform.build((None, config.hidden_size))
             self.output_bias = self.named_variable("output_bias", (config.vocab_size,), "zeros")
         self.finish()
-        self.encoder = encoder  # afterwards, because it may be frozen when the head is not
+        self.encoder = encoder  # after `finish`, because the encoder may be frozen when the head is not
 
     def call(
         self, sequence_output: tf.Tensor | EncoderOutput, positions: tf.Tensor, embedding_table: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """sequence_output [B, T, H], positions [B, P], embedding_table [V, H] -> logits [B, P, V]."""
+        """Returns logits [B, P, V] for states [B, T, H], positions [B, P] and an embedding table [V, H]."""
         if embedding_table is None and self.encoder is None:
             raise ValueError(
-                "MaskedLMHead needs an encoder when it is constructed, or an embedding_table in each call."
+                "MaskedLMHead: no embedding table. Pass `encoder` to the constructor or `embedding_table` to the call."
             )
         table = self.encoder.embedding_table if embedding_table is None else embedding_table
         x = self.transform(gather_positions(sequence_states(sequence_output), positions))  # [B*P, H]
@@ -101,10 +103,10 @@ class MaskedLMHead(Head):
         return tf.reshape(logits, [-1, positions.shape[1] or tf.shape(positions)[1], self.config.vocab_size])
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
-        """None, because the logits are those of chosen positions."""
+        """Returns None, because the logits are at selected positions."""
 
     def get_config(self) -> dict[str, Any]:
-        """See `BertLayer.get_config`; a saved model has the encoder once, whoever refers to it."""
+        """See `BertLayer.get_config`. A saved model contains the encoder only once."""
         encoder = None if self.encoder is None else keras.saving.serialize_keras_object(self.encoder)
         return {**super().get_config(), "encoder": encoder}
 
@@ -117,13 +119,13 @@ class MaskedLMHead(Head):
 
 @serializable
 class LinearHead(Head):
-    """x output_weights^T + output_bias, in float32; the weights are [C, H], as in the release.
+    """Computes x output_weights^T + output_bias in float32. The weights are [C, H], as in the original code.
 
     Args:
       outputs: C.
-      scope: the path that the release puts before the variables' names: "cls/seq_relationship" for next sentence,
+      scope: the prefix of the variables' names in the original code: "cls/seq_relationship" for next sentence,
         "cls/squad" for answer spans, nothing for classifiers.
-      width: H, if it isn't the config's.
+      width: H, if it differs from the config's.
       initializer_range: standard deviation of the weights' truncated normal initializer.
     """
 
@@ -150,23 +152,23 @@ class LinearHead(Head):
         self.finish()
 
     def call(self, x: tf.Tensor | EncoderOutput) -> tf.Tensor:
-        """x [..., H], or of an `EncoderOutput` the pooled output [B, H] -> logits [..., C]."""
+        """Returns logits [..., C] for x [..., H], or for the pooled output [B, H] of an `EncoderOutput`."""
         x = tf.cast(pooled_state(x), tf.float32)
         return tf.matmul(x, self.output_weights.value, transpose_b=True) + self.output_bias.value
 
 
 def next_sentence_head(config: BertConfig, **kwargs) -> LinearHead:
-    """Whether sentence B follows A: pooled_output [B, H] -> logits [B, 2]; label 0 is "next", 1 is "random"."""
+    """Returns the next-sentence head: pooled output [B, H] -> logits [B, 2]; label 0 is "next", 1 is "random"."""
     return LinearHead(config, 2, "cls/seq_relationship", initializer_range=config.initializer_range, **kwargs)
 
 
 @serializable
 class ClassificationHead(LinearHead):
-    """One logit per class, after dropout; one output for regression and for multiple choice.
+    """Computes one logit per class after dropout. Regression and multiple choice have one output.
 
     Args:
       outputs: number of classes.
-      seed: of the dropout in calls with training=True; random if None.
+      seed: seed of the dropout in calls with training=True; random if None.
       options: see `LinearHead`.
     """
 
@@ -180,12 +182,12 @@ class ClassificationHead(LinearHead):
     def call(
         self, x: tf.Tensor | EncoderOutput, training: bool | None = None, seed: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """Classifies sequences, or the tokens of sequences.
+        """Classifies sequences or tokens.
 
         Args:
-          x: [..., H]; of an `EncoderOutput`, the pooled output [B, H].
+          x: [..., H], or an `EncoderOutput`, whose pooled output [B, H] is used.
           training: whether dropout is active.
-          seed: [2], integers, of the dropout; if given, dropout is active whatever `training` says.
+          seed: [2], integers, of the dropout. If given, dropout is active regardless of `training`.
 
         Returns:
           Logits [..., C].
@@ -196,7 +198,7 @@ class ClassificationHead(LinearHead):
 
 @serializable
 class SpanHead(LinearHead):
-    """Scores of each token as the start and as the end of the answer (paper, section 4.2)."""
+    """Scores each token as the start and as the end of the answer (paper, section 4.2)."""
 
     saved_arguments = ("width", "initializer_range")
 
@@ -204,7 +206,7 @@ class SpanHead(LinearHead):
         super().__init__(config, 2, scope="cls/squad", **options)
 
     def call(self, x: tf.Tensor | EncoderOutput) -> tuple[tf.Tensor, tf.Tensor]:
-        """x [B, T, H], or of an `EncoderOutput` the sequence output -> start logits [B, T], end logits [B, T]."""
+        """Returns start and end logits [B, T] for x [B, T, H], or for an `EncoderOutput`'s sequence output."""
         x = sequence_states(x)
         length = x.shape[1] or tf.shape(x)[1]
         logits = super().call(tf.reshape(x, [-1, x.shape[-1]]))
@@ -212,15 +214,15 @@ class SpanHead(LinearHead):
         return start_logits, end_logits
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
-        """None, because a loss is computed from all positions of a sequence together."""
+        """Returns None, because the loss is computed from all positions of a sequence together."""
 
 
 def span_loss(
     start_logits: tf.Tensor, end_logits: tf.Tensor, start_positions: tf.Tensor, end_positions: tf.Tensor
 ) -> tf.Tensor:
-    """Mean of the two positions' losses: logits [B, T], positions [B] -> [B].
+    """Returns the mean of the start and end losses [B] for logits [B, T] and positions [B].
 
-    A position outside the sequence adds no loss, as in the release, where its one-hot row is zero.
+    A position outside the sequence adds no loss, as in the original code, where its one-hot row is zero.
     """
 
     def position_loss(logits: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:

@@ -2,12 +2,12 @@
 
 Axis letters: B batch, T tokens, H hidden, I intermediate, N heads, D head size, V vocabulary.
 
-Hidden states are matrices [B*T, H] between the layers: products of matrices are the fastest form on every
-device, and only attention needs to know where one sequence ends.
+Hidden states are matrices [B*T, H] between the layers, because matrix multiplications are the fastest form on every
+device, and only attention depends on where a sequence ends.
 
-Variables are float32. Products are computed in the layer's compute dtype; softmax and layer-norm statistics in float32.
-Dropout is active if a seed is given, and the same seed gives the same mask. `TransformerBlock`, which can be used by
-itself, also takes `training`, and then draws a seed if none is given.
+Variables are float32. Matrix multiplications are computed in the layer's compute dtype; softmax and layer-norm
+statistics in float32. Dropout is active if a seed is given, and the same seed gives the same mask. `TransformerBlock`,
+which can be used on its own, also takes `training`, and then draws a seed if none is given.
 """
 
 import contextlib
@@ -32,19 +32,19 @@ serializable = keras.saving.register_keras_serializable(package="bert_tf")
 
 
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
-    """The release's initializer of kernels and embeddings."""
+    """Returns the original initializer of kernels and embeddings."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
 @contextlib.contextmanager
 def initial_values_from(seed: int) -> Iterator[None]:
-    """The initial values of layers that are made inside depend on the seed only.
+    """Makes the initial values of layers that are created inside depend only on the seed.
 
-    Keras draws the seeds of its initializers from Python's random numbers, which are left as they were: who draws some
-    beside training gets others each time.
+    Keras seeds its initializers from Python's global `random` state. That state is saved and restored, so this does not
+    affect random numbers drawn by the caller.
     """
     state = random.getstate()
-    random.seed(operator.index(seed))  # also of NumPy
+    random.seed(operator.index(seed))  # also accepts NumPy integers
     try:
         yield
     finally:
@@ -53,7 +53,7 @@ def initial_values_from(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def variable_scope(path: str) -> Iterator[None]:
-    """Puts `path` before the paths of the variables that are created inside, whatever the layer is called."""
+    """Prefixes the paths of the variables created inside with `path`, independent of the layer's name."""
     with contextlib.ExitStack() as scopes:
         for name in filter(None, path.split("/")):
             scopes.enter_context(keras.name_scope(name))
@@ -61,14 +61,14 @@ def variable_scope(path: str) -> Iterator[None]:
 
 
 class BertLayer(keras.layers.Layer):
-    """The base of all layers: the config, explicit control of precision, and serialization.
+    """The base class of all layers: the config, explicit control of precision, and serialization.
 
     Args:
       config: sizes, activation, dropout, initializer.
-      kwargs: Keras's own: `name`, `dtype` (a dtype or a policy) and `trainable`.
+      kwargs: Keras arguments: `name`, `dtype` (a dtype or a policy) and `trainable`.
     """
 
-    # The constructor's arguments besides `config` and Keras's own; each is an attribute of the same name.
+    # The constructor's arguments except `config` and Keras's own. Each is an attribute of the same name.
     saved_arguments: tuple[str, ...] = ()
 
     def __init__(self, config: BertConfig, **kwargs) -> None:
@@ -78,34 +78,34 @@ class BertLayer(keras.layers.Layer):
 
     @property
     def shared(self) -> dict[str, Any]:
-        """The options that a layer passes on to those it consists of."""
+        """The options that a layer passes to its sublayers."""
         return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
     def add_weight(self, **kwargs) -> keras.Variable:
-        """Adds a variable; its value is float32 wherever it is read (see `compute`)."""
+        """Adds a variable, whose value is always read as float32 (see `compute`)."""
         return super().add_weight(**{**kwargs, "dtype": "float32", "autocast": False})
 
     def compute(self, x: keras.Variable | tf.Tensor) -> tf.Tensor:
-        """A variable's value, or a tensor, in the compute dtype."""
+        """Returns a variable's value, or a tensor, in the compute dtype."""
         return cast(x.value if isinstance(x, keras.Variable) else x, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor, as JSON values."""
+        """Returns the arguments of the constructor, as JSON values."""
         arguments = {name: getattr(self, name) for name in self.saved_arguments}
         return {**keras.layers.Layer.get_config(self), "config": self.config.to_dict(), **arguments}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the layer that `get_config` describes."""
+        """Builds the layer from the result of `get_config`."""
         return cls(**{**config, "config": BertConfig.from_dict(config["config"])})
 
 
 @serializable
 class Dense(BertLayer, keras.layers.Dense):
-    """x kernel + bias, then the activation. Variables: kernel, bias.
+    """Computes x kernel + bias, then the activation. Variables: kernel, bias.
 
-    `enable_lora` freezes the kernel and adds a product of two trained matrices to it (Hu et al., 2021); a saved layer
-    has the sum as its kernel.
+    `enable_lora` freezes the kernel and adds the product of two trained matrices (Hu et al., 2021). A saved layer has
+    the sum as its kernel.
 
     Args:
       units: width of the output.
@@ -119,18 +119,20 @@ class Dense(BertLayer, keras.layers.Dense):
         self.activation = activation
 
     def build(self, input_shape: tuple) -> None:
-        self.kernel_initializer = truncated_normal(self.config)  # here, because it draws its seed when it is made
+        """Creates the variables for inputs of shape [..., in]."""
+        self.kernel_initializer = truncated_normal(self.config)  # here, because its constructor draws its seed
         super().build(input_shape)
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:  # [..., in] -> [..., units]
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns [..., units] for x [..., in]."""
         product = matmul(self.compute(x), self.compute(self.kernel))
         return activate(add_bias(product, self.compute(self.bias)), self.activation)
 
     def merge_lora(self) -> None:
-        """Adds the product of `enable_lora` to the kernel, in place of its two matrices; does nothing without them."""
+        """Adds the LoRA adapter of `enable_lora` to the kernel and removes it; does nothing without an adapter."""
         if self.lora_enabled:
             self._kernel.assign(self.kernel)
-            self.lora_kernel_b.assign(tf.zeros_like(self.lora_kernel_b))  # what is compiled goes on adding the product
+            self.lora_kernel_b.assign(tf.zeros_like(self.lora_kernel_b))  # compiled functions still add the product
             for matrix in (self.lora_kernel_a, self.lora_kernel_b):
                 self._untrack_variable(matrix)
             self.lora_enabled, self.lora_rank = False, None
@@ -144,11 +146,12 @@ class LayerNorm(BertLayer):
         super().__init__(config, name=name, **kwargs)
 
     def build(self, input_shape: tuple) -> None:
+        """Creates the variables for inputs of shape [..., H]."""
         self.beta = self.add_weight(name="beta", shape=(input_shape[-1],), initializer="zeros")
         self.gamma = self.add_weight(name="gamma", shape=(input_shape[-1],), initializer="ones")
 
     def call(self, x: tf.Tensor, residual: tf.Tensor | None = None) -> tf.Tensor:
-        """x [..., H], residual as x, which is added to it -> [..., H] in the compute dtype."""
+        """Normalises x [..., H] (plus a residual of the same shape). Returns [..., H] in the compute dtype."""
         y = layer_norm(x, self.gamma.value, self.beta.value, self.config.layer_norm_eps, residual)
         return cast(y, self.compute_dtype)
 
@@ -158,9 +161,9 @@ class Embeddings(BertLayer):
     """Sum of word, segment and position embeddings, normalised. Variables: three tables, LayerNorm.
 
     Args:
-      use_one_hot_embeddings: look words up by a matrix multiplication with one-hot rows, as the original does on TPUs.
-        By the compiler's estimate it takes 2 of 33 ms of a step of BERT_BASE there. The compiler does not estimate the
-        time of a gather and of the scatter in its gradient.
+      use_one_hot_embeddings: look up words with a one-hot matrix multiplication, as the original does on TPUs. By the
+        compiler's estimate, it takes 2 of 33 ms of a step of BERT_BASE there. The compiler does not estimate the time
+        of a gather and of the scatter in its gradient.
     """
 
     saved_arguments = ("use_one_hot_embeddings",)
@@ -173,6 +176,7 @@ class Embeddings(BertLayer):
         self.layer_norm = LayerNorm(config, **self.shared)
 
     def build(self, input_shape: tuple | None = None) -> None:
+        """Creates the variables."""
         width = self.config.hidden_size
         for name, rows in (
             ("word_embeddings", self.config.vocab_size),
@@ -184,7 +188,7 @@ class Embeddings(BertLayer):
         self.layer_norm.build((None, width))
 
     def call(self, input_ids: tf.Tensor, segment_ids: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """input_ids [B, T], segment_ids [B, T] -> [B*T, H]."""
+        """Returns [B*T, H] for input_ids and segment_ids [B, T]."""
         length, width = input_ids.shape[1] or tf.shape(input_ids)[1], self.config.hidden_size
         words = tf.reshape(input_ids, [-1])
         if self.use_one_hot_embeddings:
@@ -192,7 +196,7 @@ class Embeddings(BertLayer):
             word = tf.matmul(one_hot, self.word_embeddings.value)
         else:
             word = gather_rows(tf.convert_to_tensor(self.word_embeddings.value), words)
-        # There are only a few segment ids, so a product with one-hot rows is faster everywhere.
+        # There are only a few segment ids, so a one-hot matrix multiplication is faster on all devices.
         one_hot = tf.one_hot(tf.reshape(segment_ids, [-1]), self.config.type_vocab_size, dtype=tf.float32)
         segment = tf.matmul(one_hot, self.token_type_embeddings.value)
         position = self.position_embeddings.value[:length]
@@ -203,7 +207,7 @@ class Embeddings(BertLayer):
 
 @serializable
 class SelfAttention(BertLayer):
-    """Scaled dot-product attention with N heads. Variables: query, key and value, each kernel and bias."""
+    """Scaled dot-product attention with N heads. Variables: query, key and value, each with kernel and bias."""
 
     def __init__(self, config: BertConfig, name: str = "self", **kwargs) -> None:
         super().__init__(config, name=name, **kwargs)
@@ -212,6 +216,7 @@ class SelfAttention(BertLayer):
         self.value = Dense(config, config.hidden_size, name="value", **self.shared)
 
     def build(self, input_shape: tuple) -> None:
+        """Creates the variables for inputs of shape [..., H]."""
         for projection in (self.query, self.key, self.value):
             projection.build(input_shape)
 
@@ -222,9 +227,13 @@ class SelfAttention(BertLayer):
         seed: tf.Tensor | None = None,
         unpadded: Unpadded | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
-        """x [B*T, H], attention_bias [B, 1, 1 or T, T] -> context of x's shape, probabilities [B, N, T, T].
+        """Returns the context, of x's shape, and the attention probabilities [B, N, T, T].
 
-        With `unpadded`, x is [n, H], its biases are used, and there are no probabilities.
+        Args:
+          x: [B*T, H]; [n, H] with `unpadded`.
+          attention_bias: [B, 1, 1 or T, T]; ignored with `unpadded`, which has its own.
+          seed: [2], integers, of the dropout; None for no dropout.
+          unpadded: how attention pads x. If given, there are no probabilities.
         """
         query = self.query(x if unpadded is None else unpadded.queries(x)) * (1.0 / math.sqrt(self.config.head_size))
         key, value = self.key(x), self.value(x)
@@ -238,7 +247,15 @@ class SelfAttention(BertLayer):
     def _attend(
         self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, bias: tf.Tensor, seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """query [B*Q, H], key and value [B*T, H] -> context [B*Q, H], probabilities [B, N, Q, T]; Q is T or 1."""
+        """Returns the context [B*Q, H] and probabilities [B, N, Q, T]; Q is T or 1.
+
+        Args:
+          query: [B*Q, H].
+          key: [B*T, H].
+          value: [B*T, H].
+          bias: [B, 1, 1 or Q, T].
+          seed: [2], integers, of the dropout; None for no dropout.
+        """
         heads, size = self.config.num_attention_heads, self.config.head_size
 
         sequences = bias.shape[0] or -1
@@ -255,7 +272,7 @@ class SelfAttention(BertLayer):
 
 @serializable
 class ResidualOutput(BertLayer):
-    """Projects to the hidden size, adds what came in, normalises. Variables: dense, LayerNorm."""
+    """Projects to the hidden size, adds the residual, normalises. Variables: dense, LayerNorm."""
 
     def __init__(self, config: BertConfig, name: str = "output", **kwargs) -> None:
         super().__init__(config, name=name, **kwargs)
@@ -263,17 +280,18 @@ class ResidualOutput(BertLayer):
         self.layer_norm = LayerNorm(config, **self.shared)
 
     def build(self, input_shape: tuple) -> None:
+        """Creates the variables for inputs of shape [..., H or I]."""
         self.dense.build(input_shape)
         self.layer_norm.build((None, self.config.hidden_size))
 
     def call(self, x: tf.Tensor, residual: tf.Tensor, seed: tf.Tensor | None = None) -> tf.Tensor:
-        """x [B*T, H or I], residual [B*T, H] -> [B*T, H]."""
+        """Returns [B*T, H] for x [B*T, H or I] and a residual [B*T, H]."""
         return self.layer_norm(dropout(self.dense(x), self.config.hidden_dropout_prob, seed), residual)
 
 
 @serializable
 class Attention(BertLayer):
-    """Self-attention and its output projection, with the residual branch around both."""
+    """Self-attention and its output projection, with a residual connection around both."""
 
     def __init__(self, config: BertConfig, name: str = "attention", **kwargs) -> None:
         super().__init__(config, name=name, **kwargs)
@@ -281,6 +299,7 @@ class Attention(BertLayer):
         self.output_layer = ResidualOutput(config, **self.shared)
 
     def build(self, input_shape: tuple) -> None:
+        """Creates the variables for inputs of shape [..., H]."""
         self.self_attention.build(input_shape)
         self.output_layer.build(input_shape)
 
@@ -299,16 +318,18 @@ class Attention(BertLayer):
 
 @serializable
 class Intermediate(BertLayer):
-    """The wide half of the feed-forward layer. Variables: dense."""
+    """The first half of the feed-forward layer. Variables: dense."""
 
     def __init__(self, config: BertConfig, name: str = "intermediate", **kwargs) -> None:
         super().__init__(config, name=name, **kwargs)
         self.dense = Dense(config, config.intermediate_size, config.hidden_act, name="dense", **self.shared)
 
     def build(self, input_shape: tuple) -> None:
+        """Creates the variables for inputs of shape [..., H]."""
         self.dense.build(input_shape)
 
-    def call(self, x: tf.Tensor) -> tf.Tensor:  # [B*T, H] -> [B*T, I]
+    def call(self, x: tf.Tensor) -> tf.Tensor:
+        """Returns [B*T, I] for x [B*T, H]."""
         return self.dense(x)
 
 
@@ -317,7 +338,7 @@ class TransformerBlock(BertLayer):
     """One encoder layer: attention, then the feed-forward layer (paper, section 3; post-norm).
 
     Args:
-      seed: of the dropout in calls with training=True; random if None.
+      seed: seed of the dropout in calls with training=True; random if None.
     """
 
     saved_arguments = ("seed",)
@@ -331,6 +352,7 @@ class TransformerBlock(BertLayer):
         self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, input_shape: tuple) -> None:
+        """Creates the variables for inputs of shape [..., H]."""
         self.attention.build(input_shape)
         self.intermediate.build(input_shape)
         self.output_layer.build((None, self.config.intermediate_size))
@@ -349,8 +371,8 @@ class TransformerBlock(BertLayer):
           x: [B*T, H] or [B, T, H]; [n, H] with `unpadded`.
           attention_bias: [B, 1, 1 or T, T], added to the scores: 0 for visible positions, -10000 for the others.
           training: whether dropout is active.
-          seed: [2], integers, of the dropout; if given, dropout is active whatever `training` says.
-          unpadded: How attention pads x; None if x is padded.
+          seed: [2], integers, of the dropout. If given, dropout is active regardless of `training`.
+          unpadded: how attention pads x; None if x is padded.
 
         Returns:
           The new hidden states, of x's shape, and the attention probabilities [B, N, T, T] before dropout.

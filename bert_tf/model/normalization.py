@@ -1,4 +1,4 @@
-"""Layer normalisation and softmax, computed in float32 and rounded once, whatever the precision of their input."""
+"""Layer normalisation and softmax, computed in float32 and rounded once, independent of the input's precision."""
 
 import tensorflow as tf
 
@@ -8,7 +8,7 @@ from bert_tf.model import cpu_kernels
 def layer_norm(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float, residual: tf.Tensor | None = None
 ) -> tf.Tensor:
-    """Layer normalisation of x, or of x plus a residual branch.
+    """Normalises x, or x plus a residual branch, over the last axis.
 
     Args:
       x: [..., H].
@@ -29,7 +29,7 @@ def layer_norm(
 
 
 def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
-    """The softmax of scores + bias along the last axis.
+    """Returns the softmax of scores + bias along the last axis.
 
     Args:
       scores: [..., T].
@@ -39,7 +39,7 @@ def softmax(scores: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
       [..., T] of the scores' dtype.
     """
     bias = tf.stop_gradient(bias)
-    # In float32, TensorFlow's operations are as fast as the compiled form.
+    # In float32, TensorFlow's operations are as fast as the compiled ones.
     if scores.dtype != tf.float32 and cpu_kernels.apply_to(scores):
         return cpu_kernels.softmax(scores, bias)
     return tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32) + bias), scores.dtype)

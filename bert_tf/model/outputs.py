@@ -1,4 +1,4 @@
-"""The encoder's outputs, as the heads read them.
+"""The encoder's outputs, and their selection by the heads.
 
 Axis letters: B batch, T tokens, H hidden, N heads, L blocks.
 """
@@ -9,16 +9,16 @@ import tensorflow as tf
 
 
 class EncoderOutput(NamedTuple):
-    """The outputs of `BertEncoder`; hidden states and probabilities are in its compute dtype.
+    """The outputs of `BertEncoder`. Hidden states and probabilities are in its compute dtype.
 
     Attributes:
       embedding_output: [B, T, H], the input of the first block.
       all_encoder_layers: L tensors [B, T, H], first block first.
       sequence_output: [B, T, H], the output of the last block.
-      pooled_output: [B, H], a tanh layer over the last hidden state of the first token, [CLS]; in a causal encoder over
-        that of the last token, [SEP].
+      pooled_output: [B, H], a tanh layer over the last hidden state of the first token, [CLS]; in a causal encoder, of
+        the last token, [SEP]. None without a pooler.
       attention_probs: L tensors [B, N, T, T], before dropout; empty with `gradient_checkpointing`.
-      input_mask: [B, T], integers: 1 for the tokens and 0 for the padding of the other outputs.
+      input_mask: [B, T], integers: 1 for tokens and 0 for padding in the other outputs.
     """
 
     embedding_output: tf.Tensor
@@ -29,7 +29,7 @@ class EncoderOutput(NamedTuple):
     input_mask: tf.Tensor
 
     def __repr__(self) -> str:
-        """Shapes and dtypes instead of numbers, which would fill pages."""
+        """Returns shapes and dtypes without the values."""
         return f"EncoderOutput({', '.join(f'{name}={_shape(value)}' for name, value in self._asdict().items())})"
 
 
@@ -42,15 +42,15 @@ def _shape(value: object) -> str:
 
 
 def is_encoder_output(x: object) -> bool:
-    """Whether x is an `EncoderOutput`, or the list that Keras makes of it when it saves and loads a model."""
+    """Returns whether x is an `EncoderOutput`, or the list that replaces it when Keras saves and loads a model."""
     return isinstance(x, tuple | list)
 
 
 def sequence_states(x: tf.Tensor | EncoderOutput) -> tf.Tensor:
-    """The states of all tokens [B, T, H], from the encoder's outputs or given as they are."""
+    """Returns the states of all tokens [B, T, H] of an encoder's outputs; returns a tensor unchanged."""
     return EncoderOutput(*x).sequence_output if is_encoder_output(x) else x
 
 
 def pooled_state(x: tf.Tensor | EncoderOutput) -> tf.Tensor:
-    """The state that stands for the sequence [B, H], from the encoder's outputs or given as it is."""
+    """Returns the pooled output [B, H] of an encoder's outputs; returns a tensor unchanged."""
     return EncoderOutput(*x).pooled_output if is_encoder_output(x) else x

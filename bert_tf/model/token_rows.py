@@ -1,4 +1,4 @@
-"""A batch's tokens end to end: nothing between two attention layers is computed for padding.
+"""Rows without padding: only attention pads the tokens of a batch; all other layers skip padding.
 
 Axis letters: B batch, T tokens of the longest sequence, n rows for the tokens of all sequences, H hidden; B_g and T_g
 of one group.
@@ -13,13 +13,13 @@ import tensorflow as tf
 class TokenRows(NamedTuple):
     """Maps padded sequences [P, ...] to rows [n, ...] without padding, and back.
 
-    The P positions are those of the batch (B*T), or of `groups` of its sequences, each with its own length.
-    Rows that hold no token, and positions that hold padding, are zero in the result and in the gradient, so they
-    contribute nothing to any sum over rows.
+    The P positions are those of the batch (B*T), or those of `groups` of its sequences, each with its own length. Rows
+    without a token and padding positions are zero in the result and in the gradient, so they contribute nothing to any
+    sum over rows.
 
     Attributes:
-      positions: [n] the position of each row; P for rows without a token.
-      rows: [P] the row of each position; n for padding.
+      positions: [n], the position of each row; P for rows without a token.
+      rows: [P], the row of each position; n for padding.
     """
 
     positions: tf.Tensor
@@ -27,7 +27,7 @@ class TokenRows(NamedTuple):
 
     @classmethod
     def at(cls, positions: tf.Tensor, size: tf.Tensor | int) -> Self:
-        """Builds the map.
+        """Builds the map from the positions of the rows.
 
         Args:
           positions: [n], integers, the positions of all tokens; `size` in rows without a token.
@@ -38,11 +38,11 @@ class TokenRows(NamedTuple):
         return cls(positions, rows[:-1])
 
     def unpad(self, x: tf.Tensor) -> tf.Tensor:
-        """[P, H] -> [n, H]."""
+        """Converts padded positions [P, H] to rows [n, H]."""
         return _gather(x, self.positions, self.rows)
 
     def pad(self, x: tf.Tensor) -> tf.Tensor:
-        """[n, H] -> [P, H]."""
+        """Converts rows [n, H] to padded positions [P, H]."""
         return _gather(x, self.rows, self.positions)
 
 
@@ -50,9 +50,9 @@ class Unpadded(NamedTuple):
     """How attention pads the tokens of a batch: in groups of sequences, each padded to its own length.
 
     Attributes:
-      rows: The tokens' map; its positions are those of all groups, end to end.
-      biases: The attention bias of each group, [B_g, 1, 1 or T_g, T_g].
-      firsts: The map of the rows [n] to the first token of each sequence [B], if only these tokens attend.
+      rows: the map of the tokens. Its positions are those of all groups, concatenated.
+      biases: the attention bias of each group, [B_g, 1, 1 or T_g, T_g].
+      firsts: the map of the rows [n] to the first token of each sequence [B], if only these tokens attend.
     """
 
     rows: TokenRows
@@ -70,23 +70,23 @@ class Unpadded(NamedTuple):
         return self._replace(rows=rows, biases=[short_bias, bias[count:]])
 
     def of_block(self, is_last: bool) -> Self:
-        """All tokens attend in the blocks before the last one."""
+        """Returns the padding of a block. Only in the last block, the attending tokens may be restricted."""
         return self if is_last else self._replace(firsts=None)
 
     def queries(self, x: tf.Tensor) -> tf.Tensor:
-        """Selects the tokens that attend: [n, H] -> [n or B, H]."""
+        """Selects the rows of the attending tokens: [n, H] -> [n or B, H]."""
         return x if self.firsts is None else self.firsts.unpad(x)
 
     def groups(self, x: tf.Tensor) -> list[tf.Tensor]:
-        """[n, H] -> [B_g*T_g, H] for each group."""
+        """Splits rows [n, H] into padded groups [B_g*T_g, H]."""
         return tf.split(self.rows.pad(x), [sequences * length for sequences, length in map(_sizes, self.biases)])
 
     def query_groups(self, x: tf.Tensor) -> list[tf.Tensor]:
-        """Does the same with the tokens that attend."""
+        """Splits the rows of the attending tokens into padded groups."""
         return self.groups(x) if self.firsts is None else tf.split(x, [_sizes(bias)[0] for bias in self.biases])
 
     def joined(self, groups: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The inverse of `query_groups`."""
+        """Joins groups; the inverse of `query_groups`."""
         x = tf.concat(groups, axis=0)
         return self.rows.unpad(x) if self.firsts is None else x
 
@@ -97,7 +97,7 @@ def _sizes(bias: tf.Tensor) -> list[tf.Tensor | int]:
 
 
 def _gather(x: tf.Tensor, rows: tf.Tensor, inverse: tf.Tensor) -> tf.Tensor:
-    """The given rows of x; the gradient is gathered too, which is faster than TensorFlow's sum over rows."""
+    """Returns the given rows of x. The gradient is gathered too, which is faster than TensorFlow's sum over rows."""
 
     @tf.custom_gradient
     def gathered(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:

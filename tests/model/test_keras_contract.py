@@ -305,7 +305,7 @@ def test_padding_is_left_out_of_losses(call, causal):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"ids": IDS}, "the input 'ids'"),
+        ({"ids": IDS}, "unknown input 'ids'"),
         ({"input_mask": MASK}, "input_ids are missing"),
         ({"input_ids": IDS, "input_mask": MASK, "attention_mask": MASK}, "input_mask is given twice"),
         ([IDS, MASK], r"input_ids has the shape \[2, 6, 8\]"),
