@@ -323,5 +323,5 @@ def test_inputs_that_cannot_be_read_are_named(inputs, message):
 
 
 def test_a_masked_lm_head_needs_an_embedding_table():
-    with pytest.raises(ValueError, match="needs an encoder"):
+    with pytest.raises(ValueError, match="no embedding table"):
         MaskedLMHead(CONFIG)(STATES, POSITIONS)
