@@ -64,12 +64,12 @@ def parsed(kind, *given, **options):
 
 
 def test_the_files_and_the_casing_of_a_model_are_found_where_they_are_not_given(write):
-    with pytest.raises(InputError, match="--bert_config_file is needed, because --init_checkpoint is not given"):
+    with pytest.raises(InputError, match="--bert_config_file is missing: --init_checkpoint is not given"):
         pretrained.read_model(ModelFiles())
     config = tiny_config(vocab_size=7)
     path = write("run/bert_config.json", config.to_json_string())
     folder = path.removesuffix("/bert_config.json")
-    with pytest.raises(InputError, match=f"--vocab_file is needed, because there is no such file in {folder}"):
+    with pytest.raises(InputError, match=f"--vocab_file is missing: there is no such file in {folder}"):
         pretrained.read_model(ModelFiles(), folder)
     for piece, lower in (("a", True), ("A", False)):
         write("run/vocab.txt", "\n".join((*SPECIAL_TOKENS, piece, "b")) + "\n")

@@ -1,15 +1,15 @@
-"""Reads, restores and saves weights, and keeps the other files of a run's folder.
+"""Reads, restores and saves weights, and manages the other files of a run directory.
 
 Imports only from lower layers: `runtime`, `config`, `tokenization`, `sequences`, `model` and `encoder`. `features`,
 `training` and everything above may import it. It offers the functions listed in `__all__`, and:
 
-- `formats`: opens a checkpoint of any known format.
+- `formats`: opens a checkpoint of any supported format.
 - `restoring`: restores a checkpoint into a model.
-- `download`: finds models by the name of a repository on the Hugging Face Hub, and in zip files.
+- `download`: finds models by name on the Hugging Face Hub, and in zip files.
 - `variable_names`: translates the variable names of Hugging Face and Model Garden.
-- `saver`: writes checkpoints in the release's format, finds the newest whole one, and removes old ones.
+- `saver`: writes checkpoints in the original format, finds the newest complete one, and removes old ones.
 - `run_directory`: writes and reads the settings of a run, and finds the folder of its best checkpoint.
-- `pretrained`: `load`, which returns an encoder together with its tokenizer and its config.
+- `pretrained`: `load_model`, which returns an encoder with its tokenizer and config.
 """
 
 from bert_tf.checkpoints.formats import CheckpointSource, find_checkpoint, open_checkpoint

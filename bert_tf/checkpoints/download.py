@@ -1,7 +1,7 @@
-"""Finds a model by the name of its repository on the Hugging Face Hub, or in a zip file, and keeps a copy of it here.
+"""Finds a model by its name on the Hugging Face Hub, or in a zip file, and keeps a local copy.
 
-The copies are in the cache of `huggingface_hub`: HF_HOME moves it, HF_HUB_OFFLINE=1 forbids the network, and HF_TOKEN
-opens repositories that need a login. Pickled weights are never downloaded, because loading them would run code.
+The copies are in the cache of `huggingface_hub`: HF_HOME moves it, HF_HUB_OFFLINE=1 turns the network off, and HF_TOKEN
+gives access to repositories that need a login. Pickled weights are never downloaded, because loading them runs code.
 """
 
 import functools
@@ -19,7 +19,7 @@ from bert_tf.runtime import files, reporting
 from bert_tf.runtime.files import InputError
 
 SAFETENSORS_FILE = "model.safetensors"
-# Names the files of weights that are split into several.
+# The index of weights that are split into several files.
 SHARDS_FILE = "model.safetensors.index.json"
 CONFIG_FILES = ("bert_config.json", "config.json")
 NO_PICKLES = (
@@ -33,7 +33,7 @@ _DOWNLOADED = (
     *(SAFETENSORS_FILE, SHARDS_FILE, "model-*-of-*.safetensors"),
 )
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-# The end of a path that is a file or a prefix, even if it looks like owner/name.
+# Endings of files or prefixes, which are not Hub names even if they look like owner/name.
 _FILE = re.compile(r"\.(ckpt(-\d+)?|index|data-.*|safetensors|zip|bin|json|txt)$")
 _WEB = ("http://", "https://")
 _TIMEOUT_SECONDS = 30
@@ -41,17 +41,17 @@ _CHUNK = 1 << 20
 
 
 def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
-    """Returns a path that is there, and downloads or unpacks what it names if necessary.
+    """Returns a local path or a `gs://` URL. Downloads or unpacks the model if necessary.
 
-    A repository is asked for its newest version once in each process, so that all parts of a run read the same one.
+    The newest version of a repository is looked up once per process, so that all parts of a run read the same one.
 
     Args:
       path: one of the following.
 
-        - `owner/name`, if there is nothing of this name here: a repository on the Hugging Face Hub.
+        - `owner/name`, unless the path exists locally: a repository on the Hugging Face Hub.
         - `hf://owner/name` or `hf://owner/name@revision`: the same. The revision is a branch, a tag or a commit.
-        - A zip file or its `https://` URL, as the release has them.
-        - Any other path or `gs://` URL, which is returned as it is.
+        - A zip file or its `https://` URL, such as the released ones.
+        - Any other path or `gs://` URL, which is returned unchanged.
       flag_name: the flag that gave the path, for messages.
 
     Raises:
@@ -63,7 +63,9 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
     if path.startswith("hf://"):
         name, at, revision = path.removeprefix("hf://").partition("@")
         if not _HUB_NAME.fullmatch(name) or (at and not revision):
-            raise InputError(f"{flag_name}: {path!r} is not a name. Use hf://owner/name or hf://owner/name@revision.")
+            raise InputError(
+                f"{flag_name}: {path!r} is not a Hub name. Use hf://owner/name or hf://owner/name@revision."
+            )
         return _snapshot(name, revision or None, flag_name)
     if path.endswith(".zip") and files.exists(path) and not files.is_folder(path):
         return _unpacked(path, f"{files.resolved(path)} {files.stamp(path)}", flag_name)
@@ -76,7 +78,7 @@ def local_path(path: str, flag_name: str = "--init_checkpoint") -> str:
 
 @functools.cache
 def _snapshot(name: str, revision: str | None, flag_name: str) -> str:
-    # Most runs read local files, and need not wait for this import.
+    # Imported here, because most runs read local files.
     import huggingface_hub
 
     where = f"{flag_name}: {name}" + (f"@{revision}" if revision else "")
@@ -90,7 +92,7 @@ def _snapshot(name: str, revision: str | None, flag_name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Why a repository can't be downloaded, and what to do."""
+    """Returns the reason why a repository can't be downloaded, and what to do."""
     cause = error.__cause__ or error
     status = getattr(getattr(cause, "response", None), "status_code", None)
     if status in (401, 403, 404):
@@ -99,23 +101,23 @@ def _reason(error: Exception) -> str:
             "name, or log in with `hf auth login` or HF_TOKEN."
         )
     why = f"{type(cause).__name__}: {cause}".splitlines()[0]
-    if isinstance(error, FileNotFoundError):  # as huggingface_hub's LocalEntryNotFoundError is
+    if isinstance(error, FileNotFoundError):  # base class of huggingface_hub's LocalEntryNotFoundError
         return f"not in the cache, and the Hugging Face Hub can't be reached ({why}). Check the network."
     return f"the download failed ({why}). Run the program again to resume it."
 
 
 def _unpacked(path: str, identity: str, flag_name: str) -> str:
-    """Returns the folder with the model of a zip file; downloads and unpacks it if it isn't in the cache.
+    """Returns the folder with the model of a zip file. Downloads and unpacks the file if it is not in the cache.
 
     Args:
       path: the file or its URL.
-      identity: what makes this file different from all others.
+      identity: a text that identifies the file's content.
       flag_name: the flag that gave the path, for messages.
     """
     from huggingface_hub import cached_assets_path, constants
 
     key = hashlib.sha256(identity.encode()).hexdigest()[:16]
-    # The file's own name is kept, because the casing is checked by the names of the released models.
+    # Keep the file's own name, because the casing is checked by the names of the released models.
     name = posixpath.basename(path.partition("?")[0]).removesuffix(".zip")
     target = os.path.join(cached_assets_path("bert_tf", "zip"), key, name)
     where = f"{flag_name}: {path}"
@@ -127,7 +129,7 @@ def _unpacked(path: str, identity: str, flag_name: str) -> str:
             with files.replacing_folder(target) as folder:
                 archive = _fetch(path, folder, where) if is_web else path
                 with files.open_file(archive, "rb") as file, zipfile.ZipFile(file) as reader:
-                    reader.extractall(folder)  # which compares checksums, and lets no name lead out of the folder
+                    reader.extractall(folder)  # checks checksums, and keeps all files inside the folder
                 if archive != path:
                     files.remove(archive)
                 _folder_with_config(folder, where)
@@ -160,7 +162,7 @@ def _fetch(url: str, folder: str, where: str) -> str:
 
 
 def _folder_with_config(root: str, where: str) -> str:
-    """The folder below `root` that contains the config of a model.
+    """Returns the folder below `root` that contains the config of a model.
 
     Raises:
       InputError: if there is none, or more than one.
@@ -168,5 +170,5 @@ def _folder_with_config(root: str, where: str) -> str:
     found = [folder for folder, _, names in os.walk(root) if not {*names}.isdisjoint(CONFIG_FILES)]
     if len(found) != 1:
         inside = ", ".join(sorted(os.path.relpath(folder, root) for folder in found)) or "no folder"
-        raise InputError(f"{where}: {inside} with {' or '.join(CONFIG_FILES)}. Unpack it, and use the model's folder.")
+        raise InputError(f"{where}: {inside} with {' or '.join(CONFIG_FILES)}. Unpack it, and pass the model's folder.")
     return found[0]

@@ -1,7 +1,7 @@
-"""Opens checkpoints in the formats of the release, of Hugging Face and of Model Garden.
+"""Opens checkpoints in the original format and in those of Hugging Face and Model Garden.
 
-Training runs of this project write the release's format: a TensorFlow bundle with the released variable names,
-`global_step` and the optimizer's slots. So the original code can load them, and one function reads both kinds.
+Training runs write the original format: a TensorFlow bundle with the released variable names, `global_step` and the
+optimizer's slots. The original code can therefore load their checkpoints.
 """
 
 import dataclasses
@@ -27,12 +27,12 @@ _SAFETENSORS_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointSource:
-    """A checkpoint in any format, with the released names for its tensors.
+    """A checkpoint in any format, with the released names of its tensors.
 
     Attributes:
-      path: the file or the prefix that was opened.
-      kind: "tf1" (the release's format, which is also ours), "hf" or "garden".
-      shapes: released name -> shape, for every tensor that has a released name.
+      path: the opened file or prefix.
+      kind: "tf1" (the original format, which this project also writes), "hf" or "garden".
+      shapes: maps released names to shapes, for every tensor that has a released name.
       read: returns the tensor with a released name.
       ignored: stored names of the tensors that are ignored on purpose.
     """
@@ -48,13 +48,12 @@ def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_check
     """Opens a checkpoint and recognises its format.
 
     Args:
-      path: the prefix of a TensorFlow checkpoint (the release's, Model Garden's or ours), a training folder, a folder
-        with `model.safetensors` or `model.safetensors.index.json`, that file, or a name that `download.local_path`
-        knows.
+      path: the prefix of a TensorFlow checkpoint (original, Model Garden or this project), a run directory, a folder with
+        `model.safetensors` or `model.safetensors.index.json`, one of these files, or a name for `download.local_path`.
       flag_name: the flag that gave the path, for messages.
 
     Raises:
-      InputError: if there is no checkpoint, if it can't be read, or if it is a pickled PyTorch file.
+      InputError: if there is no checkpoint, it can't be read, or it is a pickled PyTorch file.
     """
     prefix = find_checkpoint(os.fspath(path), flag_name)
     if prefix.endswith(_HF_SUFFIXES):
@@ -70,8 +69,8 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
 
     In a folder, this is the first of the following that exists:
 
-    1. The checkpoint with which a training run is evaluated: the best one on the dev set if the run kept it, otherwise
-       the newest one. If the folder contains several trials, those of the best trial are used.
+    1. The checkpoint with which a run is evaluated: the best one on the dev set if the run kept it, otherwise the newest
+       one. If the folder contains several trials, the best trial's.
     2. `model.safetensors`, or `model.safetensors.index.json` for weights in several files.
     3. The only TensorFlow checkpoint in the folder.
 
@@ -108,7 +107,7 @@ def _find_in_folder(folder: str, flag_name: str) -> str:
     is_pickled = any(name.endswith(_PICKLE_SUFFIXES) for name in names)
     raise InputError(
         f"{flag_name}: {folder}: no {SAFETENSORS_FILE} and no TensorFlow checkpoint (*.index). "
-        + (NO_PICKLES if is_pickled else "Use the folder of a model.")
+        + (NO_PICKLES if is_pickled else "Pass the folder of a model.")
     )
 
 
@@ -147,7 +146,7 @@ class _ShardsFile(TypedDict):
 
 
 def _shards(path: str, flag_name: str) -> list[str]:
-    """The safetensors files of a model: the file itself, or those that an index names."""
+    """Returns the safetensors files of a model: the file itself, or those listed in an index."""
     if not path.endswith(SHARDS_FILE):
         return [path]
     shards = json_files.read(path, flag_name, _ShardsFile)["weight_map"].values()
@@ -160,11 +159,11 @@ def _open_garden(prefix: str, stored_shapes: Shapes, read_stored: ReadTensor, fl
     if unknown or "bert/embeddings/word_embeddings" not in stored:
         found = ", ".join(unknown[:3]) or "no word embeddings"
         raise InputError(
-            f"{flag_name}: {prefix} is a TensorFlow 2 checkpoint, but not one of Model Garden's BERT encoders: {found}."
+            f"{flag_name}: {prefix} is a TensorFlow 2 checkpoint, but not a BERT encoder of Model Garden: {found}."
         )
 
     def shape(released: str) -> tuple[int, ...]:
-        # Model Garden has separate axes for N heads of size D: [H, N, D], [N, D, H] and [N, D], where the release has
+        # Model Garden has separate axes for N heads of size D: [H, N, D], [N, D, H] and [N, D]. The original shapes are
         # [H, H], [H, H] and [H].
         dims = stored_shapes[stored[released]]
         if re.search(r"attention/self/\w+/bias$", released):

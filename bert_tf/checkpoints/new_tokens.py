@@ -19,14 +19,14 @@ def add_embeddings(
     The table keeps its size if it has enough unused embeddings at its end.
 
     Args:
-      weights: released name -> array; changed.
+      weights: maps released names to arrays; changed in place.
       config: the model's config.
       tokenizer: the model's tokenizer, without the new tokens.
       folder: the folder with the vocabulary and the settings of the new tokenizer.
-      method: "mean" of the embeddings of the tokens into which the text of a new token was split, or "random".
+      method: "mean" of the embeddings of the tokens that a new token's text was split into, or "random".
 
     Returns:
-      The config of the model with the new tokens.
+      The model's config with the new tokens.
     """
     vocab = Tokenizer(os.path.join(folder, VOCAB_FILE), **tokenizer.rules).vocab
     size = max(config.vocab_size, len(vocab))

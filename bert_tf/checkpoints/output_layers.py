@@ -1,7 +1,7 @@
-"""Output layers of fine-tuned models: which classes they have, and how one is taken over by name.
+"""Output layers of fine-tuned models: the names of their classes, and how rows are matched by name.
 
-The rows of an output layer are numbered, and models of the same classes may number them differently. A model that was
-fine-tuned elsewhere is right for a task only if each class of the task gets the row with its name.
+Models of the same classes may number the rows of their output layers differently. When a fine-tuned output layer is
+reused, each class of the task must therefore get the row with its name.
 """
 
 import dataclasses
@@ -19,13 +19,13 @@ from bert_tf.runtime import files, json_files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
-# The variables of a fine-tuned output layer; the layer of SQuAD has a path of its own.
+# The variables of a fine-tuned output layer. SQuAD's have a different path.
 HEAD_VARIABLES = r"(cls/squad/)?output_(weights|bias)"
 HF_CONFIG_FILE = "config.json"
-# The name of the task of tags in run.json, where its labels are types of entities.
+# The name of the tagging task in run.json, where the labels are entity types.
 TAGGING = "ner"
 
-# The names that Hugging Face gives to classes without names.
+# The names that Hugging Face gives to unnamed classes.
 _GENERIC_NAME = r"LABEL_\d+"
 
 
@@ -35,12 +35,12 @@ class _HfConfig(TypedDict, total=False):
 
 
 def tag_classes(labels: Sequence[str], is_plain: bool = False) -> tuple[str, ...]:
-    """Returns the classes of a model of tags: the labels if they are plain tags, or else IOB2's tags of their types."""
+    """Returns the classes of a tagging model: the labels themselves if plain, or else the IOB2 tags of their types."""
     return tuple(labels) if is_plain else ("O", *(f"{prefix}-{kind}" for kind in labels for prefix in "BI"))
 
 
 def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
-    """The names of an output layer's rows, from the folder of its run or from Hugging Face's `config.json`.
+    """Returns the names of an output layer's rows, from the run directory or Hugging Face's `config.json`.
 
     Returns:
       The names in the order of the rows; None if none are recorded, as for a regression.
@@ -56,7 +56,7 @@ def recorded_classes(source: CheckpointSource) -> tuple[str, ...] | None:
 
 
 def hf_config(source: CheckpointSource) -> dict[str, Any]:
-    """What Hugging Face's `config.json` beside a checkpoint says; empty if there is none."""
+    """Returns the content of Hugging Face's `config.json` next to a checkpoint; empty if there is none."""
     path = os.path.join(run_directory.folder_of_checkpoint(source.path), HF_CONFIG_FILE)
     return json_files.read(path, "--init_checkpoint", _HfConfig) if files.exists(path) else {}
 
@@ -67,16 +67,16 @@ def with_classes(
     classes: Sequence[str] | None,
     flag_name: str = "--init_checkpoint",
 ) -> CheckpointSource:
-    """Returns a checkpoint with the rows of its output layer in a model's order, and says that the layer is reused.
+    """Returns a checkpoint with its output layer's rows in the model's order, and prints that the layer is reused.
 
     Args:
       source: the checkpoint.
-      variables: the model's, by their released names.
+      variables: maps released names to the model's variables.
       classes: the names of the rows of the model's output layer; None if they have none.
       flag_name: the flag that gave the checkpoint, for messages.
 
     Raises:
-      InputError: if the output layers have other sizes, or classes with other names.
+      InputError: if the output layers have different sizes, or classes with different names.
     """
     weights = next((name for name in ("output_weights", "cls/squad/output_weights") if name in variables), "")
     if weights not in source.shapes:
@@ -93,7 +93,7 @@ def with_classes(
         )
     how = f", with its classes {', '.join(names)} matched by name" if names else ""
     if classes and not names:
-        how = f"; its rows have no names, and are taken in the order {', '.join(classes)}"
+        how = f"; its rows have no names and are used in the order {', '.join(classes)}"
     say(f"The output layer of {source.path} is reused{how}.")
 
     def read(name: str) -> np.ndarray:
@@ -104,7 +104,7 @@ def with_classes(
 
 
 def _places(wanted: Sequence[str], names: Sequence[str]) -> list[int] | None:
-    """The places of names in other names, whatever their case if that is unique; None if they are not the same."""
+    """Returns the index of each wanted name, ignoring case if that is unique; None if the names differ."""
     for key in (str, str.casefold):
         places = {key(name): place for place, name in enumerate(names)}
         if len(places) == len(names) and sorted(places) == sorted(map(key, wanted)):

@@ -1,4 +1,4 @@
-"""`bert_tf.load_model`: loads a pre-trained or fine-tuned encoder of any format, with its tokenizer and its config."""
+"""`bert_tf.load_model`: loads a pre-trained or fine-tuned encoder of any format, with its tokenizer and config."""
 
 import dataclasses
 import os
@@ -22,12 +22,12 @@ from bert_tf.tokenization.vocabulary import TOKENIZER_JSON, check_same_ids
 
 @dataclasses.dataclass(frozen=True)
 class LoadedBert:
-    """The result of `load`. Call it with texts to encode them.
+    """The result of `load_model`. Call it with texts to encode them.
 
     Attributes:
       encoder: takes input_ids [B, T] (and input_mask, segment_ids) as arrays or tensors; see `BertEncoder`.
       tokenizer: the tokenizer; None if there is no vocabulary in the checkpoint's folder.
-      config: the config of the encoder.
+      config: the encoder's config.
       source: the checkpoint, which may contain more than the encoder.
     """
 
@@ -43,13 +43,13 @@ class LoadedBert:
           flag_name: the flag that gave the checkpoint, for messages.
 
         Raises:
-          InputError: if a part of the head is missing, or if it has another size.
+          InputError: if a part of the head is missing or has a different size.
         """
         if "cls/predictions/output_bias" not in self.source.shapes:
             return None
         head = MaskedLMHead(self.config)
         variables = checkpoints.named_variables(head.weights)
-        # `load` has already checked the rest of the checkpoint.
+        # `load_model` has already checked the rest of the checkpoint.
         checkpoints.restore(variables, self.source, may_be_fresh="", may_be_ignored=".*", flag_name=flag_name)
         return head
 
@@ -59,15 +59,15 @@ class LoadedBert:
         """Encodes a batch of B texts or pairs of texts.
 
         Args:
-          *texts: a text becomes [CLS] A [SEP], a pair (a tuple) becomes [CLS] A [SEP] B [SEP]; a list is a batch of
-            texts and pairs; a dict is what the tokenizer makes of one, and `max_seq_length` is of no use for it.
-          max_seq_length: longer sequences are cut as in fine-tuning; by default the number of the model's positions.
+          *texts: a text becomes [CLS] A [SEP]; a pair (a tuple) becomes [CLS] A [SEP] B [SEP]; a list is a batch of
+            texts and pairs. A dict is the tokenizer's output, and `max_seq_length` is then ignored.
+          max_seq_length: longer sequences are truncated as in fine-tuning; by default the model's maximum.
 
         Returns:
-          The encoder's output; its length T is that of the longest sequence.
+          The encoder's output. T is the length of the longest sequence.
 
         Raises:
-          InputError: if anything but texts is given, there is no vocabulary, or the model has too few positions.
+          InputError: if an input is not a text, there is no vocabulary, or the model has too few positions.
         """
         if len(texts) == 1 and isinstance(texts[0], Mapping):
             return self.encoder(texts[0])
@@ -82,16 +82,19 @@ def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, 
     """Loads an encoder.
 
     Args:
-      path: a folder or a checkpoint prefix, in the format of the release, of Hugging Face, of Model Garden or of this
-        project; bert_config.json (or config.json) and vocab.txt are in the same folder. Or `owner/name` or
-        `hf://owner/name@revision`, a repository on the Hugging Face Hub; or a released zip file or its URL.
+      path: a folder or a checkpoint prefix, in the original format or that of Hugging Face, Model Garden or this
+        project, with bert_config.json (or config.json) and vocab.txt in the same folder. Or a repository on the
+        Hugging Face Hub (`owner/name` or `hf://owner/name@revision`), or a released zip file or its URL.
       do_lower_case: the tokenizer's casing. By default it is read from the run's or the tokenizer's settings, or
         derived from the letters in the vocabulary.
-      dtype: "float32", "bfloat16" or "float16": the type of matrix multiplications, also under Keras's names
-        "mixed_bfloat16" and "mixed_float16". By default, Keras's global policy.
+      dtype: the type of matrix multiplications: "float32", "bfloat16" or "float16". Keras's names "mixed_bfloat16" and
+        "mixed_float16" are also accepted. The default is Keras's global policy.
+
+    Returns:
+      The encoder, its tokenizer, its config and the checkpoint.
 
     Raises:
-      InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
+      InputError: if a file is missing, or checkpoint, config and vocabulary do not match.
     """
     checkpoint, config, tokenizer = find_model(path, "load()", do_lower_case)
     source = checkpoints.open_checkpoint(checkpoint, "load()")
@@ -103,7 +106,7 @@ def load_model(path: str | os.PathLike[str], do_lower_case: bool | None = None, 
 def find_model(
     path: str | os.PathLike[str], flag_name: str, do_lower_case: bool | None = None
 ) -> tuple[str, BertConfig, Tokenizer | None]:
-    """Finds a model's checkpoint (its prefix or file), config and tokenizer; the arguments are those of `load`.
+    """Finds a model's checkpoint (prefix or file), config and tokenizer. The arguments are those of `load_model`.
 
     Args:
       path: a folder, a checkpoint prefix or a name.
@@ -111,7 +114,7 @@ def find_model(
       do_lower_case: the tokenizer's casing.
 
     Raises:
-      InputError: if a file is missing, or if checkpoint, config and vocabulary don't fit together.
+      InputError: if a file is missing, or checkpoint, config and vocabulary do not match.
     """
     checkpoint = checkpoints.find_checkpoint(require_path(flag_name, path), flag_name)
     folder = run_directory.folder_of_checkpoint(checkpoint)
@@ -141,16 +144,16 @@ def tokenizer_of(
     vocab_file: str,
     do_lower_case: bool | None = None,
 ) -> Tokenizer:
-    """Makes the tokenizer of a model.
+    """Returns the tokenizer of a model.
 
     Args:
       folder: the folder of the model; None for a model that has none yet.
       config: the model's config.
       vocab_file: the vocabulary.
-      do_lower_case: the casing; by default that of the model, see `find_rules`.
+      do_lower_case: the casing; by default the model's, see `find_rules`.
 
     Raises:
-      InputError: if the vocabulary can't be used, or doesn't fit the config, the model or the casing.
+      InputError: if the vocabulary can't be used, or does not match the config, the model or the casing.
     """
     records = tokenizer_records(folder, vocab_file)
     tokenizer = Tokenizer.checked(vocab_file, do_lower_case, records=records, folder=folder)
@@ -159,10 +162,10 @@ def tokenizer_of(
 
 
 class FoundFiles(NamedTuple):
-    """The files of the model that a run begins or goes on with.
+    """The files of the model that a run starts from or resumes.
 
     Attributes:
-      folder: the model's folder; None if there is none, or if all files are given without one.
+      folder: the model's folder; None if there is none or it is not needed.
       config_file: the config; None if it is neither given nor in the folder.
       vocab_file: the vocabulary; None if it is neither given nor in the folder.
     """
@@ -173,14 +176,14 @@ class FoundFiles(NamedTuple):
 
 
 def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
-    """Finds the config and the vocabulary of the model that a run begins or goes on with.
+    """Finds the config and the vocabulary of the model that a run starts from or resumes.
 
     Args:
-      model: the files that are given.
-      output_dir: the run's folder, or "". The model is there if the run has begun, or if there is no `init_checkpoint`.
+      model: the given files.
+      output_dir: the run directory, or "". It has the model if the run has started or there is no `init_checkpoint`.
 
     Raises:
-      InputError: if `init_checkpoint` is needed, but doesn't exist.
+      InputError: if `init_checkpoint` is needed but doesn't exist.
     """
     start, config_file, vocab_file = model.init_checkpoint, model.bert_config_file, model.vocab_file
     if start and not (output_dir and saver.latest_checkpoint(output_dir)):
@@ -193,26 +196,26 @@ def find_files(model: ModelFiles, output_dir: str) -> FoundFiles:
 
 
 def model_folder(found: FoundFiles, init_checkpoint: str | None) -> str | None:
-    """Returns the folder of the model that a run begins or goes on with; None if there is no such model yet."""
+    """Returns the folder of the model that a run starts from or resumes; None if there is no such model yet."""
     has_begun = found.folder and saver.latest_checkpoint(run_directory.evaluated_folder(found.folder))
     return found.folder if init_checkpoint or has_begun else None
 
 
 def read_model(model: ModelFiles, output_dir: str = "") -> tuple[BertConfig, Tokenizer]:
-    """Reads the config of the model that a run begins or goes on with, and makes its tokenizer.
+    """Reads the config of the model that a run starts from or resumes, and creates its tokenizer.
 
     Args:
-      model: the files that are given.
-      output_dir: the run's folder; see `find_files`.
+      model: the given files.
+      output_dir: the run directory; see `find_files`.
 
     Raises:
-      InputError: if a file is neither given nor in the model's folder, or if they don't fit together.
+      InputError: if a file is neither given nor in the model's folder, or the files do not match each other.
     """
     found = find_files(model, output_dir)
     why = f"there is no such file in {found.folder}" if found.folder else "--init_checkpoint is not given"
     for flag, path in (("bert_config_file", found.config_file), ("vocab_file", found.vocab_file)):
         if not path:
-            raise InputError(f"--{flag} is needed, because {why}.")
+            raise InputError(f"--{flag} is missing: {why}. Pass it.")
     config = BertConfig.from_json_file(found.config_file)
     folder = model_folder(found, model.init_checkpoint)
     return config, tokenizer_of(folder, config, found.vocab_file, model.do_lower_case)
@@ -232,12 +235,12 @@ def restored_encoder(
       encoder_options: see `BertEncoder`.
 
     Returns:
-      The encoder, and which variables were restored.
+      The encoder, and a summary of the restored variables.
 
     Raises:
-      InputError: if the config and the checkpoint don't fit together.
+      InputError: if the config and the checkpoint do not match.
     """
-    # With a random seed, the encoder would use up a number that the initial weights of later layers are drawn with.
+    # Without a seed, the encoder would draw a random number and so change the initial weights of later layers.
     options = {"seed": 0, "use_pooler": checkpoints.has_pooler(source)} | encoder_options
     encoder = BertEncoder(config, causal=run_directory.is_causal(source.path), **options)
     variables = checkpoints.named_variables(encoder.weights)
@@ -273,7 +276,7 @@ def tokenizer_records(folder: str | None, vocab_file: str) -> list[tuple[str, Ma
       vocab_file: the vocabulary to use with the model.
 
     Raises:
-      InputError: if it gives other ids to the tokens of the model's own vocabulary.
+      InputError: if the vocabulary gives different ids to the tokens of the model's own vocabulary.
     """
     if folder is None:
         return []

@@ -27,13 +27,13 @@ POOLER = "bert/pooler/"
 
 @dataclasses.dataclass(frozen=True)
 class RestoreSummary:
-    """Says which variables were restored, and which tensors were not used.
+    """The restored variables and the unused tensors.
 
     Attributes:
       source: path of the checkpoint.
-      matched: names of the variables that were restored.
+      matched: names of the restored variables.
       fresh: names of the variables that keep their initial values.
-      ignored: names of the source's tensors that were ignored on purpose.
+      ignored: names of the checkpoint's tensors that were ignored on purpose.
     """
 
     source: str
@@ -45,8 +45,8 @@ class RestoreSummary:
         others = [name for name in self.ignored if not re.fullmatch(TRAINING_STATE, name)]
         state = ["training state"] if len(others) < len(self.ignored) else []
         return (
-            f"Read {self.source}: {len(self.matched)} variables matched; {len(self.fresh)} left fresh"
-            f"{_listed(self.fresh)}; {len(self.ignored)} ignored in the source{_listed(state + others)}."
+            f"Loaded {len(self.matched)} variables from {self.source}; {len(self.fresh)} randomly initialised"
+            f"{_listed(self.fresh)}; {len(self.ignored)} checkpoint tensors unused{_listed(state + others)}."
         )
 
 
@@ -62,14 +62,17 @@ def restore(
     may_be_ignored: str = f"{variable_names.ADDED_BY_FINE_TUNING}|{TRAINING_STATE}",
     flag_name: str = "--init_checkpoint",
 ) -> RestoreSummary:
-    """Assigns each variable its tensor of a checkpoint.
+    """Assigns the tensors of a checkpoint to variables.
 
     Args:
-      variables: released name -> variable.
-      source: the checkpoint, or a path that `open_checkpoint` takes.
+      variables: maps released names to variables.
+      source: the checkpoint, or a path for `open_checkpoint`.
       may_be_fresh: pattern of the variables that the checkpoint may lack.
       may_be_ignored: pattern of the tensors that the model may lack.
       flag_name: the flag that gave the checkpoint, for messages.
+
+    Returns:
+      A summary of the restored variables.
 
     Raises:
       InputError: if other variables or tensors are missing, or if shapes differ; names all of them. No variable is
@@ -91,7 +94,7 @@ def restore(
 
 
 def has_pooler(source: CheckpointSource) -> bool:
-    """Whether a checkpoint has a pooler. Models that are trained without one, such as for tagging, may lack it."""
+    """Returns whether a checkpoint has a pooler. Models trained without one, such as taggers, may lack it."""
     return any(name.startswith(POOLER) for name in source.shapes)
 
 
@@ -118,12 +121,12 @@ def _check_shapes(
 
 
 def named_variables(variables: Iterable[keras.Variable]) -> dict[str, tf.Variable]:
-    """A dict of variables by path; the path of a variable is its released name."""
+    """Returns a dict from paths to variables. The path of a variable is its released name."""
     return {variable.path: variable.value for variable in variables}
 
 
 def without(source: CheckpointSource, pattern: str) -> CheckpointSource:
-    """The same checkpoint without those tensors that have released names which match the pattern."""
+    """Returns the checkpoint without the tensors whose released names match the pattern."""
     removed = tuple(name for name in source.shapes if re.fullmatch(pattern, name))
     shapes = {name: shape for name, shape in source.shapes.items() if name not in removed}
     return dataclasses.replace(source, shapes=shapes, ignored=(*source.ignored, *removed))

@@ -1,4 +1,4 @@
-"""The files in a run's folder that are needed to repeat, to resume and to use the run."""
+"""The files in a run directory that are needed to repeat, resume and use the run."""
 
 import hashlib
 import importlib.metadata
@@ -33,9 +33,9 @@ CONFIG_FILE = "bert_config.json"
 RUN_FILE = "run.json"
 # The classes of a fine-tuned model, in the order of their ids.
 LABELS_FILE = "labels.json"
-# The settings of predictions that were tuned on the dev set.
+# The prediction settings that were tuned on the dev set.
 TUNED_FILE = "tuned.json"
-# The checkpoint with the best score on the dev set, if the run keeps it.
+# The folder of the checkpoint with the best dev score, if the run keeps it.
 BEST_FOLDER = "best"
 # Runs with different hyperparameters; only the best one is used later.
 TRIALS_FOLDER = "trials"
@@ -81,42 +81,42 @@ def prepare(
     """Writes a run's settings to its folder. If the run is resumed, first compares them with the recorded ones.
 
     Args:
-      output_dir: the run's folder; made if it doesn't exist.
+      output_dir: the run directory; created if it doesn't exist.
       config: the model's config.
-      vocab_file: the vocabulary; "" if it isn't known.
-      flags: the values of all flags of the program; they are recorded, but not compared.
-      resume_settings: the settings that must stay the same when the run is resumed: the flags that influence the
-        weights, and the data.
-      rules: the rules of the tokenizer, if they are known.
-      devices: what is said and recorded, but may be otherwise when the run is resumed, see `strategies.devices`.
-      allow_changed_settings: resume even if they have changed.
+      vocab_file: the vocabulary; "" if unknown.
+      flags: the values of all flags of the program, which are recorded but not compared.
+      resume_settings: the settings that must stay the same when the run is resumed: flags that influence the weights,
+        and the data.
+      rules: the rules of the tokenizer, if known.
+      devices: the devices, which are recorded. If they change, a warning is printed. See `strategies.devices`.
+      allow_changed_settings: resume even if settings have changed.
 
     Raises:
-      InputError: if another process trains in the folder; or if there is a checkpoint to resume from, and resume
-        settings have changed; names the changes.
+      InputError: if another process is training in the folder, or if there is a checkpoint to resume from and settings
+        have changed; names the changes.
     """
     if not output_dir:
-        raise InputError("--output_dir is needed, but it is not given.")
+        raise InputError("--output_dir is required. Pass it.")
     claims.require_free(output_dir, "--output_dir")
     resume_settings = all_settings(config, vocab_file, resume_settings)
     path = os.path.join(output_dir, RUN_FILE)
     if files.exists(path) and saver.latest_checkpoint(output_dir):
         if "format" not in read(output_dir):
             raise InputError(
-                f"--output_dir: {output_dir}: an earlier version began this run, so it can't be resumed. It can be "
-                "evaluated, exported and passed as --init_checkpoint. Use another directory."
+                f"--output_dir: {output_dir}: an earlier version began this run, so it can't be resumed. Use another "
+                "directory. You can still evaluate or export the run, or pass it as --init_checkpoint."
             )
         before = recorded(output_dir)
         start = resume_settings.get("init_checkpoint")
         if start and before.get("init_checkpoint") == files.resolved(start):
-            # It may be gone, because a run that has begun doesn't need it; then only its name can be compared.
+            # It may have been deleted, because a run needs it only at the start. Then only its name can be compared.
             resume_settings |= {"init_checkpoint": before["init_checkpoint"]}
         if not allow_changed_settings:
             _refuse_differences(
                 f"--output_dir: {output_dir}: the run began with other settings",
                 before,
                 resume_settings,
-                "Use another folder or the recorded settings, or resume with the new ones by --allow_changed_settings.",
+                "Use another folder or the recorded settings, or pass --allow_changed_settings to use the new ones.",
             )
         _say_changed_devices(read(output_dir).get("devices"), devices)
     with files.replacing(os.path.join(output_dir, CONFIG_FILE)) as writer:
@@ -141,7 +141,7 @@ def prepare(
 
 
 def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The resume settings together with those of model and vocabulary; the arguments are those of `prepare`."""
+    """Returns the resume settings and those of model and vocabulary. The arguments are those of `prepare`."""
     return {
         "bert_config": config.to_dict(),
         **resume_settings,
@@ -150,12 +150,12 @@ def all_settings(config: BertConfig, vocab_file: str, resume_settings: Mapping[s
 
 
 def check_trained_with(folder: str, settings: Mapping[str, Any], kind: str = "task") -> None:
-    """Checks that the model in a folder was trained with these settings, before it is evaluated or predicts.
+    """Checks that the model in a folder was trained with these settings, before it evaluates or predicts.
 
     Args:
-      folder: the folder of a run; another folder records nothing that could be compared.
-      settings: the settings to compare; those that the run does not record are left out.
-      kind: the setting that only runs of the expected kind record: "task" for fine-tuning, "objective" for
+      folder: a run directory. For other folders, nothing is checked.
+      settings: the settings to compare. Those that the run does not record are ignored.
+      kind: the setting that only runs of the expected type record: "task" for fine-tuning, "objective" for
         pre-training.
 
     Raises:
@@ -179,14 +179,14 @@ def copy_tokenizer(
     max_length: int | None = None,
     added: Sequence[str] = (),
 ) -> None:
-    """Writes a vocabulary into a folder, and `tokenizer_config.json` with the rules and the vocabulary's digest.
+    """Writes a vocabulary to a folder, and `tokenizer_config.json` with the rules and the vocabulary's digest.
 
     Args:
       vocab_file: the vocabulary.
       folder: the folder.
-      rules: see `find_rules`; those that are missing are not recorded.
-      max_length: if given, all settings that Hugging Face's tokenizers read are written, with this greatest length.
-      added: further tokens that are never split; those that are not in the vocabulary get the next ids.
+      rules: see `find_rules`. Missing ones are not recorded.
+      max_length: if given, writes all settings for Hugging Face's tokenizers, with this maximum length.
+      added: additional tokens, which are never split. If they are not in the vocabulary, they get the next ids.
     """
     target = os.path.join(folder, VOCAB_FILE)
     if files.resolved(vocab_file) == files.resolved(target):
@@ -211,7 +211,7 @@ def _say_changed_devices(before: Mapping[str, Any] | None, now: Mapping[str, Any
     if before and now and before != now:
         say(
             f"Warning: {'; '.join(differences.changes(before, now))}. The batches stay the same, but dropout and the "
-            "order of sums depend on the devices: the weights differ from those of a run without this change."
+            "order of sums depend on the devices. The weights will differ from those of an unchanged run."
         )
 
 
@@ -222,7 +222,7 @@ def _refuse_differences(found: str, before: Mapping[str, Any], now: Mapping[str,
 
 
 def fingerprint(rows: Iterable[object]) -> str:
-    """A short text that differs if the rows, or their order, differ."""
+    """Returns a short text that changes if the rows or their order change."""
     digest = hashlib.sha256()
     for row in rows:
         digest.update(repr(row).encode())
@@ -241,15 +241,15 @@ class _Recorded(dict[str, Any]):
 
 
 def read(output_dir: str) -> dict[str, Any]:
-    """Reads the file that `prepare` wrote. Settings of format 1 get their names of today.
+    """Reads the file that `prepare` wrote. Settings of format 1 are renamed to their current names.
 
     Raises:
-      InputError: if the folder is not a run's folder, or a later version wrote the file.
+      InputError: if the folder is not a run directory, or a later version wrote the file.
     """
     path = os.path.join(output_dir, RUN_FILE)
     values = json_files.read(path, "--output_dir", _RunFile)
     if values.get("format", 1) > _FORMAT:
-        raise InputError(f"{path}: the format is {values['format']}. Use a version of bert-tf that reads it.")
+        raise InputError(f"{path}: unknown format {values['format']}. Use a newer version of bert-tf.")
     parts = {name: _Recorded(path, values[name]) for name in ("resume_settings", "flags") if name in values}
     if "format" not in values:
         parts = {name: _Recorded(path, _with_new_names(part)) for name, part in parts.items()}
@@ -264,17 +264,17 @@ def _with_new_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recorded(checkpoint: str) -> dict[str, Any]:
-    """The resume settings of the run that a checkpoint belongs to; empty if its folder is not a run's folder.
+    """Returns the resume settings of the run that a checkpoint belongs to; empty if it belongs to none.
 
     Args:
-      checkpoint: a run's folder, its subfolder with the best checkpoint, or a checkpoint prefix in one of these.
+      checkpoint: a run directory, its subfolder with the best checkpoint, or a checkpoint prefix in one of these.
     """
     folder = folder_of_checkpoint(checkpoint)
     return read(folder)["resume_settings"] if files.exists(os.path.join(folder, RUN_FILE)) else {}
 
 
 def recorded_tokenizer(folder: str) -> dict[str, Any]:
-    """The record of a run's tokenizer, see `tokenizer_record`; empty if the folder is not a run's folder."""
+    """Returns the record of a run's tokenizer (see `tokenizer_record`); empty if the folder is not a run directory."""
     path = os.path.join(folder, RUN_FILE)
     if not files.exists(path):
         return {}
@@ -284,7 +284,7 @@ def recorded_tokenizer(folder: str) -> dict[str, Any]:
 
 
 def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:
-    """The BiLSTM's config if the run of a checkpoint trained one; otherwise None.
+    """Returns the BiLSTM's config if the run of a checkpoint trained one; otherwise None.
 
     Args:
       checkpoint: see `recorded`; None for a model without a checkpoint.
@@ -294,7 +294,7 @@ def recorded_bilstm(checkpoint: str | None) -> BiLstmConfig | None:
 
 
 def folder_of_checkpoint(checkpoint: str) -> str:
-    """The folder that contains the config, the vocabulary and the settings of a checkpoint.
+    """Returns the folder that contains the config, the vocabulary and the settings of a checkpoint.
 
     Args:
       checkpoint: see `recorded`; or a name, see `download.local_path`.
@@ -306,19 +306,19 @@ def folder_of_checkpoint(checkpoint: str) -> str:
 
 
 def fit_folder(output_dir: str, number: int) -> str:
-    """The directory of one of several runs of a Python object, each of which starts from the weights of the one before.
+    """Returns the directory of one of several successive runs of a Python object.
 
     Args:
       output_dir: the directory of the first run, which contains the directories of the others.
-      number: the number of the run, from 1.
+      number: the number of the run, starting at 1.
     """
     return output_dir if number == 1 else os.path.join(output_dir, f"fit_{number}")
 
 
 def folder_of_model(folder: str) -> str:
-    """The folder of the run to use: the folder itself, the folder of the newest `fit`, or that of the best trial.
+    """Returns the folder of the run to use: the folder itself, that of the newest `fit`, or that of the best trial.
 
-    The best trial is the only one that keeps its checkpoints.
+    Only the best trial keeps its checkpoints.
 
     Raises:
       InputError: if there are trials, but no trial or more than one has checkpoints.
@@ -341,7 +341,7 @@ def folder_of_model(folder: str) -> str:
 
 
 def evaluated_folder(output_dir: str) -> str:
-    """The folder of the checkpoint to evaluate: the best one on the dev set if it was kept, or else the newest one."""
+    """Returns the folder of the checkpoint to evaluate: the best on the dev set if it was kept, or else the newest."""
     best = os.path.join(output_dir, BEST_FOLDER)
     return best if saver.latest_checkpoint(best) else output_dir
 
@@ -351,13 +351,13 @@ def _has_checkpoint(folder: str) -> bool:
 
 
 def recorded_labels(output_dir: str) -> list[str] | None:
-    """The classes that the run in a folder was trained with; None if they are not recorded."""
+    """Returns the classes that the run in a folder was trained with; None if they are not recorded."""
     path = os.path.join(output_dir, LABELS_FILE)
     return json_files.read(path, "--output_dir", list[str] | None) if files.exists(path) else None
 
 
 def label_threshold(folder: str) -> float:
-    """The least probability of a label that the model in a folder predicts: fixed, or tuned on the dev set, or 0.5."""
+    """Returns the lowest probability of a predicted label: fixed, or tuned on the dev set, or 0.5."""
     path = os.path.join(folder, TUNED_FILE)
     flags = read(folder).get("flags", {}) if files.exists(os.path.join(folder, RUN_FILE)) else {}
     if (given := flags.get("label_threshold", "")) not in ("", "tune"):
@@ -367,9 +367,9 @@ def label_threshold(folder: str) -> float:
 
 
 def is_causal(checkpoint: str | None) -> bool:
-    """Whether the checkpoint's model is left-to-right: each position sees only itself and the positions before it.
+    """Returns whether the checkpoint's model is left-to-right: each position attends to itself and earlier ones only.
 
-    A model that was pre-trained left to right is also fine-tuned left to right, as in the paper (section 5.1), where
+    A model that was pre-trained left to right is also fine-tuned left to right, as in the paper (section 5.1). There,
     removing the constraint for fine-tuning made the results worse.
 
     Args:
@@ -382,7 +382,7 @@ def is_causal(checkpoint: str | None) -> bool:
 
 
 def git_commit() -> str:
-    """The Git commit of this code, with "+changes" if files differ from it; "" if Git does not track this file."""
+    """Returns the Git commit of this code, with "+changes" if files differ; "" if Git does not track this file."""
     folder, name = os.path.split(os.path.abspath(__file__))
 
     def git(*arguments: str) -> str:

@@ -1,7 +1,7 @@
 """Writes the checkpoints of a training run completely or not at all, lists them in order, and removes the oldest.
 
-They have the original's format: a TensorFlow bundle with the released variable names, `global_step` and the optimizer's
-slots. TensorFlow stores a checksum of each tensor, which shows damage when the tensor is read.
+They have the original format: a TensorFlow bundle with the released variable names, `global_step` and the optimizer's
+slots. TensorFlow stores a checksum of each tensor, so damage is found when the tensor is read.
 """
 
 import contextlib
@@ -20,24 +20,24 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say_once
 
-# Name -> shape, of all tensors in a checkpoint; and what returns the tensor with a name.
+# The shape of each tensor in a checkpoint by name, and a function that returns a tensor by name.
 Shapes = Mapping[str, tuple[int, ...]]
 ReadTensor = Callable[[str], np.ndarray]
 
-# TensorFlow's reader has no error class of its own.
+# TensorFlow's reader raises these types of errors.
 _READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError, ValueError)
 
-# The files of a checkpoint that a run of this project writes.
+# The files of a checkpoint that this project writes.
 _SUFFIXES = (".index", ".data-00000-of-00001")
 _CHECKPOINT = re.compile(r"model\.ckpt-(\d+)(\.index|\.data-\d{5}-of-\d{5})?")
-# What a killed process leaves: files that were not yet renamed by TensorFlow or by `files.replacing`.
+# Left by a killed process: files that TensorFlow or `files.replacing` had not renamed yet.
 _UNFINISHED = re.compile(r"model\.ckpt-\d+\..*\.tempstate\d+|.*\.tmp-[0-9a-f]+")
 
 
 def write_checkpoint(
     prefix: str | os.PathLike[str], tensors: Mapping[str, tf.Variable | tf.Tensor | np.ndarray]
 ) -> None:
-    """Writes a checkpoint in the release's format. The files get their final names when they are complete."""
+    """Writes a checkpoint in the original format. The files get their final names once they are complete."""
     prefix = os.fspath(prefix)
     files.make_folder(os.path.dirname(prefix))
     names = sorted(tensors)
@@ -57,10 +57,10 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
 
     Args:
       prefix: the path without `.index`.
-      where: the begin of messages.
+      where: the beginning of messages.
 
     Raises:
-      InputError: if the index is damaged; the returned function raises it if a tensor is.
+      InputError: if the index is damaged. The returned function raises it if a tensor is damaged.
     """
     folder, name = os.path.split(prefix)
     try:
@@ -78,7 +78,7 @@ def open_bundle(prefix: str, where: str = "") -> tuple[Shapes, ReadTensor]:
 
 
 def damage(prefix: str) -> str:
-    """What is wrong with a checkpoint; "" if all tensors can be read. Files that haven't changed are read only once."""
+    """Returns the damage of a checkpoint, "" if all tensors can be read. Unchanged files are read only once."""
     return _damage(prefix, tuple(files.stamp(prefix + suffix) for suffix in _SUFFIXES))
 
 
@@ -94,12 +94,12 @@ def _damage(prefix: str, stamps: tuple[tuple[int, int] | None, ...]) -> str:
 
 
 def latest_checkpoint(folder: str) -> str | None:
-    """The prefix of the newest complete checkpoint that a run directory lists; None if it lists none.
+    """Returns the prefix of the newest complete checkpoint listed in a run directory; None if none is listed.
 
-    If newer ones are damaged, a warning says so, once in a process.
+    If newer ones are damaged, a warning is printed once per process.
 
     Raises:
-      InputError: if checkpoints are listed, but all of them are damaged.
+      InputError: if all listed checkpoints are damaged.
     """
     recorded, problems = _recorded_checkpoints(folder), []
     for prefix in reversed(recorded):
@@ -108,7 +108,7 @@ def latest_checkpoint(folder: str) -> str | None:
         problems.append(problem)
     if not problems:
         return recorded[-1] if recorded else None
-    if recorded != _recorded_checkpoints(folder):  # a running program has replaced checkpoints in the meantime
+    if recorded != _recorded_checkpoints(folder):  # a running program has replaced checkpoints meanwhile
         return latest_checkpoint(folder)
     if len(problems) == len(recorded):
         raise InputError(
@@ -120,10 +120,10 @@ def latest_checkpoint(folder: str) -> str | None:
 
 
 def _recorded_checkpoints(folder: str) -> list[str]:
-    """The prefixes that the folder's `checkpoint` file lists, oldest first.
+    """Returns the prefixes that the folder's `checkpoint` file lists, oldest first.
 
     Raises:
-      InputError: if there is such a file, but it lists nothing.
+      InputError: if the file exists but lists nothing.
     """
     path = os.path.join(folder, "checkpoint")
     if not files.exists(path):
@@ -152,7 +152,7 @@ def remove_checkpoints(folder: str) -> None:
 
 
 def _remove_leftovers(folder: str) -> None:
-    """Removes what a killed process has left: unfinished files, and checkpoints that are newer than the listed ones."""
+    """Removes what a killed process left: unfinished files, and checkpoints that are newer than the listed ones."""
     newest = max(map(_step_of, _recorded_checkpoints(folder)), default=math.inf)
     for name in files.list_folder(folder):
         path = os.path.join(folder, name)
@@ -161,7 +161,7 @@ def _remove_leftovers(folder: str) -> None:
 
 
 def _step_of(path: str) -> int:
-    """The step of a checkpoint, by its prefix or one of its files; -1 for other names."""
+    """Returns the step of a checkpoint from its prefix or one of its files; -1 for other names."""
     found = _CHECKPOINT.fullmatch(os.path.basename(path))
     return int(found.group(1)) if found else -1
 
@@ -172,14 +172,14 @@ def _remove_checkpoint(prefix: str) -> None:
 
 
 class CheckpointSaver(contextlib.AbstractContextManager):
-    """Saves checkpoints as model.ckpt-STEP, as the release names them, and keeps the newest ones.
+    """Saves checkpoints as model.ckpt-STEP, as in the original code, and keeps the newest ones.
 
-    The first save removes what a killed process has left in the folder. Only one process may save in a folder. At the
-    end of a `with` block, no checkpoint is being written any more.
+    The first save removes what a killed process left in the folder. Only one process may save in a folder. At the end
+    of a `with` block, all checkpoints have been written.
 
     Args:
-      folder: the run's folder.
-      keep_checkpoint_max: how many checkpoints are kept; 0 for all.
+      folder: the run directory.
+      keep_checkpoint_max: number of checkpoints to keep; 0 for all.
     """
 
     def __init__(self, folder: str, keep_checkpoint_max: int) -> None:
@@ -190,7 +190,7 @@ class CheckpointSaver(contextlib.AbstractContextManager):
         self._saved_step: int | None = None
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # An error of the block is more important than one of the save.
+        # An error of the block is more important than an error of the save.
         with contextlib.suppress(InputError) if kind else contextlib.nullcontext():
             self.wait()
 
@@ -204,13 +204,13 @@ class CheckpointSaver(contextlib.AbstractContextManager):
         self.wait()
 
     def begin(self, step: int, tensors: Mapping[str, tf.Variable]) -> None:
-        """Begins to save in the background; the tensors may change as soon as this returns.
+        """Starts to save in the background. The tensors may change as soon as this returns.
 
-        It takes as much host memory as the tensors until the checkpoint is written. Nothing is done if this step has
-        been saved.
+        A copy of the tensors is kept in host memory until the checkpoint is written. Nothing is done if this step has
+        already been saved.
 
         Raises:
-          InputError: if the save before, for which this waits, has failed.
+          InputError: if the previous save, which this waits for, failed.
         """
         self.wait()
         if step != self._saved_step:
@@ -219,17 +219,17 @@ class CheckpointSaver(contextlib.AbstractContextManager):
             self._writing = self._thread.submit(self._write, step, copies)
 
     def wait(self) -> None:
-        """Waits until the checkpoint that is being written is complete.
+        """Waits until the current save is complete.
 
         Raises:
-          InputError: if it can't be written.
+          InputError: if the checkpoint can't be written.
         """
         writing, self._writing = self._writing, None
         if writing:
             writing.result()
 
     def check(self) -> None:
-        """Raises the error of a save in the background as soon as it has failed; see `wait`."""
+        """Raises the error of a save in the background once it has failed. See `wait`."""
         if self._writing and self._writing.done():
             self.wait()
 
@@ -241,10 +241,10 @@ class CheckpointSaver(contextlib.AbstractContextManager):
                 _remove_leftovers(self.folder)
             write_checkpoint(prefix, tensors)
             recorded = _recorded_checkpoints(self.folder)
-            # Those of later steps were damaged, or the run began again before them.
+            # Checkpoints of later steps were damaged, or the run restarted before them.
             listed = [p for p in recorded if _step_of(p) < step and files.exists(f"{p}.index")] + [prefix]
             kept = listed[-self.keep_checkpoint_max :]  # 0 keeps all
-            # Old ones are listed until they are removed, so a kill leaves nothing that is not known.
+            # Old checkpoints are listed until they are removed, so a kill leaves no unlisted ones.
             self._list(listed)
             removed = [p for p in recorded if p not in kept]
             for old in removed:
@@ -254,7 +254,7 @@ class CheckpointSaver(contextlib.AbstractContextManager):
         except (tf.errors.ResourceExhaustedError, OSError) as error:
             raise InputError(
                 f"--output_dir: the checkpoint of step {step} can't be written to {self.folder} ({error}). Free some "
-                "disk space and start again; the run resumes from the last checkpoint."
+                "disk space and run the program again to resume from the last checkpoint."
             ) from None
         self._saved_step = step
 

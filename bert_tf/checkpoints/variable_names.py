@@ -1,7 +1,7 @@
-"""The names that Hugging Face and Model Garden give to the released variables.
+"""The names of the released variables in Hugging Face's and Model Garden's checkpoints.
 
-The released names are the reference, and this project uses them too. The table for Hugging Face is used in both
-directions, the one for Model Garden only for reading.
+The released names are the reference, and this project uses them too. Hugging Face's table is used in both directions,
+Model Garden's only for reading.
 """
 
 import re
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 # Pattern of the released names of variables that are not part of the encoder.
 HEADS = r"(cls/.*|output_weights|output_bias)"
-# Pattern of the variables that fine-tuning may add: an output layer, and a BiLSTM, which has no name in other formats.
+# Pattern of the variables that fine-tuning may add: an output layer, and a BiLSTM (which other formats can't store).
 ADDED_BY_FINE_TUNING = rf"({HEADS}|bilstm/.*)"
 
 
 # --- Hugging Face -----------------------------------------------------------------------------------------------------
 
-# The names of heads follow no rule. For all others, rules rewrite "layer_N" and the last part of the name.
+# The names of heads follow no rule. All other names are translated by rules.
 _HF_HEADS = {
     "cls/predictions/output_bias": "cls.predictions.bias",
     "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
@@ -25,7 +25,7 @@ _HF_HEADS = {
     "output_weights": "classifier.weight",
     "output_bias": "classifier.bias",
 }
-# The end of a module's path -> the last part of the name -> the last part of the released name.
+# Maps the end of a module's path to a map from the last part of the name to the last part of the released name.
 _HF_LEAVES_BY_MODULE = {
     "_embeddings": {"weight": ""},
     "LayerNorm": {"weight": "/gamma", "bias": "/beta", "gamma": "/gamma", "beta": "/beta"},
@@ -33,24 +33,24 @@ _HF_LEAVES_BY_MODULE = {
 }
 _HF_LEAVES = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
-# Tensors of Hugging Face that copy others (the decoder shares the embeddings and predictions.bias) or hold no weights.
+# Hugging Face tensors that are copies of others (the decoder shares the embeddings and predictions.bias) or no weights.
 HF_COPIES = r"(.*embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias))"
 
 
 def released_to_hf(name: str) -> str:
-    """For example bert/encoder/layer_0/output/dense/kernel -> bert.encoder.layer.0.output.dense.weight."""
+    """Translates bert/encoder/layer_0/output/dense/kernel to bert.encoder.layer.0.output.dense.weight, for example."""
     if name in _HF_HEADS:
         return _HF_HEADS[name]
     *folders, leaf = re.sub(r"layer_(\d+)", r"layer/\1", name).split("/")
-    # The released path of an embedding table ends with the table; Hugging Face has a module there, with a weight.
+    # The released path of an embedding table ends with the table. Hugging Face has a module there, with a weight.
     return ".".join([*folders, _HF_LEAVES[leaf]] if leaf in _HF_LEAVES else [*folders, leaf, "weight"])
 
 
 def hf_to_released(name: str) -> str | None:
-    """The inverse of `released_to_hf`; None for an unknown name.
+    """Translates a name back, as the inverse of `released_to_hf`; returns None for an unknown name.
 
-    It also accepts names without the leading "bert.", which models saved without heads have, and "gamma" and "beta" in
-    layer normalisation, which the first converted models have.
+    It also accepts names without the leading "bert." (models saved without heads), and "gamma" and "beta" in layer
+    normalisation (the first converted models).
     """
     heads = {hf: released for released, hf in _HF_HEADS.items()}
     if name in heads:
@@ -62,7 +62,7 @@ def hf_to_released(name: str) -> str | None:
 
 
 def hf_is_transposed(released_name: str) -> bool:
-    """Whether Hugging Face stores the tensor transposed: PyTorch's kernels are [out, in], the release's [in, out]."""
+    """Returns whether Hugging Face stores the tensor transposed ([out, in] instead of [in, out])."""
     return released_name.endswith("/kernel")
 
 
@@ -70,7 +70,7 @@ def hf_is_transposed(released_name: str) -> bool:
 
 _GARDEN_SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
-# Path of an object in the encoder -> released path, without bert/.
+# Maps the path of an object in the encoder to the released path without bert/.
 _GARDEN_EMBEDDINGS = {
     "_embedding_layer/embeddings": "embeddings/word_embeddings",
     "_position_embedding_layer/embeddings": "embeddings/position_embeddings",
@@ -90,7 +90,7 @@ _GARDEN_BLOCK = {
     "_output_dense": "output/dense",
     "_output_layer_norm": "output/LayerNorm",
 }
-# The functional encoder numbers its layers instead: first these four, then the blocks, then the pooler.
+# The functional encoder numbers its layers: first these four, then the blocks, then the pooler.
 _GARDEN_NUMBERED = ("_embedding_layer", "_position_embedding_layer", "_type_embedding_layer", "_embedding_norm_layer")
 _GARDEN_HEAD = {
     "masked_lm/dense/kernel": "cls/predictions/transform/dense/kernel",

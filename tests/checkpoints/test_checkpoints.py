@@ -101,7 +101,7 @@ def test_heads_may_stay_fresh_and_are_listed(tmp_path):
     model = ClassifierModel(tiny_config(), 3)
     summary = checkpoints.restore(checkpoints.named_variables(model.variables), prefix)
     assert sorted(summary.fresh) == ["output_bias", "output_weights"]
-    assert "2 left fresh (output_weights, output_bias)" in str(summary)
+    assert "2 randomly initialised (output_weights, output_bias)" in str(summary)
 
 
 def test_unused_and_missing_tensors_and_wrong_shapes_are_listed(tmp_path):
@@ -191,7 +191,7 @@ def test_model_garden_checkpoints(tmp_path, version):
 
 def test_foreign_tf2_checkpoint_is_refused(tmp_path):
     tf.train.Checkpoint(v=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
-    with pytest.raises(InputError, match="not one of Model Garden's"):
+    with pytest.raises(InputError, match="not a BERT encoder of Model Garden"):
         checkpoints.open_checkpoint(str(tmp_path / "ckpt"))
 
 

@@ -55,7 +55,7 @@ def started(model, init_checkpoint, folder, fresh=""):
         (NAMES, ("maybe", "yes", "no"), [3, 1, 2], "matched by name"),
         (("No", "MAYBE", "Yes"), NAMES, [3, 1, 2], "matched by name"),
         (("a", "A", "b"), ("A", "b", "a"), [2, 3, 1], "matched by name"),
-        (("LABEL_0", "LABEL_1", "LABEL_2"), NAMES, [1, 2, 3], "have no names, and are taken in the order yes, no"),
+        (("LABEL_0", "LABEL_1", "LABEL_2"), NAMES, [1, 2, 3], "have no names and are used in the order yes, no"),
         ((), NAMES, [1, 2, 3], "have no names"),
     ],
 )

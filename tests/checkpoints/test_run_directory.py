@@ -95,7 +95,7 @@ def test_a_run_of_an_earlier_version_is_read_but_not_resumed(tmp_path, write):
     [
         ({"resume_settings": {}}, ("resume_settings", "max_seq_length"), "'max_seq_length' is missing"),
         ({"resume_settings": {}}, ("flags",), "'flags' is missing"),
-        ({"format": 3, "resume_settings": {}}, (), "the format is 3"),
+        ({"format": 3, "resume_settings": {}}, (), "unknown format 3"),
         ({"format": "2", "resume_settings": {}}, (), "at format"),
     ],
 )

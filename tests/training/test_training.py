@@ -223,9 +223,9 @@ def test_parts_replicas_and_xla_give_what_one_device_gives(one_device, tmp_path,
 @pytest.mark.parametrize(
     ("before", "now", "said"),
     [
-        ({"dtype": "float16"}, {}, "0 left fresh; 2 ignored in the source (training state)"),
-        ({}, {"dtype": "float16"}, "2 left fresh (loss_scale/scale, loss_scale/good_steps); 0 ignored"),
-        ({"max_nonfinite_steps": 1}, {"dtype": "bfloat16"}, "0 left fresh; 0 ignored"),
+        ({"dtype": "float16"}, {}, "0 randomly initialised; 2 checkpoint tensors unused (training state)"),
+        ({}, {"dtype": "float16"}, "2 randomly initialised (loss_scale/scale, loss_scale/good_steps); 0 checkpoint"),
+        ({"max_nonfinite_steps": 1}, {"dtype": "bfloat16"}, "0 randomly initialised; 0 checkpoint"),
         ({"optimizer": "adamw"}, {"optimizer": "lamb"}, "was trained with another optimizer"),
         ({"optimizer": "lamb"}, {"optimizer": "adamw", "dtype": "float16"}, "was trained with another optimizer"),
     ],
