@@ -94,7 +94,7 @@ def test_examples_of_any_length_are_answered_in_their_order(model):
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        ({"text_a": "a"}, r"example 0: the field 'text_b' is missing: .*'text_b'\], but gets \['text_a'\]"),
+        ({"text_a": "a"}, r"example 0: the field 'text_b' is missing. Expected: .*'text_b'\]; given: \['text_a'\]"),
         ({"text_a": "a", "text_b": 5}, "the field 'text_b' must be text, not 5"),
         ("a", "'a' is not an object with the fields 'text_a', 'text_b'"),
     ],

@@ -48,8 +48,9 @@ def open_checkpoint(path: str | os.PathLike[str], flag_name: str = "--init_check
     """Opens a checkpoint and recognises its format.
 
     Args:
-      path: the prefix of a TensorFlow checkpoint (original, Model Garden or this project), a run directory, a folder with
-        `model.safetensors` or `model.safetensors.index.json`, one of these files, or a name for `download.local_path`.
+      path: the prefix of a TensorFlow checkpoint (original, Model Garden or this project), a run directory, a folder
+        with `model.safetensors` or `model.safetensors.index.json`, one of these files, or a name for
+        `download.local_path`.
       flag_name: the flag that gave the path, for messages.
 
     Raises:
@@ -69,7 +70,7 @@ def find_checkpoint(path: str, flag_name: str = "--init_checkpoint") -> str:
 
     In a folder, this is the first of the following that exists:
 
-    1. The checkpoint with which a run is evaluated: the best one on the dev set if the run kept it, otherwise the newest
+    1. The checkpoint with which a run is evaluated: the best one on the dev set if the run kept it, or else the newest
        one. If the folder contains several trials, the best trial's.
     2. `model.safetensors`, or `model.safetensors.index.json` for weights in several files.
     3. The only TensorFlow checkpoint in the folder.

@@ -1,10 +1,11 @@
 """Pre-training. Imports only from lower layers; `finetuning` and everything above may import it.
 
 - `run`: `PretrainingRun`, which checks, trains and evaluates. `run_pretraining.py` calls it.
-- `data`: finds the examples of a run and checks that they fit the model.
+- `data`: finds the examples of a run and checks that they match the model.
 - `record_shards`: finds, counts and checks TFRecord files.
-- `record_reader`: reads single records, wherever they are.
-- `input_pipeline`: reads, shuffles and batches records, so that the batch of every step is known.
+- `record_reader`: reads single records at any position.
+- `input_pipeline`: reads, shuffles and batches records. The batch of each step is reproducible.
 - `model`: the encoder with the heads and the loss of an objective.
+- `pretraining_config`: the settings of pre-training.
 - `recipes`: the objectives, and published settings as values of flags.
 """

@@ -1,4 +1,4 @@
-"""Finds the examples of a run, and checks that they fit the model and the vocabulary before training starts."""
+"""Finds the examples of a run, and checks that they match the model and the vocabulary before training starts."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ from bert_tf.tokenization.vocabulary import check_vocab_file, load_vocab
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSet:
-    """A set of examples with the same length, which have been found and checked.
+    """A set of checked examples of the same length.
 
     Attributes:
       shards: the files.
       features: the features in each record.
-      masker: masks the examples while they are read; None if they are already masked, or if no masks are needed.
-      flag_name: the flag that named the files.
+      masker: masks the examples while they are read; None if they are already masked or no masks are needed.
+      flag_name: the flag that gave the files.
     """
 
     shards: list[Shard]
@@ -42,7 +42,7 @@ class ExampleSet:
         return sum(shard.records for shard in self.shards)
 
     def identity(self) -> dict[str, Any]:
-        """What tells the examples, and what is made of them, from others. A few bytes of every file are read."""
+        """Returns a description that identifies the examples and their masking. Reads a few bytes of every file."""
         return {
             "files": record_shards.identities(self.shards),
             "lengths": {feature.name: feature.length for feature in self.features},
@@ -56,15 +56,15 @@ class ExampleFinder:
     Args:
       config: the config of the encoder.
       objective: see `PretrainingModel`.
-      vocab_file: the vocabulary with which the data was made; "" if it isn't known.
+      vocab_file: the vocabulary that the data was made with; "" if unknown.
       seed: the seed of the masks, for data that is masked while it is read.
-      model_folder: the folder of the model that training starts from or goes on with; None if there is none.
+      model_folder: the folder of the model that training starts from or resumes; None if there is none.
 
     Attributes:
-      rules: the rules of the tokenizer with which the data found so far was made; None if the vocabulary isn't known.
+      rules: the tokenizer rules of all data found so far; None if the vocabulary is unknown.
 
     Raises:
-      InputError: if the vocabulary can't be used, or doesn't fit the config.
+      InputError: if the vocabulary can't be used, or does not match the config.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class ExampleFinder:
             self._records = pretrained.tokenizer_records(model_folder, vocab_file)
 
     def find(self, data: PretrainingData) -> ExampleSet:
-        """Finds the examples that the flags describe.
+        """Finds the examples described by the flags.
 
         Raises:
-          InputError: if data, vocabulary, config and objective don't fit together.
+          InputError: if data, vocabulary, config and objective do not match.
         """
         self._config.check_sequence_length(data.max_seq_length)
         lengths = (data.max_seq_length, data.max_predictions_per_seq)
@@ -108,7 +108,7 @@ class ExampleFinder:
         return ExampleSet(shards, limited, masker, data.flag_name)
 
     def _find_rules(self, shards: list[Shard]) -> None:
-        """Finds the rules of the tokenizer, by which all data must be made; see `tokenizer_config.find_rules`."""
+        """Finds the tokenizer rules, which must be the same for all data. See `tokenizer_config.find_rules`."""
         for shard in shards:
             if shard.tokenizer and shard.tokenizer not in [record for _, record in self._records]:
                 self._records.append((Sidecar.path_of(shard.path), shard.tokenizer))
@@ -119,29 +119,29 @@ class ExampleFinder:
             if shard.sidecar.settings.get("objective") == "ltr":
                 raise InputError(
                     f"{data.flag_name}: {shard.path} was made with --objective=ltr, but --objective is "
-                    f"{self._objective}. Set --objective=ltr, or make the data again, with --masking=dynamic or "
-                    "with static masks."
+                    f"{self._objective}. Set --objective=ltr, or regenerate the data with --masking=dynamic or "
+                    "static masks."
                 )
         if not self._vocab_file:
             raise InputError(
-                f"{data.flag_name}: {data.input_file} is unmasked data. To mask it while it is read, --vocab_file is "
-                "needed; give the vocabulary that the data was made with."
+                f"{data.flag_name}: {data.input_file} is unmasked data. Pass --vocab_file with the vocabulary that the "
+                "data was made with."
             )
         try:
             policy = MaskingPolicy(**(record_shards.masking_settings(shards[0]) or {"masking_policy": None}))
         except (InputError, TypeError) as error:
             path = Sidecar.path_of(shards[0].path)
             raise InputError(
-                f"{data.flag_name}: {path} has no masking policy that can be used ({error}). Make the data again."
+                f"{data.flag_name}: {path} has no usable masking policy ({error}). Regenerate the data."
             ) from None
         most = data.max_predictions_per_seq
         wanted = policy.prediction_counts(np.array(data.max_seq_length), data.max_seq_length)
         if wanted > most:
             flag = data.flag_name.replace("input_file", "max_predictions_per_seq")
             say_once(
-                f"Warning: {data.flag_name}: {wanted} of {data.max_seq_length} tokens are to be masked "
-                f"(--masked_lm_prob={policy.masked_lm_prob} when the data was made), but {flag} is {most}, so no "
-                f"more are. Set {flag}={wanted} to mask them all."
+                f"Warning: {data.flag_name}: {wanted} of {data.max_seq_length} tokens should be masked "
+                f"(--masked_lm_prob={policy.masked_lm_prob} when the data was made), but {flag} is {most}. "
+                f"Set {flag}={wanted} to mask them all."
             )
         vocabulary = MaskingVocabulary.of(load_vocab(self._vocab_file), policy.no_special_replacements)
         return BatchMasker(policy, vocabulary, most, self._seed)

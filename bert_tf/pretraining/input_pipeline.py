@@ -2,16 +2,15 @@
 
 Training reads an endless sequence of records:
 
-- In each epoch the shards have another random order.
-- The records of an epoch, in this order, are cut into a few streams of equal length. The streams are interleaved: one
-  record is taken from each in turn. So records from different files are mixed.
-- The resulting sequence is cut into shuffle windows of some thousand records, and each window is shuffled with its own
-  seed.
+- In each epoch, the shards are in a different random order.
+- The records of an epoch, in this order, are split into a few streams of equal length. The streams are interleaved: one
+  record is taken from each in turn, so records from different files are mixed.
+- The resulting sequence is split into shuffle windows of a few thousand records, and each window is shuffled with its
+  own seed.
 
-So a run can resume at any step without saved state of an iterator. If one pipeline gives whole batches, it reads the
-files from beginning to end; to resume, whole shards are skipped by their record counts, and then single records are
-skipped. If each of several workers gives a part of each batch, it finds the places of its own records and reads only
-these.
+A run can therefore resume at any step without saved iterator state. If one pipeline provides complete batches, it reads
+the files from beginning to end. To resume, complete shards are skipped by their record counts, and then single records.
+If each of several workers provides a part of each batch, it locates its own records and reads only these.
 
 Axis letters: B batch, W shuffle window.
 """
@@ -27,27 +26,27 @@ from bert_tf.pretraining.record_reader import RecordReader
 from bert_tf.pretraining.record_shards import Shard
 from bert_tf.sequences.example_format import Feature, parse
 
-# Masks a batch. It takes the features, the step, and the index of their first row in the global batch.
+# Masks a batch. Its arguments are the features, the step, and the index of their first row in the global batch.
 Masker = Callable[[dict[str, tf.Tensor], tf.Tensor, tf.Tensor], dict[str, tf.Tensor]]
 
-# The release interleaves four files. Here a stream can begin inside a shard, and the records before it must be skipped.
-# If shards are so large that this takes long, there are no more streams than shards.
+# The original code interleaves four files. Here a stream can begin inside a shard, and the records before it must be
+# skipped. If shards are so large that skipping takes long, there are at most as many streams as shards.
 _INTERLEAVED_STREAMS, _LARGE_SHARD = 8, 1_000_000
-# A shuffle window has as many whole batches as are needed for this number of records.
+# A shuffle window has as many complete batches as are needed for this number of records.
 _WINDOW_RECORDS = 8192
 _READ_BUFFER = 8 << 20
 
 
 def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the shards and the positions of some records of the endless sequence.
+    """Finds the shards and the positions of some records in the endless sequence.
 
     Args:
       shards: the files.
-      indices: [n] the indices of the records in the sequence, before shuffling in windows.
-      seed: the seed of the order of the shards; None keeps the given order and reads one shard after the other.
+      indices: [n], the indices of the records in the sequence, before shuffling in windows.
+      seed: the seed of the order of the shards; None to read the shards one after another in the given order.
 
     Returns:
-      [n] the index of each record's shard in `shards`, and [n] the index of the record in this shard.
+      The index of each record's shard in `shards`, [n], and the index of the record in this shard, [n].
     """
     counts = tuple(shard.records for shard in shards)
     total = sum(counts)
@@ -65,7 +64,7 @@ def locate(shards: Sequence[Shard], indices: np.ndarray, seed: int | None) -> tu
 
 @functools.lru_cache(maxsize=4)
 def _epoch_layout(counts: tuple[int, ...], epoch: int, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """The order of the shards in an epoch, and the index in the epoch at which each of them begins, and the end."""
+    """Returns the order of the shards in an epoch, the epoch's index of each shard's first record, and the end."""
     order = np.asarray(_shuffled(np.arange(len(counts)), len(counts), seed, epoch))
     return order, np.cumsum([0, *(counts[i] for i in order)])
 
@@ -73,7 +72,7 @@ def _epoch_layout(counts: tuple[int, ...], epoch: int, seed: int | None) -> tupl
 def _shuffled(
     places: np.ndarray | tf.Tensor, count: int, seed: int | None, number: int | tf.Tensor
 ) -> np.ndarray | tf.Tensor:
-    """What is at some places of a permutation of 0..count-1, which depends only on the seed and the number.
+    """Returns the values at some positions of a permutation of 0..count-1, which depends on the seed and the number.
 
     Without a seed, nothing is permuted.
     """
@@ -92,12 +91,12 @@ def _stream_count(shards: int, records: int, seed: int | None) -> int:
 def _stream_start(
     stream: np.ndarray | tf.Tensor, total: int, streams: int, xp: types.ModuleType = tf
 ) -> np.ndarray | tf.Tensor:
-    """The index of a stream's first record in its epoch. The first `total % streams` streams are one record longer."""
+    """Returns the index of a stream's first record. The first `total % streams` streams are one record longer."""
     return stream * (total // streams) + xp.minimum(stream, total % streams)
 
 
 def _records_from(shards: Sequence[Shard], index: int, seed: int | None) -> tf.data.Dataset:
-    """The endless sequence of serialised records, beginning with the record `index`."""
+    """Returns the endless sequence of serialised records, beginning with the record `index`."""
     paths = tf.constant([shard.path for shard in shards])
     counts = tf.constant([shard.records for shard in shards], tf.int64)
     total = sum(shard.records for shard in shards)
@@ -130,11 +129,11 @@ def _read(path: str | tf.Tensor) -> tf.data.Dataset:
 
 
 def window_size(global_batch_size: int) -> int:
-    """The number of records that are shuffled together, a multiple of the batch size."""
+    """Returns the number of records that are shuffled together, a multiple of the batch size."""
     return global_batch_size * -(-_WINDOW_RECORDS // global_batch_size)
 
 
-# The functions below use no Python control flow on tensors. AutoGraph, which datasets use, would only cost time.
+# The functions below have no Python control flow on tensors, so AutoGraph, which datasets use, is not needed.
 @tf.autograph.experimental.do_not_convert
 def training_batches(
     shards: Sequence[Shard],
@@ -147,7 +146,7 @@ def training_batches(
     *,
     reads_through: bool = False,
 ) -> tf.data.Dataset:
-    """Makes the endless sequence of batches, beginning with the batch of `start_step`.
+    """Returns the endless sequence of batches, beginning with the batch of `start_step`.
 
     Args:
       shards: the files.
@@ -155,13 +154,13 @@ def training_batches(
       global_batch_size: B, over all replicas.
       seed: the seed of the order of the shards and of the order in the windows; None to read the files in order.
       start_step: the number of batches that were used before.
-      context: says which part of each global batch this pipeline gives; None for all of it.
+      context: defines which part of each global batch this pipeline provides; None for all of it.
       masker: masks unmasked examples; None for masked ones.
-      reads_through: reads all records, also where each of several pipelines gives only a part of each batch. This needs
-        no Python, which the remote hosts of a TPU can't call.
+      reads_through: if True, read all records even if this pipeline provides only a part of each batch. This needs no
+        Python, which the remote hosts of a TPU can't call.
 
     Returns:
-      A dataset of batches. Each contains the examples of one replica; the replicas of this pipeline come in turn.
+      A dataset of batches. Each contains the examples of one replica. The replicas of this pipeline take turns.
     """
     window = global_batch_size if seed is None else window_size(global_batch_size)
     first_window, skipped_batches = divmod(start_step, window // global_batch_size)
@@ -185,7 +184,7 @@ def training_batches(
 
     dataset = dataset.skip(skipped_batches * replicas).enumerate(start=start_step * replicas)
     dataset = dataset.map(parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
-    # If TensorFlow didn't know that there is no end, all workers would ask each other before each step.
+    # If the cardinality were unknown, all workers would synchronise before each step.
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     return _options(dataset).prefetch(tf.data.AUTOTUNE)
 
@@ -199,7 +198,7 @@ def evaluation_batches(
     *,
     reads_through: bool = False,
 ) -> tf.data.Dataset:
-    """Makes an endless sequence of batches. The files are read in order, again and again, as in the release.
+    """Returns an endless sequence of batches. The files are read in order, repeatedly, as in the original code.
 
     See `training_batches` for the arguments. Unmasked examples get the same masks in every evaluation.
     """
@@ -216,9 +215,9 @@ def _own_records(
     first_window: int,
     reads_through: bool,
 ) -> tf.data.Dataset:
-    """The serialised records of this pipeline's part of each batch; each element [B / replicas] is for one replica."""
+    """Returns the serialised records of this pipeline's part of each batch, [B / replicas] for each replica."""
     part, size = _part_of_batch(global_batch_size, context)
-    own = np.arange(window).reshape(-1, global_batch_size)[:, part].ravel()  # places in the shuffled window
+    own = np.arange(window).reshape(-1, global_batch_size)[:, part].ravel()  # positions in the shuffled window
     if reads_through or context is None or context.num_input_pipelines == 1:
         windows = _records_from(shards, first_window * window, seed).batch(window, drop_remainder=True)
         dataset = windows.enumerate(start=first_window).map(
@@ -239,12 +238,12 @@ def _own_records(
 
 
 def replicas_per_pipeline(context: tf.distribute.InputContext | None) -> int:
-    """The number of replicas that get their batches from one input pipeline, in turn."""
+    """Returns the number of replicas that take batches from one input pipeline in turn."""
     return 1 if context is None else context.num_replicas_in_sync // context.num_input_pipelines
 
 
 def _part_of_batch(global_batch_size: int, context: tf.distribute.InputContext | None) -> tuple[slice, int]:
-    """The slice of a global batch that this pipeline gives, and the number of examples that each replica gets."""
+    """Returns the slice of a global batch for this pipeline, and the number of examples for each replica."""
     if context is None:
         return slice(None), global_batch_size
     size = context.get_per_replica_batch_size(global_batch_size)
@@ -256,13 +255,13 @@ def _part_of_batch(global_batch_size: int, context: tf.distribute.InputContext |
 def _options(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
-    # `_part_of_batch` already gives each pipeline its part of a batch.
+    # `_part_of_batch` already selects the pipeline's part of a batch.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return dataset.with_options(options)
 
 
 def shards_of_step(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> list[str]:
-    """The paths of the shards that contain the records of a step's batch."""
+    """Returns the paths of the shards that contain the records of a step's batch."""
     window = window_size(global_batch_size)
     number, row = divmod(step * global_batch_size, window)
     batch = _shuffled(np.arange(row, row + global_batch_size), window, seed, number)
@@ -270,7 +269,7 @@ def shards_of_step(shards: Sequence[Shard], global_batch_size: int, seed: int, s
 
 
 def shards_of_window(shards: Sequence[Shard], global_batch_size: int, seed: int, step: int) -> list[str]:
-    """The paths of the shards that must be read for a step's batch, which are those of its whole window."""
+    """Returns the paths of the shards that are read for a step's batch: the shards of its complete window."""
     window = window_size(global_batch_size)
     first = step * global_batch_size // window * window
     return _paths(shards, np.arange(first, first + window), seed)

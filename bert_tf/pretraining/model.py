@@ -18,8 +18,8 @@ class PretrainingModel:
 
     Args:
       config: the config of the encoder.
-      objective: "mlm_nsp" is BERT's; "mlm" has no next sentence prediction; "ltr" predicts each token from the tokens
-        before it (paper, Table 5).
+      objective: "mlm_nsp" is BERT's; "mlm" has no next sentence prediction; "ltr" predicts each token from the previous
+        ones (paper, Table 5).
       encoder_options: see `BertEncoder`.
 
     Raises:
@@ -47,7 +47,7 @@ class PretrainingModel:
 
     @property
     def trained_variables(self) -> list[keras.Variable]:
-        """The variables that are not frozen and on which the loss depends. Only next sentence prediction pools."""
+        """The variables that are not frozen and that the loss depends on. Only next sentence prediction pools."""
         unused = () if self.uses_pooler else ("bert/pooler/",)
         return [v for v in self.variables if v.trainable and not v.path.startswith(unused)]
 
@@ -59,7 +59,7 @@ class PretrainingModel:
         return (1.0 + 2.0 * self.encoder.trained_share) * size * self.encoder.config.flops(length, predictions)
 
     def totals(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """The number of predictions and the number of examples."""
+        """Returns the number of predictions and the number of examples."""
         _, _, weights = self._predictions(batch)
         return {
             "predictions": tf.reduce_sum(weights),
@@ -69,7 +69,7 @@ class PretrainingModel:
     def loss(
         self, batch: Batch, totals: Mapping[str, tf.Tensor], seed: tf.Tensor | None
     ) -> tuple[tf.Tensor, MetricSums]:
-        """The released loss: the mean over predictions plus the mean over examples. See `TrainableModel.loss`."""
+        """Returns the original loss: mean over predictions plus mean over examples. See `TrainableModel.loss`."""
         output = self.encoder(self._input_ids(batch), batch["input_mask"], batch["segment_ids"], seed=seed)
         positions, labels, weights = self._predictions(batch)
         logits = self.masked_lm(output.sequence_output, positions, self.encoder.embedding_table)
@@ -79,7 +79,7 @@ class PretrainingModel:
         loss_sum = tf.reduce_sum(weights * per_prediction)
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
         weight = tf.reduce_sum(weights)
-        loss = loss_sum / (totals["predictions"] + 1e-5)  # the release adds 1e-5 for batches without predictions
+        loss = loss_sum / (totals["predictions"] + 1e-5)  # 1e-5 as in the original, for batches without predictions
         metrics = {
             "masked_lm_accuracy": (tf.reduce_sum(weights * correct), weight),
             "masked_lm_loss": (loss_sum, weight),
@@ -96,7 +96,7 @@ class PretrainingModel:
         return loss, metrics
 
     def _predictions(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The positions, labels and weights of the predictions, each [B, P]."""
+        """Returns the positions, labels and weights of the predictions, each [B, P]."""
         if self.objective != "ltr":
             return batch["masked_lm_positions"], batch["masked_lm_ids"], batch["masked_lm_weights"]
         # Each position except the last predicts the next token, up to the end of the text.
@@ -105,7 +105,7 @@ class PretrainingModel:
         return positions, input_ids[:, 1:], tf.cast(input_mask[:, 1:], tf.float32)
 
     def _input_ids(self, batch: Batch) -> tf.Tensor:
-        """The input_ids of the encoder [B, T]. For the objective "ltr", the original tokens replace the masks."""
+        """Returns the encoder's input_ids [B, T]. For the objective "ltr", the original tokens replace the masks."""
         input_ids = batch["input_ids"]
         if self.objective != "ltr" or "masked_lm_ids" not in batch:
             return input_ids

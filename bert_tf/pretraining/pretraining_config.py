@@ -17,22 +17,22 @@ class PretrainingData(Settings, frozen=True):
     """Examples of the same length.
 
     Attributes:
-      flag_name: the flag that names the files, for messages.
+      flag_name: the flag that gives the files, for messages.
     """
 
     input_file: Annotated[
         str, about("TFRecord files: names and glob patterns, separated by commas.", group="Model, data and directories")
     ]
-    max_seq_length: Annotated[int, about("Length of the sequences, as in the data.")] = 128
+    max_seq_length: Annotated[int, about("Length of the sequences in tokens, as in the data.")] = 128
     max_predictions_per_seq: Annotated[int, about("Masked positions per sequence, as in the data.")] = 20
     flag_name: str = "--input_file"
 
 
 class SecondPhase(Settings, frozen=True):
-    """The last steps, with longer sequences (10% of the steps in the paper).
+    """The second phase of pre-training, with longer sequences (the last 10% of the steps in the paper).
 
     Attributes:
-      reset_moments: they are kept by default.
+      reset_moments: by default, the moments are kept.
     """
 
     flag_prefix: ClassVar[str] = "second_"
@@ -43,25 +43,23 @@ class SecondPhase(Settings, frozen=True):
     max_seq_length: Annotated[int, about("Length of the second phase's sequences.")] = 512
     max_predictions_per_seq: Annotated[int, about("Masked positions per sequence in the second phase.")] = 77
     proportion: Annotated[
-        float, about("Share of the steps in the second phase.", flag="second_phase_proportion", ge=0, le=1)
+        float, about("Fraction of the steps in the second phase.", flag="second_phase_proportion", ge=0, le=1)
     ] = 0.1
     train_batch_size: Annotated[
-        int | None, about("Examples in a step of the second phase; by default the first's.")
+        int | None, about("Examples in a step of the second phase. Default: as in the first phase.")
     ] = None
     gradient_accumulation_steps: Annotated[
-        int | None, about("Splits a batch of the second phase into this number of parts; by default as in the first.")
+        int | None, about("Split each batch of the second phase into this many micro-batches. Default: as before.")
     ] = None
     learning_rate: Annotated[
-        FiniteAboveZero | None, about("Peak learning rate of a schedule of the second phase; by default one for both.")
+        FiniteAboveZero | None, about("Peak learning rate of the second phase. Default: one schedule for both phases.")
     ] = None
-    num_warmup_steps: Annotated[
-        int | None, about("Steps over which --second_learning_rate is reached; 0 by default.")
-    ] = None
+    num_warmup_steps: Annotated[int | None, about("Warm-up steps of --second_learning_rate. Default: 0.")] = None
     reset_moments: Annotated[bool | None, about("Set the optimizer's moments to 0 before the second phase.")] = None
 
 
 class HeldOutConfig(Settings, frozen=True):
-    """Evaluations during training, and after it.
+    """Evaluations during training and after it.
 
     Attributes:
       input_file: held-out data.
@@ -72,17 +70,17 @@ class HeldOutConfig(Settings, frozen=True):
     input_file: Annotated[
         str | None, about("Held-out TFRecord files to evaluate during training.", group="What to do")
     ] = None
-    max_seq_length: Annotated[int | None, about("Sequence length of --eval_input_file; by default as in training.")] = (
+    max_seq_length: Annotated[int | None, about("Sequence length of --eval_input_file. Default: as in training.")] = (
         None
     )
     max_predictions_per_seq: Annotated[
-        int | None, about("Masked positions of --eval_input_file; by default as in training.")
+        int | None, about("Masked positions per sequence of --eval_input_file. Default: as in training.")
     ] = None
-    steps: Annotated[int, about("Training steps between two such evaluations.", ge=1)] = 1000
+    steps: Annotated[int, about("Training steps between two evaluations on --eval_input_file.", ge=1)] = 1000
     batch_size: Annotated[int, about("Examples in an evaluation batch, on all devices.", ge=1)] = 8
     max_steps: Annotated[int, about("Largest number of batches in an evaluation.", flag="max_eval_steps", ge=1)] = 100
     use_best_checkpoint: Annotated[
-        bool, about("Use the weights with the smallest loss on --eval_input_file.", flag="use_best_checkpoint")
+        bool, about("Use the weights with the lowest loss on --eval_input_file.", flag="use_best_checkpoint")
     ] = False
 
 
@@ -90,7 +88,7 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
     """The settings of pre-training.
 
     Attributes:
-      objective: mlm_nsp is masked LM and next sentence prediction, mlm only masked LM, and ltr a left-to-right LM
+      objective: mlm_nsp is masked LM and next sentence prediction, mlm is masked LM only, and ltr is a left-to-right LM
         (paper, Table 5).
     """
 
@@ -103,17 +101,17 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
             group="Model, data and directories",
         ),
     ] = "mlm_nsp"
-    allow_changed_settings: Annotated[bool, about("Resume a run although its settings have changed.")] = False
+    allow_changed_settings: Annotated[bool, about("Resume a run even if its settings have changed.")] = False
     do_train: Annotated[bool, about("Train.", group="What to do")] = False
     do_eval: Annotated[
-        bool, about("Evaluate on --input_file, or on --second_input_file if it is given; after training.")
+        bool, about("Evaluate after training on --second_input_file if given, or else on --input_file.")
     ] = False
     held_out: HeldOutConfig = HeldOutConfig()
     num_train_steps: Annotated[int, about("Step at which training ends.", group="Training")] = 100000
     num_train_epochs: Annotated[
-        FiniteAboveZero | None, about("Passes over --input_file, instead of --num_train_steps.")
+        FiniteAboveZero | None, about("Number of passes over --input_file; overrides --num_train_steps.")
     ] = None
-    num_warmup_steps: Annotated[int, about("Steps over which the learning rate rises.")] = 10000
+    num_warmup_steps: Annotated[int, about("Steps during which the learning rate rises.")] = 10000
     training: TrainingConfig = TrainingConfig()
     second: SecondPhase = SecondPhase()
     distribution: DistributionConfig = DistributionConfig()
@@ -124,18 +122,19 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
         held_out, second = self.held_out, self.second
         if second.learning_rate is not None and not second.input_file:
             raise InputError(
-                "--second_input_file: missing for --second_learning_rate, or for the --recipe that sets it. Pass it."
+                "--second_input_file: required by --second_learning_rate, or by the --recipe that sets it. Pass it."
             )
         if self.num_train_epochs is not None and second.input_file:
             raise InputError(
-                "--num_train_epochs: not used with --second_input_file. Set --num_train_steps.", "--num_train_epochs"
+                "--num_train_epochs: not supported with --second_input_file. Use --num_train_steps.",
+                "--num_train_epochs",
             )
         if held_out.input_file and not self.do_train:
             raise InputError(
                 "--eval_input_file: read during training only. Pass --do_train, or the files as --input_file."
             )
         if held_out.use_best_checkpoint and not held_out.input_file:
-            raise InputError("--use_best_checkpoint: the best weights are found on --eval_input_file. Pass it.")
+            raise InputError("--use_best_checkpoint: requires held-out data. Pass --eval_input_file.")
 
     @property
     def phases(self) -> list[PretrainingData]:
@@ -166,7 +165,7 @@ class PretrainingConfig(Settings, frozen=True, kw_only=True):
 
     @property
     def training_config(self) -> TrainingConfig:
-        """The settings of training, with the numbers of steps and the second phase."""
+        """The training settings, with the numbers of steps and the second phase."""
         training, second, start = self.training, self.second, self.phase_ends[0]
         steps = {"num_train_steps": self.num_train_steps, "num_warmup_steps": self.num_warmup_steps}
         schedule, batch = None, None

@@ -5,9 +5,9 @@ OBJECTIVES = ("mlm_nsp", "mlm", "ltr")
 
 # The paper's pre-training (section 3.1 and appendix A.2). The defaults of the other flags are the paper's too.
 _PAPER = {"train_batch_size": 256, "num_train_steps": 1_000_000, "num_warmup_steps": 10_000, "learning_rate": 1e-4}
-# BERT_LARGE in 8,599 steps: batches and steps are those of the LAMB paper (You et al., 2020). Rates,
-# warm-up (0.2843 and 0.128 of a phase) and the decay's power are those with which NVIDIA repeated it
-# (DeepLearningExamples, PyTorch), where the optimizer's means are kept between the phases, as here.
+# BERT_LARGE in 8,599 steps. Batches and steps are those of the LAMB paper (You et al., 2020). Learning rates, warm-up
+# (0.2843 and 0.128 of a phase) and the power of the decay are from NVIDIA's reproduction (DeepLearningExamples,
+# PyTorch), which also keeps the optimizer's moments between the phases.
 _LAMB_STEPS, _LAMB_SECOND_STEPS = 8599, 1561
 _LAMB = {
     "model_size": "large",
@@ -22,8 +22,8 @@ _LAMB = {
     "second_learning_rate": 4e-3,
     "second_num_warmup_steps": round(0.128 * _LAMB_SECOND_STEPS),
 }
-# What an hour of one core of a CPU is best spent on, by `experiments/recipes.toml`: short sequences, small batches, no
-# dropout and large initial values let a small model leave the plateau of the most frequent pieces early.
+# The best use of one hour on one CPU core, according to `experiments/recipes.toml`: short sequences, small batches, no
+# dropout and large initial values get a small model past the plateau of the most frequent tokens early.
 _ONE_HOUR = {
     "model_size": "tiny",
     "hidden_dropout_prob": 0.0,

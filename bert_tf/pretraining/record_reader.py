@@ -1,4 +1,4 @@
-"""Reads single records of TFRecord files, wherever they are, so that a worker reads no records of other workers."""
+"""Reads single records of TFRecord files at any position, so each worker reads only its own records."""
 
 import itertools
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from bert_tf.runtime import files
 from bert_tf.runtime.files import InputError
 from bert_tf.sequences.example_format import FRAME_FOOTER, FRAME_HEADER, masked_checksums, record_offsets
 
-# A request to remote storage takes about as long as reading this number of bytes.
+# A request to remote storage takes about as long as reading this many bytes.
 _REMOTE_GAP = 1 << 20
 _FLAG_NAME = "--input_file"  # for messages
 
@@ -18,13 +18,13 @@ _FLAG_NAME = "--input_file"  # for messages
 class RecordReader:
     """Reads records of some files in any order.
 
-    Adjacent records are read at once, and nothing else is read, except on remote storage: there, gaps of less than a
-    megabyte are read too. When the first record of a file is read, the headers of all its records are looked at. Their
-    positions are kept, which takes four bytes of memory per record.
+    Adjacent records are read at once. Nothing else is read, except on remote storage, where gaps of less than a
+    megabyte are read too. When the first record of a file is read, the headers of all its records are read. Their
+    positions are kept in memory (four bytes per record).
 
     Args:
       paths: the files.
-      counts: the number of records in each of them.
+      counts: the number of records in each file.
     """
 
     def __init__(self, paths: Sequence[str], counts: Sequence[int]) -> None:
@@ -36,14 +36,14 @@ class RecordReader:
         """Reads records.
 
         Args:
-          file_indices: [n] the index of each record's file.
-          record_indices: [n] the index of each record in its file.
+          file_indices: [n], the index of each record's file.
+          record_indices: [n], the index of each record in its file.
 
         Returns:
           The n records, in the given order.
 
         Raises:
-          InputError: if a record is damaged, or is not where it was.
+          InputError: if a record is damaged or has moved.
         """
         records: list[bytes] = [b""] * len(file_indices)
         in_order = np.lexsort((record_indices, file_indices))
@@ -55,14 +55,14 @@ class RecordReader:
         return records
 
     def _read_file(self, file_index: int, indices: np.ndarray) -> list[bytes]:
-        """Reads records [n] of one file, in ascending order; one record may be wanted several times."""
+        """Reads records [n] of one file, in ascending order. A record may be requested several times."""
         path = self._paths[file_index]
         if file_index not in self._offsets:
             found = record_offsets(path, _FLAG_NAME)
             if len(found) != self._counts[file_index] + 1:
                 raise InputError(
-                    f"{_FLAG_NAME}: {path} holds {len(found) - 1} records, but {self._counts[file_index]} are expected."
-                    " It is damaged, or was changed after the run began. Make it again."
+                    f"{_FLAG_NAME}: {path} has {len(found) - 1} records instead of {self._counts[file_index]}. It is "
+                    "damaged, or was changed after the run began. Regenerate it."
                 )
             self._offsets[file_index] = found
         offsets = self._offsets[file_index]
@@ -83,7 +83,7 @@ class RecordReader:
 
 
 def first_record(path: str, flag_name: str) -> bytes:
-    """Reads the first record of a file. TensorFlow's own reader believes its length, and may end the process.
+    """Reads the first record of a file. TensorFlow's own reader trusts its length, and may end the process.
 
     Raises:
       InputError: if the file ends inside the record, or the record is damaged.
@@ -97,12 +97,12 @@ def first_record(path: str, flag_name: str) -> bytes:
 
 
 def _check(path: str, indices: np.ndarray, records: list[bytes], frames: list[bytes], flag_name: str) -> None:
-    """Compares records [n] with the checksums in their frames. A frame is cut short if the file is."""
+    """Compares records [n] with the checksums in their frames. If the file is truncated, so is a frame."""
     expected = np.frombuffer(b"".join(frame[-FRAME_FOOTER:].rjust(FRAME_FOOTER) for frame in frames), "<u4")
     found = masked_checksums(np.array([google_crc32c.value(record) for record in records], np.uint64))
     damaged = np.flatnonzero(found != expected)
     if damaged.size:
         raise InputError(
             f"{flag_name}: record {indices[damaged[0]] + 1} of {path} is damaged, or was changed after the run began. "
-            "Make it again."
+            "Regenerate it."
         )

@@ -35,26 +35,27 @@ from bert_tf.sequences.example_format import (
 File = TypeVar("File")
 Result = TypeVar("Result")
 
-# Model Garden's names of features that have other names in the original.
+# Model Garden's names of the features whose names differ.
 _GARDEN_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 # The first bytes of a gzip file.
 _GZIP = b"\x1f\x8b\x08"
 
-# There may be thousands of files, and in the cloud it takes long to open one.
+# There may be thousands of files, and opening one in the cloud takes long.
 _MAX_OPEN_FILES = 32
-# Settings of masking in the metadata of earlier versions -> their names of today.
+# Maps names of masking settings in the metadata of earlier versions to the current names.
 _RENAMED = {"draw_per_word": "replace_words_jointly", "ordinary_replacements": "no_special_replacements"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """A TFRecord file that has been checked.
+    """A checked TFRecord file.
 
     Attributes:
       path: the file.
       records: the number of its records.
-      sidecar: the description that `data_prep` wrote beside it; None if there is none, as for the release's files.
-      stored_names: without a sidecar, the name of each feature in the file.
+      sidecar: the content of the metadata file that `data_prep` wrote next to it; None without one, as for files of the
+        original code.
+      stored_names: without a metadata file, the name of each feature in the file.
     """
 
     path: str
@@ -79,23 +80,24 @@ def find_shards(
 ) -> list[Shard]:
     """Finds the files of pre-training examples, and checks that they have the expected lengths.
 
-    Empty files are left out: where there are more shards than examples, some get none.
+    Empty files are ignored. If there are more shards than examples, some shards are empty.
 
     Args:
-      patterns: file names and glob patterns, separated by commas; sidecars that match are ignored.
+      patterns: file names and glob patterns, separated by commas. Matching metadata files are ignored.
       max_seq_length: the flag's value.
       max_predictions_per_seq: the flag's value.
       vocab_size: the model's vocabulary size; all ids must be smaller.
       flag_name: the flag that gave the patterns, for messages.
-      needs_next_sentence: whether records of other programs must have the labels of next sentence prediction.
+      needs_next_sentence: whether records of other programs must have labels for next sentence prediction.
 
     Raises:
-      InputError: if a file is missing or incomplete, or was made with other lengths, or if all
-        files are empty.
+      InputError: if a file is missing or incomplete or was made with other lengths, or if all files are empty.
     """
     paths = [path for path in files.expand_patterns(patterns, flag_name) if not path.endswith(NOT_RECORDS)]
     if not paths:
-        raise InputError(f"{flag_name}: {patterns!r} matches only sidecars ({SIDECAR_SUFFIX}), and no TFRecord files.")
+        raise InputError(
+            f"{flag_name}: {patterns!r} matches only metadata files ({SIDECAR_SUFFIX}). Pass TFRecord files."
+        )
 
     def check(path: str) -> Shard | None:
         files.require_file(path, flag_name, may_be_empty=True)
@@ -107,8 +109,8 @@ def find_shards(
         else:
             if size != sidecar.file_size:
                 raise InputError(
-                    f"{flag_name}: {path} has {size} bytes, but {sidecar.file_size} are expected by its sidecar. The "
-                    "file is incomplete or was changed; make it again."
+                    f"{flag_name}: {path} has {size} bytes, but {sidecar.file_size} according to its metadata file. It "
+                    "is incomplete or was changed. Regenerate it."
                 )
             records = sidecar.records
             for name, expected in (
@@ -119,12 +121,14 @@ def find_shards(
                 if found != expected and (sidecar.is_masked or name == "max_seq_length"):
                     raise InputError(
                         f"{flag_name}: {path} was made with --{name}={found}, but --{name} is {expected}. "
-                        f"Set --{name}={found}, or make the data again."
+                        f"Set --{name}={found}, or regenerate the data."
                     )
         if records == 0 and size == 0:
             return None
         if records == 0:
-            raise InputError(f"{flag_name}: {path} has {size} bytes, but no records by its sidecar. Make it again.")
+            raise InputError(
+                f"{flag_name}: {path} has {size} bytes, but no records according to its metadata file. Regenerate it."
+            )
         example = _first_example(path, flag_name)
         stored = {} if sidecar else _stored_names(example, path, flag_name, needs_next_sentence)
         shard = Shard(path, records, sidecar, stored)
@@ -134,17 +138,17 @@ def find_shards(
 
     shards = [shard for shard in _for_each_file(paths, check) if shard]
     if not shards:
-        raise InputError(f"{flag_name}: {patterns!r} holds no records: every file is empty. Make the data again.")
+        raise InputError(f"{flag_name}: {patterns!r} matches only empty files. Regenerate the data.")
     return shards
 
 
 def record_features(
     shards: Sequence[Shard], max_seq_length: int, max_predictions_per_seq: int, flag_name: str = "--input_file"
 ) -> tuple[Feature, ...]:
-    """The features in each record of the shards. Shards without a sidecar have the original's, or Model Garden's.
+    """Returns the features in each record of the shards. Without a metadata file, they are the original's or Garden's.
 
     Raises:
-      InputError: if some shards are masked and others are not, or if they were made for different masks.
+      InputError: if some shards are masked and others are not, or if their masking differs.
     """
     released = pretraining_features(max_seq_length, max_predictions_per_seq)
     by_policy: dict[str, tuple[Shard, tuple[Feature, ...]]] = {}
@@ -166,23 +170,23 @@ def record_features(
     if len(by_policy) > 1:
         (first, _), (second, _) = list(by_policy.values())[:2]
         raise InputError(
-            f"{flag_name}: {first.path} and {second.path} don't go together: they were made with different "
-            "--masking, or for different masks. Train on one kind of data at a time."
+            f"{flag_name}: {first.path} and {second.path} can't be combined. They were made with different --masking "
+            "or masking settings. Train on one type of data at a time."
         )
     return next(iter(by_policy.values()))[1]
 
 
 def masking_settings(shard: Shard) -> Mapping[str, Any] | None:
-    """The fields of the `MaskingPolicy` for which a shard was made; None if it isn't known."""
+    """Returns the fields of the `MaskingPolicy` of a shard; None if unknown."""
     policy = None if shard.sidecar is None else shard.sidecar.settings.get("masking_policy")
     return {_RENAMED.get(name, name): value for name, value in policy.items()} if isinstance(policy, dict) else policy
 
 
 def identities(shards: Sequence[Shard]) -> list[str]:
-    """What tells the data of each file from other data, wherever the file is.
+    """Returns a description that identifies the data of each file, independent of its folder.
 
-    Its name, the number of its records, and a fingerprint: its size, and the checksums of its first and its last
-    record. The fingerprint changes when the data is made again with the same name. Only a few bytes of a file are read.
+    It consists of its name, the number of records, and a fingerprint: its size, and the checksums of its first and last
+    record. The fingerprint changes if the data is regenerated with the same name. Only a few bytes of a file are read.
     """
 
     def identity(shard: Shard) -> str:
@@ -192,7 +196,7 @@ def identities(shards: Sequence[Shard]) -> list[str]:
 
 
 def _for_each_file(files_or_paths: Sequence[File], function: Callable[[File], Result]) -> list[Result]:
-    """Calls a function for each file, in many threads, and returns the results in order."""
+    """Calls a function for each file in many threads, and returns the results in order."""
     with concurrent.futures.ThreadPoolExecutor(_MAX_OPEN_FILES) as pool:
         return list(pool.map(function, files_or_paths))
 
@@ -208,7 +212,7 @@ def _fingerprint(path: str) -> str:
 
 
 def _decompressed(path: str) -> str:
-    """Returns the path of a file, or of a plain copy of it if gzip compressed it. The copy is removed at exit."""
+    """Returns the path of a file or, if it is gzip-compressed, of a plain copy. The copy is removed at exit."""
     with files.open_file(path, "rb") as reader:
         if reader.read(len(_GZIP)) != _GZIP:
             return path
@@ -219,8 +223,8 @@ def _decompressed(path: str) -> str:
         try:
             shutil.copyfileobj(reader, writer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise InputError(f"{path}: damaged gzip file ({error}). Make it again.") from None
-    say(f"{path} is compressed. A plain copy in {folder} is used until the program ends.")
+            raise InputError(f"{path}: damaged gzip file ({error}). Regenerate it.") from None
+    say(f"{path} is compressed. A plain copy is created in {folder} and removed when the program ends.")
     return plain
 
 
@@ -229,15 +233,15 @@ def _first_example(path: str, flag_name: str) -> Mapping[str, Any]:
         return tf.train.Example.FromString(record_reader.first_record(path, flag_name)).features.feature
     except DecodeError as error:
         raise InputError(
-            f"{flag_name}: the first record of {path} can't be read ({error}). Is it made by create_pretraining_data?"
+            f"{flag_name}: the first record of {path} can't be read ({error}). Use files of create_pretraining_data."
         ) from None
 
 
 def _stored_names(example: Mapping[str, Any], path: str, flag_name: str, needs_next_sentence: bool) -> dict[str, str]:
-    """Finds each feature under the original's name or Model Garden's.
+    """Finds the stored name of each feature, which is the original name or Model Garden's.
 
     Raises:
-      InputError: if one is missing; names it.
+      InputError: if a feature is missing; names it.
     """
     stored = {}
     for name in names(pretraining_features(1, 1)):
@@ -261,8 +265,8 @@ def _check_example(
         if len(values) != feature.length:
             flag_of_length = "max_predictions_per_seq" if feature.name.startswith("masked_lm") else "max_seq_length"
             raise InputError(
-                f"{flag_name}: {path}, record 1: {feature.name} has {len(values)} numbers, but {feature.length} are "
-                f"expected. The data was made with another --{flag_of_length}, or is not pre-training data."
+                f"{flag_name}: {path}, record 1: {feature.name} has {len(values)} numbers instead of {feature.length}. "
+                f"The data was made with another --{flag_of_length}, or is not pre-training data."
             )
     ids = next(feature.stored_name or feature.name for feature in features if feature.name == "input_ids")
     largest = max(example[ids].int64_list.value)

@@ -33,7 +33,7 @@ from bert_tf.training.settings import TrainingConfig
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """Consecutive steps that use the same data. The paper has two phases: 90% of the steps use short sequences.
+    """Consecutive steps on the same data. The paper has two phases: 90% of the steps use short sequences.
 
     Attributes:
       start: the first step.
@@ -47,21 +47,21 @@ class Phase:
 
 
 class PretrainingRun:
-    """A pre-training run. The constructor checks everything; the methods train and evaluate.
+    """A pre-training run. The constructor checks everything. The methods train and evaluate.
 
     Args:
       config: the config of the encoder.
       objective: see `PretrainingModel`.
       data: the training data of each phase.
       phase_ends: the step at which each phase ends; the last one is the end of training.
-      training_config: the settings of training, with the run's folder.
+      training_config: the training settings, with the run directory.
       distribution_config: the devices.
-      vocab_file: the vocabulary with which the data was made; "" if it isn't known.
+      vocab_file: the vocabulary that the data was made with; "" if unknown.
       init_checkpoint: the checkpoint to start from if the folder contains no checkpoint of the run.
-      num_train_epochs: if given, the number of passes over the data of the only phase, which replaces its end.
+      num_train_epochs: if given, the number of passes over the data of the only phase, which determines its end.
 
     Raises:
-      InputError: if the data, the vocabulary, the config and the flags don't fit together.
+      InputError: if the data, the vocabulary, the config and the flags do not match.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PretrainingRun:
         folder = pretrained.model_folder(found, init_checkpoint)
         self._finder = ExampleFinder(config, objective, vocab_file, training_config.seed, folder)
         resume.require_starting_point(training_config.output_dir, init_checkpoint)
-        # Workers must find each other before TensorFlow is used for anything else.
+        # Workers must connect before TensorFlow is used for anything else.
         self.strategy = strategies.build_strategy(distribution_config, several_hosts=True)
         self.config = config
         self.objective = objective
@@ -100,7 +100,7 @@ class PretrainingRun:
 
     @functools.cached_property
     def model(self) -> PretrainingModel:
-        """The model with initial values from the seed; built in the strategy's scope when it is first used."""
+        """The model with initial values from the seed, built in the strategy's scope on first use."""
         with self.strategy.scope(), initial_values_from(self.training_config.seed):
             model = PretrainingModel(
                 self.config,
@@ -118,14 +118,14 @@ class PretrainingRun:
         return BatchEvaluator(self.model, self.strategy)
 
     def record(self, flags: Mapping[str, Any], allow_changed_settings: bool = False) -> None:
-        """Records the settings and the data in the run's folder; see `run_directory.prepare`.
+        """Records the settings and the data in the run directory. See `run_directory.prepare`.
 
         Args:
           flags: the values of all flags, by name.
           allow_changed_settings: resume a run even if its settings have changed.
 
         Raises:
-          InputError: if the folder contains a run that began with other settings.
+          InputError: if the folder contains a run with other settings.
         """
         if not strategies.is_chief(self.strategy):
             return
@@ -144,7 +144,7 @@ class PretrainingRun:
 
     @functools.cached_property
     def _resume_settings(self) -> dict[str, Any]:
-        """The settings and the data that influence the weights. Some bytes of every file are read, once."""
+        """The settings and the data that influence the weights. Some bytes of every file are read once."""
         return {
             "objective": self.objective,
             "init_checkpoint": self.init_checkpoint and files.real_path(self.init_checkpoint),
@@ -153,7 +153,7 @@ class PretrainingRun:
         }
 
     def _report_jump(self) -> None:
-        """Says which examples are skipped or repeated if the run is resumed with batches of another size."""
+        """Reports which examples are skipped or repeated if a run is resumed with another batch size."""
         checkpoint = saver.latest_checkpoint(self.training_config.output_dir)
         settings = run_directory.recorded(self.training_config.output_dir)
         if not checkpoint or "train_batch_size" not in settings:
@@ -167,21 +167,21 @@ class PretrainingRun:
         steps = step - self._phase(step).start
         if before != now and steps:
             say(
-                f"The batch size was {before}, and is {now} now: after {steps} steps with these data, "
-                f"{steps * before} examples were used, and training goes on behind the first {steps * now}, so that "
-                f"about {steps * abs(now - before)} are {'skipped' if now > before else 'used again'}."
+                f"Warning: the batch size changed from {before} to {now}. Training continues after example "
+                f"{steps * now} of this phase, so about {steps * abs(now - before)} examples are "
+                f"{'skipped' if now > before else 'repeated'}."
             )
 
     def train(
         self, evaluation: PeriodicEvaluation | None = None, callbacks: Callbacks | None = None
     ) -> dict[str, float]:
-        """Trains to the last step. Resumes from the run's newest checkpoint if there is one; see `loop.train`."""
+        """Trains to the last step. If there is a checkpoint of the run, resumes from the newest. See `loop.train`."""
         config = self.training_config
         if config.optimizer.never_warm:
             say(
                 f"Warning: --num_warmup_steps is {config.optimizer.num_warmup_steps}, but the run has only "
-                f"{config.num_train_steps} steps, so the learning rate never reaches --learning_rate. A tenth of the "
-                "steps or less is usual."
+                f"{config.num_train_steps} steps, so the learning rate never reaches --learning_rate. Use about a "
+                "tenth of the steps."
             )
         for phase in self.phases:
             examples = phase.examples
@@ -227,14 +227,14 @@ class PretrainingRun:
     def held_out_evaluation(
         self, data: PretrainingData, batch_size: int, max_steps: int, every: int, use_best_checkpoint: bool = False
     ) -> PeriodicEvaluation:
-        """Makes an evaluation on other data, which is repeated during training. It uses each example at most once.
+        """Returns an evaluation on other data, to repeat during training. It uses each example at most once.
 
         Args:
-          data: the held-out examples; those that don't fill a batch are not used.
+          data: the held-out examples. The last ones are ignored if they don't fill a batch.
           batch_size: number of examples per batch.
-          max_steps: the largest number of batches per evaluation.
+          max_steps: largest number of batches per evaluation.
           every: number of training steps between two evaluations.
-          use_best_checkpoint: if True, evaluate and export the weights with the smallest loss.
+          use_best_checkpoint: if True, evaluate and export the weights with the lowest loss.
 
         Raises:
           InputError: if the data can't be used, or has fewer examples than a batch.
@@ -264,7 +264,7 @@ class PretrainingRun:
         return PeriodicEvaluation(evaluate, every, settings=settings | {"use_best_checkpoint": use_best_checkpoint})
 
     def evaluate(self, batch_size: int, steps: int) -> dict[str, float]:
-        """The release's evaluation over `steps` batches; if the data has fewer, it is read again from the beginning.
+        """Evaluates on `steps` batches, as the original code does. If the data has fewer, it is repeated.
 
         The weights are the best ones if the run has kept them, and otherwise the last ones.
 
@@ -276,7 +276,7 @@ class PretrainingRun:
         """
         settings = run_directory.all_settings(self.config, self.vocab_file, {"objective": self.objective})
         trained = run_directory.recorded(self.training_config.output_dir).get("bert_config", {})
-        # These matter only while a model is trained.
+        # These matter only in training.
         ignored = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
         settings["bert_config"] |= {name: trained[name] for name in ignored if name in trained}
         run_directory.check_trained_with(self.training_config.output_dir, settings, "objective")
@@ -307,19 +307,19 @@ class PretrainingRun:
 def pretrain(
     config: PretrainingConfig, model: BertConfig, vocab_file: str = "", callbacks: Sequence[Callback] = ()
 ) -> tuple[PretrainingRun, dict]:
-    """Trains and evaluates as the settings ask for.
+    """Trains and evaluates, as selected by the settings.
 
     Args:
       config: the settings.
-      model: the config of the encoder.
-      vocab_file: the vocabulary with which the data was made; "" if it isn't known.
-      callbacks: callbacks of Keras.
+      model: the encoder's config.
+      vocab_file: the vocabulary that the data was made with; "" if unknown.
+      callbacks: Keras callbacks.
 
     Returns:
-      The run, and the means of the evaluation or, without an evaluation, of the last steps of training.
+      The run, and the mean metrics of the evaluation or, without one, of the last training steps.
 
     Raises:
-      InputError: if the data can't be used, or the directory has another run.
+      InputError: if the data can't be used, or the directory contains another run.
     """
     run = PretrainingRun(
         model,
@@ -333,7 +333,7 @@ def pretrain(
         num_train_epochs=config.num_train_epochs,
     )
     held_out, results = config.held_out, {}
-    # Otherwise one worker would wait for another in an evaluation, perhaps after weeks of training.
+    # If workers differed, one would wait for another in an evaluation, possibly after weeks of training.
     steps = {"do_train": config.do_train, "do_eval": config.do_eval, "eval_batch_size": held_out.batch_size}
     agreement.require(run.strategy, lambda: steps | {"max_eval_steps": held_out.max_steps})
     if config.do_eval:

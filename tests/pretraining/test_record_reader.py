@@ -53,7 +53,7 @@ def test_adjacent_records_are_read_at_once_and_gaps_only_on_remote_storage(shard
 
 
 def test_files_that_were_changed_or_damaged_are_named(shard):
-    with pytest.raises(InputError, match=r"a.tfrecord holds 4 records, but 5 are expected"):
+    with pytest.raises(InputError, match=r"a.tfrecord has 4 records instead of 5"):
         RecordReader([shard], [5]).read(np.array([0]), np.array([0]))
     reader = RecordReader([shard], [4])
     reader.read(np.array([0]), np.array([0]))

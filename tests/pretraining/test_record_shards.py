@@ -52,7 +52,7 @@ def test_counts_are_read_from_sidecars_which_globs_ignore(tmp_path):
     [
         ({"max_seq_length": 9}, "--max_seq_length=9, but --max_seq_length is 5"),
         ({"max_predictions_per_seq": 9}, "--max_predictions_per_seq=9"),
-        ({"file_size": 1}, "by its sidecar"),
+        ({"file_size": 1}, "according to its metadata file"),
         ({"format_version": 99}, "format"),
     ],
 )
@@ -87,13 +87,13 @@ def test_empty_files_are_left_out(tmp_path, write):
     write("a-00002", b"")
     sidecar(tmp_path / "a-00002", records=0)
     assert [shard.path for shard in find(tmp_path / "a-*")] == [str(path)]
-    with pytest.raises(InputError, match="every file is empty"):
+    with pytest.raises(InputError, match="matches only empty files"):
         find(f"{tmp_path}/a-00000,{tmp_path}/a-00002")
     sidecar(tmp_path / "a-00000", records=3, file_size=100)
     with pytest.raises(InputError, match="has 0 bytes, but 100"):
         find(tmp_path / "a-*")
     sidecar(path, records=0)
-    with pytest.raises(InputError, match="no records by its sidecar"):
+    with pytest.raises(InputError, match="no records according to its metadata file"):
         find(path)
 
 

@@ -265,7 +265,7 @@ def test_bad_combinations_are_refused_before_anything_is_written(files, tmp_path
     small = BertConfig.from_dict(config.to_dict() | {"vocab_size": 20})
     cases = [
         ({"data": PretrainingData(files[2], 64, PREDICTIONS)}, "only 32"),
-        ({"data": PretrainingData(files[2], LENGTH + 1, PREDICTIONS)}, "are expected"),
+        ({"data": PretrainingData(files[2], LENGTH + 1, PREDICTIONS)}, "numbers instead of"),
         ({"data": PretrainingData(str(tmp_path / "no*"), LENGTH, PREDICTIONS)}, "matches no file"),
         ({"config": small}, "outside the model's vocabulary"),
         ({"config": small, "vocab_file": files[1]}, "but the model's vocab_size is 20"),
@@ -292,7 +292,7 @@ def test_a_resumed_run_refuses_data_that_was_made_again(files, tmp_path, capsys)
     assert "batch size" not in capsys.readouterr().err
     make_run(files, tmp_path / "out", train_batch_size=16).record({}, allow_changed_settings=True)
     assert run_directory.recorded(str(tmp_path / "out"))["train_batch_size"] == 16
-    message = "8 examples were used, and training goes on behind the first 16, so that about 8 are skipped"
+    message = "Training continues after example 16 of this phase, so about 8 examples are skipped"
     assert message in capsys.readouterr().err
 
 

@@ -108,7 +108,7 @@ def test_data_for_different_masks_is_not_mixed(batch, tmp_path):
     write_unmasked(tmp_path / "a.tfrecord", batch, range(2))
     write_unmasked(tmp_path / "b.tfrecord", batch, range(2), mask=1.0, same=0.0, random=0.0)
     shards = record_shards.find_shards(str(tmp_path / "*.tfrecord"), LENGTH, PREDICTIONS, len(VOCAB))
-    with pytest.raises(InputError, match="don't go together"):
+    with pytest.raises(InputError, match="can't be combined"):
         record_shards.record_features(shards, LENGTH, PREDICTIONS)
 
 
@@ -124,7 +124,7 @@ def test_a_limit_that_cuts_the_masks_is_told(batch, tmp_path, capsys):
         finder.find(PretrainingData(str(tmp_path / "a.tfrecord"), LENGTH, predictions))
     told = capsys.readouterr().err
     assert told.count("Warning") == 1
-    assert "6 of 40 tokens are to be masked" in told and "--max_predictions_per_seq is 5" in told
+    assert "6 of 40 tokens should be masked" in told and "--max_predictions_per_seq is 5" in told
 
 
 def test_data_without_masks_is_refused_for_another_objective(batch, tmp_path):
