@@ -74,7 +74,7 @@ def test_damage_is_one_message(name, damage, write):
         ("x.meta.json", sidecar(records="2"), "at records: .*int"),
         ("x.meta.json", sidecar(settings=None), "at settings: .*object"),
         ("x.meta.json", sidecar(features=[]), "at features"),
-        ("x.meta.json", sidecar(format_version=2), "not a sidecar of format 1"),
+        ("x.meta.json", sidecar(format_version=2), "not a metadata file of format 1"),
         ("trials.jsonl", '{"trial": "a", "settings": "b", "accuracy": NaN}\n', "the trial a has no accuracy"),
     ],
 )  # fmt: skip

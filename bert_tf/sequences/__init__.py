@@ -1,11 +1,11 @@
-"""Turns tokens into the sequences that the model reads: truncated, joined, masked, and stored as records.
+"""Converts tokens to the model's input sequences: truncated, joined, masked, and stored as records.
 
     packing, graph_packing    [CLS] A [SEP] B [SEP] and truncation: rules, lists and NumPy batches; tensors
-    long_documents            what is read of longer texts; windows
-    masking, graph_masking    masked-LM rules, NumPy batches and the release's order; tensors
-    random_streams            random numbers that don't depend on how work is divided
-    example_format            features of the records, sidecars of the shards
+    long_documents            texts longer than a sequence: both ends, or windows
+    masking, graph_masking    masked-LM rules, NumPy batches and the original order; tensors
+    random_streams            random numbers that do not depend on how work is divided
+    example_format            features of the records, metadata files of the shards
 
-May import `runtime` and `tokenization`. Each rule is stated once, and one table of cases tests all its executions. Only
+May import `runtime` and `tokenization`. Each rule is implemented once, and one table of cases tests all its users. Only
 the `graph_*` modules need TensorFlow.
 """

@@ -1,6 +1,6 @@
-"""The features of a record and the sidecar of a shard: written by `data_prep`, read by the input pipeline.
+"""The features of a record and the metadata file of a shard: written by `data_prep`, read by the input pipeline.
 
-Writing and parsing use the same specification. TensorFlow is imported only when a record is serialized or parsed.
+Writing and parsing use the same specification. TensorFlow is imported only to serialize or parse a record.
 """
 
 import array
@@ -18,7 +18,7 @@ from bert_tf.runtime.files import InputError
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# A TFRecord consists of the data's length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
+# A TFRecord has the data's length (8 bytes), the length's checksum (4), the data, and the data's checksum (4).
 FRAME_HEADER, FRAME_FOOTER = 12, 4
 _CRC_MASK = 0xA282EAD8
 
@@ -32,11 +32,11 @@ class Feature:
     """One feature of a record.
 
     Attributes:
-      name: its name in the release.
+      name: its original name.
       length: its number of values.
       is_float: whether the values are floats; otherwise they are integers.
-      limit: integers must be less than this, and not negative; None for any.
-      stored_name: its name in the records of another program; "" for `name`.
+      limit: integers must be >= 0 and less than this; None for any.
+      stored_name: its name in the records of another program; "" if it is `name`.
     """
 
     name: str
@@ -51,7 +51,7 @@ def _sequence(max_seq_length: int) -> tuple[Feature, ...]:
 
 
 def pretraining_features(max_seq_length: int, max_predictions_per_seq: int) -> tuple[Feature, ...]:
-    """Returns the features of a pre-training example, as the release's create_pretraining_data.py writes them."""
+    """Returns the features of a pre-training example, as in the original create_pretraining_data.py."""
     return (
         *_sequence(max_seq_length),
         Feature("masked_lm_positions", max_predictions_per_seq),
@@ -66,22 +66,22 @@ def unmasked_features(max_seq_length: int, word_starts: bool = False) -> tuple[F
 
     Args:
       max_seq_length: length of the sequences.
-      word_starts: whether records mark the pieces that begin a word, for whole-word masking.
+      word_starts: whether records mark the first token of each word, for whole-word masking.
     """
     features = (*_sequence(max_seq_length), Feature("next_sentence_labels", 1))
     return (*features, Feature("word_starts", max_seq_length)) if word_starts else features
 
 
 def names(features: Sequence[Feature]) -> tuple[str, ...]:
-    """Returns the names of features, in their order."""
+    """Returns the names of features, in order."""
     return tuple(feature.name for feature in features)
 
 
 def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | Sequence[float]]) -> bytes:
-    """Returns a serialized `tf.train.Example`; equal values give equal bytes.
+    """Returns a serialized `tf.train.Example`. Equal values give equal bytes.
 
     Raises:
-      ValueError: if a value has another length than its feature.
+      ValueError: if the length of a value differs from its feature's.
     """
     import tensorflow as tf
 
@@ -96,11 +96,11 @@ def serialize(features: Sequence[Feature], values: Mapping[str, Sequence[int] | 
 
 
 def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf.Tensor]":
-    """Records [B] -> features [B, length], or [B] if the length is 1; integers become int32.
+    """Parses records [B] to features [B, length], or [B] if the length is 1. Integers become int32.
 
     Raises:
-      tf.errors.InvalidArgumentError: if a record has other features, or an integer that is not within its limit. (The
-        model would notice such an id on a CPU only: elsewhere, its embedding would be zeros.)
+      tf.errors.InvalidArgumentError: if a record has other features, or an integer is out of bounds. (The model would
+        detect such an id only on a CPU. On other devices, its embedding would be zeros.)
     """
     import tensorflow as tf
 
@@ -117,7 +117,7 @@ def parse(features: Sequence[Feature], serialized: "tf.Tensor") -> "dict[str, tf
         batch[feature.name] = values if feature.is_float else tf.cast(values, tf.int32)
     for feature in features:
         if feature.limit is not None:
-            # Negative numbers become the largest ones.
+            # As unsigned numbers, negative ones are the largest.
             largest = tf.reduce_max(tf.bitcast(batch[feature.name], tf.uint32))
             found = tf.bitcast(largest, tf.int32)
             message = tf.strings.format(f"{feature.name} = {{}} is not in [0, {feature.limit})", found)
@@ -132,15 +132,15 @@ def masked_checksums(checksums: np.ndarray) -> np.ndarray:
 
 
 def record_offsets(path: str, flag_name: str, most: float = math.inf) -> np.ndarray:
-    """Finds where the records of a file begin. Only their headers are looked at.
+    """Finds the positions of the records of a file. Only their headers are read.
 
     Args:
       path: a TFRecord file.
       flag_name: the flag that gave the file, for messages.
-      most: records beyond this number are not looked for.
+      most: number of records after which the search stops.
 
     Returns:
-      [records + 1] the position of each record's header in bytes, and where the last record ends.
+      The position of each record's header in bytes and the end of the last record, [records + 1].
 
     Raises:
       InputError: if the file ends inside a record.
@@ -157,10 +157,10 @@ def record_offsets(path: str, flag_name: str, most: float = math.inf) -> np.ndar
             if position > size:
                 raise InputError(
                     f"{flag_name}: {path} ends inside its record {len(offsets)}, or is not a TFRecord file. "
-                    "It is incomplete or damaged; make it again."
+                    "It is incomplete or damaged. Regenerate it."
                 )
             offsets.append(position)
-    # Four bytes are enough for the positions in most files. All positions together take much memory.
+    # In most files, positions fit into four bytes. All positions together take much memory.
     return np.frombuffer(offsets, np.uint64).astype(np.uint32 if size < 1 << 32 else np.int64)
 
 
@@ -178,16 +178,16 @@ class _SidecarFile(TypedDict):
 
 @dataclasses.dataclass(frozen=True)
 class Sidecar:
-    """The description of a shard; a JSON file beside it.
+    """The metadata of a shard, a JSON file next to it.
 
     Attributes:
       records: number of examples in the shard.
-      file_size: size of the shard in bytes; a shard of another size was cut short or changed.
+      file_size: size of the shard in bytes. If the size differs, the shard was truncated or changed.
       max_seq_length: length of the sequences.
       max_predictions_per_seq: length of the masked-LM lists; 0 if the records are not masked yet.
       vocab_sha256: see `vocabulary_hash`.
       settings: all other settings: masking policy, seed, casing, tool version and so on.
-      features: names of the records' features, in their order.
+      features: names of the records' features, in order.
       counts: numbers of tokens, predictions, random next sentences and so on.
       format_version: version of this file's format.
     """
@@ -204,7 +204,7 @@ class Sidecar:
 
     @staticmethod
     def path_of(shard: str) -> str:
-        """Returns the path of a shard's sidecar."""
+        """Returns the path of a shard's metadata file."""
         return shard + SIDECAR_SUFFIX
 
     @property
@@ -215,7 +215,7 @@ class Sidecar:
 
     @property
     def is_masked(self) -> bool:
-        """False if the records are to be masked by the input pipeline (`--masking=dynamic`)."""
+        """False if the input pipeline masks the records (`--masking=dynamic`)."""
         return "masked_lm_ids" in self.features
 
     def record_features(self) -> tuple[Feature, ...]:
@@ -225,12 +225,12 @@ class Sidecar:
         return unmasked_features(self.max_seq_length, word_starts="word_starts" in self.features)
 
     def write(self, shard: str) -> None:
-        """Writes the sidecar of a finished shard."""
+        """Writes the metadata file of a finished shard."""
         files.write_json(self.path_of(shard), dataclasses.asdict(self))
 
     @classmethod
     def read(cls, shard: str, where: str = "--input_file") -> "Sidecar | None":
-        """Reads the sidecar of a shard; returns None if there is none, as with the release's own shards.
+        """Reads the metadata file of a shard. Returns None if there is none, as for shards of the original code.
 
         Args:
           shard: the file of records.
@@ -245,8 +245,8 @@ class Sidecar:
         values = json_files.read(path, where, dict[str, Any])
         if values.get("format_version") != FORMAT_VERSION or values.keys() != _SidecarFile.__required_keys__:
             raise InputError(
-                f"{where}: {path} is not a sidecar of format {FORMAT_VERSION}. "
-                "It was written by another version of create_pretraining_data; make the data again."
+                f"{where}: {path} is not a metadata file of format {FORMAT_VERSION}, so another version of "
+                "create_pretraining_data wrote it. Regenerate the data."
             )
         json_files.checked(values, _SidecarFile, f"{where}: {path}")
         sidecar = cls(**values | {"features": tuple(values["features"])})
@@ -263,6 +263,6 @@ class Sidecar:
         ):
             if not is_possible:
                 raise InputError(
-                    f"{where}: at {name}, {getattr(self, name)!r} was found, but {expected} is expected. "
-                    "The file was changed; make the data again."
+                    f"{where}: found {getattr(self, name)!r} at {name} instead of {expected}. The file was changed. "
+                    "Regenerate the data."
                 )

@@ -1,8 +1,8 @@
 """Masking in the input pipeline: unmasked records get new masks each time they are read.
 
-The rules are those of `masking`. TensorFlow executes them because the pipeline of a remote TPU host can't call Python.
-All draws depend on (seed, step) and the row in the global batch only, so a resumed run repeats the masks of the
-uninterrupted run, whatever the number of pipelines.
+The rules are those of `masking`. TensorFlow executes them, because the pipeline of a remote TPU host can't call Python.
+All random draws depend only on (seed, step) and the row in the global batch, so a resumed run has the same masks as an
+uninterrupted run, for any number of pipelines.
 
 Axis letters: B rows of one replica, T tokens, P predictions.
 """
@@ -33,7 +33,7 @@ class BatchMasker:
     seed: int
 
     def settings(self) -> dict[str, Any]:
-        """Returns the settings that decide the masks, for the record of a run."""
+        """Returns the settings that determine the masks, to record in the run directory."""
         return {**self.policy.to_dict(), "max_predictions_per_seq": self.max_predictions_per_seq}
 
     def __call__(self, batch: dict[str, tf.Tensor], step: tf.Tensor, first_row: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -41,8 +41,8 @@ class BatchMasker:
 
         Args:
           batch: features [B, T].
-          step: the number of the global batch.
-          first_row: the row in the global batch at which this one begins.
+          step: the index of the global batch.
+          first_row: the row in the global batch at which this part begins.
         """
         input_ids = batch["input_ids"]
         rows, length = input_ids.shape
@@ -77,9 +77,9 @@ class BatchMasker:
 
 
 def uniform_rows(seed: tf.Tensor, first_row: tf.Tensor, rows: int, length: int) -> tf.Tensor:
-    """Draws some rows [B, T] of the uniform numbers that `stateless_uniform` gives for a global batch.
+    """Draws some rows [B, T] of the uniform numbers that `stateless_uniform` returns for a global batch.
 
-    Philox makes four numbers from each value of its counter, so drawing can begin anywhere.
+    Philox generates four numbers from each value of its counter, so drawing can begin at any row.
     """
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
     skipped = tf.cast(first_row, tf.int64) * length
@@ -91,20 +91,20 @@ def uniform_rows(seed: tf.Tensor, first_row: tf.Tensor, rows: int, length: int) 
 
 
 def _choose_pieces(is_text: tf.Tensor, order: tf.Tensor, limits: tf.Tensor, most: int) -> tf.Tensor:
-    """Returns True for the chosen tokens [B, T]: in each row the `limits` [B] first ones in `order` [B, T]."""
+    """Returns True for the chosen tokens [B, T]: the `limits` [B] first ones of each row in `order` [B, T]."""
     rows, length = is_text.shape
     values, positions = tf.math.top_k(tf.where(is_text, order, -1.0), min(most, length))
     is_chosen = (tf.range(positions.shape[1]) < limits[:, None]) & (values >= 0)
-    # Positions that are not chosen are scattered to one place behind the end.
+    # Positions that are not chosen are scattered to an extra position at the end.
     flat = tf.where(is_chosen, positions + tf.range(rows)[:, None] * length, rows * length)
     chosen = tf.scatter_nd(tf.reshape(flat, [-1, 1]), tf.ones([tf.size(flat)]), [rows * length + 1])
     return tf.reshape(chosen[:-1], [rows, length]) > 0
 
 
 def _choose_words(is_text: tf.Tensor, words: tf.Tensor, order: tf.Tensor, limits: tf.Tensor) -> tf.Tensor:
-    """Returns True for the chosen tokens [B, T]; `words` [B, T] numbers the words of each row.
+    """Returns True for the chosen tokens [B, T]. `words` [B, T] has the index of each token's word in its row.
 
-    Words are taken in random order; a word that would exceed the limit is skipped.
+    Words are chosen in random order. A word that would exceed the limit is skipped.
     """
     rows, length = is_text.shape
     flat = words + tf.range(rows)[:, None] * length
@@ -118,12 +118,12 @@ def _choose_words(is_text: tf.Tensor, words: tf.Tensor, order: tf.Tensor, limits
 
     taken = tf.scan(take, sizes_in_order, tf.zeros_like(limits))  # [T, B], tokens taken up to each word
     is_taken = tf.transpose(taken > tf.pad(taken[:-1], [[1, 0], [0, 0]]))
-    is_taken = tf.gather(is_taken, tf.argsort(in_order, axis=1), batch_dims=1)  # by the numbers of the words
+    is_taken = tf.gather(is_taken, tf.argsort(in_order, axis=1), batch_dims=1)  # in the order of the words
     return is_text & tf.gather(is_taken, words, batch_dims=1)
 
 
 def _first_true(is_chosen: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the chosen positions [B, count] of rows [B, T] in ascending order, padded with 0; and their weights."""
+    """Returns the chosen positions [B, count] of rows [B, T], ascending, padded with 0, and their weights."""
     length = is_chosen.shape[1]
     places = tf.where(is_chosen, tf.range(length), length)
     first = -tf.math.top_k(-places, min(count, length))[0]

@@ -1,4 +1,4 @@
-"""[CLS] A [SEP] B [SEP] inside a graph: does for a batch of tokenized texts what `packing` does for lists.
+"""[CLS] A [SEP] B [SEP] inside a graph: the same as `packing`, for a batch of tokenized texts.
 
 Axis letters: B texts.
 """
@@ -14,12 +14,12 @@ from bert_tf.tokenization.vocabulary import CLS, SEP
 
 
 class TokenBatch(NamedTuple):
-    """Sequences one after the other, without padding; n is the number of all tokens.
+    """Concatenated sequences without padding; n is the number of all tokens.
 
     Attributes:
       ids: [n] int32.
       segments: [n] int32.
-      visible: [n] int32, 0 for tokens that no token may attend to.
+      visible: [n] int32, 0 for tokens that must not be attended to.
       lengths: [B] int32, the number of tokens of each sequence, at least 1.
     """
 
@@ -30,7 +30,7 @@ class TokenBatch(NamedTuple):
 
     @classmethod
     def from_padded(cls, input_ids: tf.Tensor, input_mask: tf.Tensor, segment_ids: tf.Tensor) -> "TokenBatch":
-        """Reads padded inputs [B, T]: each row up to its last visible token, or all of it if none is visible."""
+        """Reads padded inputs [B, T]: each row up to its last visible token, or all of it if no token is visible."""
         length = tf.shape(input_ids)[1]
         places = tf.range(length)
         lengths = tf.reduce_max(tf.where(input_mask > 0, places + 1, 0), axis=1)
@@ -39,28 +39,28 @@ class TokenBatch(NamedTuple):
         return cls(*(tf.boolean_mask(values, kept) for values in (input_ids, segment_ids, input_mask)), lengths)
 
     def first(self, values: tf.Tensor) -> tf.Tensor:
-        """[n, ...] -> [B, ...], the values of the first token of each sequence."""
+        """Returns the values [B, ...] of the first token of each sequence, for values [n, ...]."""
         return tf.gather(values, tf.cumsum(self.lengths, exclusive=True))
 
     def ragged(self, values: tf.Tensor) -> tf.RaggedTensor:
-        """[n, ...] -> [B, (T), ...]."""
+        """Splits values [n, ...] by sequence: [B, (T), ...]."""
         return tf.RaggedTensor.from_row_lengths(values, self.lengths, validate=False)
 
     def padded(
         self, values: tf.Tensor, padding: float | str | None = None, length: tf.Tensor | None = None
     ) -> tf.Tensor:
-        """[n, ...] -> [B, T, ...], padded at the end (with zeros) to the longest sequence, or to a given length."""
+        """Pads values [n, ...] to [B, T, ...]. T is the length of the longest sequence or `length`."""
         shape = None if length is None else tf.stack([-1, length, *values.shape[1:]])
         return self.ragged(values).to_tensor(padding, shape=shape)
 
 
 class KeptPieces(NamedTuple):
-    """The number of pieces of each text that fit. A second text without pieces has no [SEP].
+    """The number of tokens of each text that fit. A second text without tokens has no [SEP].
 
     Attributes:
       first: [B] int64, of the first or only text.
       second: [B] int64, of the second text.
-      truncated: [B] bool, whether pieces were left out.
+      truncated: [B] bool, whether tokens were removed.
     """
 
     first: tf.Tensor
@@ -69,10 +69,10 @@ class KeptPieces(NamedTuple):
 
 
 class GraphPacker:
-    """Does what `packing.fit_segments` and `packing.join_segments` do.
+    """The graph version of `packing.fit_segments` and `packing.join_segments`.
 
     Args:
-      vocab: piece -> id.
+      vocab: maps tokens to ids.
       max_seq_length: longest sequence, including [CLS] and [SEP].
       keeps_ends: see `packing.fit_segments`.
     """
@@ -84,13 +84,13 @@ class GraphPacker:
         self._cls, self._sep = vocab[CLS], vocab[SEP]
 
     def fit(self, first: tf.RaggedTensor, second: tf.RaggedTensor) -> KeptPieces:
-        """Applies `packing.fitting_lengths` to [B, (pieces)]; a missing second text has no pieces."""
+        """Applies `packing.fitting_lengths` to token ids [B, (tokens)]. A missing second text has no tokens."""
         lengths = first.row_lengths(), second.row_lengths()
         kept = packing.fitting_lengths(*lengths, self.max_seq_length, xp=tf)
         return KeptPieces(*kept, truncated=tf.add(*kept) < tf.add(*lengths))
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor, kept: KeptPieces) -> TokenBatch:
-        """Ids [B, (pieces)] of both texts -> the sequences that the model reads."""
+        """Returns the model's input sequences for the ids [B, (tokens)] of both texts."""
         column = tf.ones_like(kept.first, first.dtype)[:, tf.newaxis]
         last = tf.RaggedTensor.from_row_lengths(
             tf.fill(tf.math.count_nonzero(kept.second, keepdims=True), tf.constant(self._sep, first.dtype)),

@@ -1,8 +1,8 @@
-"""Masking (paper, section 3.1): its rules, and their execution in NumPy and in the release's order.
+"""Masking (paper, section 3.1): its rules, and their execution in NumPy and in the original order.
 
-`MaskingPolicy` and `MaskingVocabulary` state the rules. `mask_batch` masks whole batches, `mask_as_released` repeats
-the random draws of the release, and `graph_masking` masks in the input pipeline. Rules for arrays work on NumPy arrays
-and on tensors: `xp` is the module `numpy` or `tensorflow`.
+`MaskingPolicy` and `MaskingVocabulary` define the rules. `mask_batch` masks whole batches, `mask_as_released` repeats
+the random draws of the original code, and `graph_masking` masks in the input pipeline. Rules for arrays work on NumPy
+arrays and on tensors: `xp` is the module `numpy` or `tensorflow`.
 
 Axis letters: B examples, T tokens, P predictions.
 """
@@ -22,32 +22,32 @@ from bert_tf.sequences.random_streams import below, draw, uniform
 from bert_tf.tokenization.vocabulary import CLS, CONTINUATION, MASK, SEP, SPECIAL_TOKENS
 
 _UNUSED = re.compile(r"\[unused\d+\]")
-# Numbers of the draws from an example's key; `data_prep.examples.instances` uses those below.
+# Numbers of the draws from an example's key. `data_prep.examples.instances` uses smaller numbers.
 _ORDER, _REPLACEMENT, _RANDOM_PIECE = range(8, 11)
 
 
 class MaskingPolicy(Settings, frozen=True):
-    """How a sequence is masked (paper, section 3.1 and appendix C.2); the defaults are the release's.
+    """How a sequence is masked (paper, section 3.1 and appendix C.2). The defaults are the original ones.
 
     Attributes:
-      mask: share of the chosen pieces that become [MASK].
-      same: share of the chosen pieces that stay as they are.
-      random: share of the chosen pieces that become a random piece. The three shares (Table 8) sum to 1.
-      masked_lm_prob: share of a sequence's tokens, including [CLS] and [SEP], that are chosen.
-      whole_word: choose words with all their pieces, instead of single pieces.
-      replace_words_jointly: replace all pieces of a word in the same way; the release draws for each piece.
-      no_special_replacements: don't use special tokens and [unusedN] as random pieces.
+      mask: fraction of the chosen tokens that become [MASK].
+      same: fraction of the chosen tokens that are not changed.
+      random: fraction of the chosen tokens that become a random token. The three fractions (Table 8) sum to 1.
+      masked_lm_prob: fraction of a sequence's tokens, including [CLS] and [SEP], that are chosen.
+      whole_word: choose words with all their tokens, instead of single tokens.
+      replace_words_jointly: replace all tokens of a word in the same way. The original code draws for each token.
+      no_special_replacements: never use special tokens and [unusedN] as random tokens.
 
     Raises:
-      InputError: if the shares don't sum to 1, or a number is out of range.
+      InputError: if the fractions don't sum to 1, or a number is out of bounds.
     """
 
     mask: float = 0.8
     same: float = 0.1
     random: float = 0.1
-    masked_lm_prob: Annotated[float, about("Share of masked tokens.", gt=0, lt=1, group="Content of the records")] = (
-        0.15
-    )
+    masked_lm_prob: Annotated[
+        float, about("Fraction of masked tokens.", gt=0, lt=1, group="Content of the records")
+    ] = 0.15
     whole_word: Annotated[bool, about("Mask all tokens of a word together.", flag="do_whole_word_mask")] = False
     replace_words_jointly: Annotated[bool, about("Replace all tokens of a masked word in the same way.")] = False
     no_special_replacements: Annotated[bool, about("Exclude special and unused tokens as replacements.")] = False
@@ -55,26 +55,26 @@ class MaskingPolicy(Settings, frozen=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         shares = (self.mask, self.same, self.random)
-        if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:  # which is also false where one is no number
+        if min(shares) < 0 or not abs(sum(shares) - 1) <= 1e-6:  # also refuses NaN
             raise InputError(f"--masking_policy is {','.join(map(str, shares))}. Use three shares with the sum 1.")
         if self.replace_words_jointly and not self.whole_word:
-            raise InputError("--replace_words_jointly needs --do_whole_word_mask, which chooses words. Pass it.")
+            raise InputError("--replace_words_jointly: requires --do_whole_word_mask. Pass it.")
 
     def prediction_counts(self, lengths: np.ndarray, max_predictions_per_seq: int) -> np.ndarray:
         """Returns the largest number of tokens [B] to predict in sequences of `lengths` [B] tokens.
 
-        As in the release, lengths include [CLS] and [SEP], halves are rounded to even numbers, and the smallest number
-        is 1.
+        As in the original code, lengths include [CLS] and [SEP], halves are rounded to even numbers, and the smallest
+        number is 1.
         """
         return np.clip(np.rint(lengths * self.masked_lm_prob), 1, max_predictions_per_seq).astype(np.int64)
 
     def replaced(self, share: Any, ids: Any, random_ids: Any, mask_id: int, xp: ModuleType = np) -> Any:
-        """Returns the ids that replace chosen tokens; all arrays have the same shape.
+        """Returns the ids that replace chosen tokens. All arrays have the same shape.
 
         Args:
           share: uniform draws in [0, 1).
           ids: the tokens.
-          random_ids: a random piece for each token.
+          random_ids: a random token for each token.
           mask_id: the id of [MASK].
           xp: `numpy` or `tensorflow`.
         """
@@ -84,14 +84,14 @@ class MaskingPolicy(Settings, frozen=True):
 
 @dataclasses.dataclass(frozen=True, eq=False)  # == of arrays compares elements
 class MaskingVocabulary:
-    """The properties of a vocabulary that masking needs.
+    """The properties of a vocabulary for masking.
 
     Attributes:
       cls_id: id of [CLS].
       sep_id: id of [SEP].
       mask_id: id of [MASK].
-      replacements: [pieces] ids that random pieces are drawn from.
-      continues_word: [ids] True for pieces with the prefix "##".
+      replacements: [tokens], ids that random tokens are drawn from.
+      continues_word: [ids], True for tokens with the prefix "##".
     """
 
     cls_id: int
@@ -105,13 +105,13 @@ class MaskingVocabulary:
         """Reads the properties of a vocabulary.
 
         Args:
-          vocab: piece -> id.
+          vocab: maps tokens to ids.
           no_special_replacements: see `MaskingPolicy`.
 
         Raises:
           KeyError: if the vocabulary lacks [CLS], [SEP] or [MASK].
         """
-        # The release draws from the pieces in the order of the file.
+        # The original code draws from the tokens in the order of the file.
         replacements = [
             index
             for piece, index in vocab.items()
@@ -127,10 +127,10 @@ class MaskingVocabulary:
 
 
 def first_pieces(is_text: Any, word_starts: Any, xp: ModuleType = np) -> Any:
-    """Returns True for tokens [B, T] with which a word begins in whole-word masking.
+    """Returns True for the first token of each word [B, T] in whole-word masking.
 
-    The first token of a segment always begins a word, even if truncation removed the front of that word. (The release
-    adds such a token to the last word of the segment before.)
+    The first token of a segment always begins a word, even if truncation removed the front of that word. (The original
+    code adds such a token to the last word of the previous segment.)
 
     Args:
       is_text: [B, T] True for the tokens of the segments.
@@ -142,11 +142,11 @@ def first_pieces(is_text: Any, word_starts: Any, xp: ModuleType = np) -> Any:
 
 
 class Masked(NamedTuple):
-    """Masked sequences; predictions are in the order of the text, and padded with zeros.
+    """Masked sequences. Predictions are in the order of the text and padded with zeros.
 
     Attributes:
       input_ids: [B, T] with some ids replaced.
-      positions: [B, P] of the chosen tokens.
+      positions: [B, P] positions of the chosen tokens.
       labels: [B, P] the original ids at these positions.
       weights: [B, P] 1 for predictions, 0 for padding.
     """
@@ -175,16 +175,16 @@ def mask_batch(
 
     Args:
       input_ids: [B, T] ids.
-      is_text: [B, T] True for tokens that may be chosen: no padding, [CLS] or [SEP].
-      keys: [B] of the examples; all draws are made from them.
-      word_starts: [B, T] True for tokens that begin a word, for whole-word masking; None to choose pieces.
+      is_text: [B, T] True for tokens that may be chosen (except padding, [CLS] and [SEP]).
+      keys: [B] keys of the examples; all draws are made from them.
+      word_starts: [B, T] True for tokens that begin a word, for whole-word masking; None to choose single tokens.
       policy: the rules.
       vocabulary: the ids.
       max_predictions_per_seq: P.
     """
     width = input_ids.shape[1]
     limits = policy.prediction_counts(is_text.sum(axis=1) + 3, max_predictions_per_seq)
-    # One 64-bit draw gives two positions their places in a random order.
+    # One 64-bit draw determines the rank of two positions in a random order.
     order = draw(draw(keys, _ORDER)[:, None], np.arange(-(-width // 2))).view(np.uint32)
     if word_starts is None:
         chosen = _choose_pieces(is_text, order, limits, max_predictions_per_seq)
@@ -210,9 +210,9 @@ def mask_batch(
 
 
 def _first_positions(order: np.ndarray, is_candidate: np.ndarray, count: int) -> np.ndarray:
-    """Returns the positions [B, count] of the candidates that are first in `order` [B, T], padded with T.
+    """Returns the positions [B, count] of the first candidates in `order` [B, T], padded with T.
 
-    The lowest bits of each 32-bit draw are replaced by the position itself, so that one fast sort is enough.
+    The lowest bits of each 32-bit draw are replaced by the position itself, so one fast sort is sufficient.
     """
     width = is_candidate.shape[1]
     place = np.uint32((1 << width.bit_length()) - 1)
@@ -223,16 +223,16 @@ def _first_positions(order: np.ndarray, is_candidate: np.ndarray, count: int) ->
 
 
 def _choose_pieces(is_text: np.ndarray, order: np.ndarray, limits: np.ndarray, count: int) -> np.ndarray:
-    """Returns the positions of the chosen pieces in any order, padded with T."""
+    """Returns the positions of the chosen tokens in any order, padded with T."""
     chosen = _first_positions(order, is_text, count)
     chosen[np.arange(chosen.shape[1]) >= limits[:, None]] = is_text.shape[1]
     return chosen
 
 
 def _choose_words(is_text: np.ndarray, starts: np.ndarray, order: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """Returns the positions of all pieces of the chosen words, padded with T.
+    """Returns the positions of all tokens of the chosen words, padded with T.
 
-    Words are taken in random order; a word that would exceed the limit is skipped.
+    Words are chosen in random order. A word that would exceed the limit is skipped.
     """
     rows, width = is_text.shape
     word = np.maximum(np.cumsum(starts, axis=1) - 1, 0)
@@ -241,7 +241,7 @@ def _choose_words(is_text: np.ndarray, starts: np.ndarray, order: np.ndarray, li
     in_order = _first_positions(order, sizes > 0, width)
     sizes_in_order = np.take_along_axis(np.pad(sizes, ((0, 0), (0, 1))), in_order, axis=1)
     taken = np.zeros(rows, np.int64)
-    is_taken = np.zeros((rows, width + 1), bool)  # the last column stands for "no word"
+    is_taken = np.zeros((rows, width + 1), bool)  # the last column means "no word"
     for rank in range(width):
         size = sizes_in_order[:, rank]
         fits = taken + size <= limits
@@ -259,9 +259,9 @@ def mask_as_released(
     vocabulary: MaskingVocabulary,
     rng: random.Random,
 ) -> tuple[list[int], list[int], list[int]]:
-    """Masks one sequence with the release's random draws.
+    """Masks one sequence with the original code's random draws.
 
-    As released, a "##" piece at the front of the second segment belongs to the last word of the first.
+    As in the original code, a "##" token at the front of the second segment belongs to the last word of the first.
 
     Args:
       sequence: the ids from [CLS] to the last [SEP].

@@ -1,7 +1,7 @@
-"""[CLS] A [SEP] B [SEP]: how segments are truncated and joined to one sequence.
+"""[CLS] A [SEP] B [SEP]: truncates segments and joins them to one sequence.
 
-The functions work on lists of tokens or ids; `*_batch` work on NumPy arrays, and `graph_packing` works on tensors. The
-truncation rule is the same code in all of them: `xp` is the module `numpy` or `tensorflow`.
+The functions work on lists of tokens or ids; `*_batch` functions work on NumPy arrays, and `graph_packing` on tensors.
+They share the code of the truncation rule: `xp` is the module `numpy` or `tensorflow`.
 
 Axis letters: B examples, T tokens.
 """
@@ -20,7 +20,7 @@ Token = TypeVar("Token")
 
 
 class PackedSequence(NamedTuple):
-    """A sequence as the model reads it; the three lists are equally long.
+    """An input sequence of the model. The three lists have the same length.
 
     Attributes:
       input_ids: ids, padded with 0.
@@ -34,9 +34,9 @@ class PackedSequence(NamedTuple):
 
 
 def truncated_lengths(length_a: Any, length_b: Any, max_length: Any, xp: ModuleType = np) -> tuple[Any, Any]:
-    """Returns the lengths of two segments after tokens were removed from the longer one until both fit.
+    """Returns the lengths of two segments after removing tokens from the longer one until both fit.
 
-    This is the release's rule for fine-tuning and for pre-training: of two equally long segments, the second one loses
+    This is the original rule for fine-tuning and pre-training: of two segments with equal lengths, the second one loses
     a token first. Lengths are numbers, arrays [B] or tensors [B].
     """
     kept_b = xp.minimum(length_b, xp.maximum(max_length // 2, max_length - length_a))
@@ -46,7 +46,7 @@ def truncated_lengths(length_a: Any, length_b: Any, max_length: Any, xp: ModuleT
 def fitting_lengths(length_a: Any, length_b: Any, max_seq_length: int, xp: ModuleType = np) -> tuple[Any, Any]:
     """Returns the lengths of one or two segments that fit into a sequence with [CLS] and [SEP].
 
-    As in the release, a second segment without tokens makes a single-segment sequence, with one [SEP].
+    As in the original code, if the second segment has no tokens, the sequence has one segment and one [SEP].
     """
     return truncated_lengths(length_a, length_b, max_seq_length - 2 - xp.minimum(length_b, 1), xp)
 
@@ -59,13 +59,13 @@ def head_length(kept: Any) -> Any:
 def fit_segments(
     segment_a: Sequence[Token], segment_b: Sequence[Token] | None, max_seq_length: int, keeps_ends: bool = False
 ) -> tuple[Sequence[Token], Sequence[Token]]:
-    """Removes tokens from one or two segments; see `fitting_lengths`.
+    """Truncates one or two segments; see `fitting_lengths`.
 
     Args:
       segment_a: the first segment.
-      segment_b: the second segment; None without one.
-      max_seq_length: the longest sequence.
-      keeps_ends: whether tokens are removed after the `head_length`, and not from the end.
+      segment_b: the second segment, or None.
+      max_seq_length: the largest number of tokens in a sequence.
+      keeps_ends: whether tokens are removed after the first `head_length` tokens of what remains, instead of the end.
     """
     segments = segment_a, segment_b or []
     kept = fitting_lengths(*map(len, segments), max_seq_length)
@@ -80,7 +80,7 @@ def _both_ends(segment: Sequence[Token], kept: int) -> list[Token]:
 
 
 def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: random.Random) -> None:
-    """Shortens two segments in place, with the random draws of the release's pre-training.
+    """Shortens two segments in place, with the random draws of the original pre-training.
 
     The lengths are those of `truncated_lengths`. Each token is removed from the front or the end with equal
     probability, "to add more randomness and avoid biases".
@@ -96,15 +96,15 @@ def truncate_randomly(tokens_a: list, tokens_b: list, max_length: int, rng: rand
 def truncate_randomly_batch(
     lengths: tuple[np.ndarray, np.ndarray], max_length: int, keys: tuple[np.ndarray, np.ndarray]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Does what `truncate_randomly` does to many pairs of segments.
+    """Shortens many pairs of segments like `truncate_randomly`.
 
     Args:
-      lengths: [B] tokens of the first segments, and of the second ones.
+      lengths: the numbers of tokens [B] of the first and of the second segments.
       max_length: largest sum of both.
-      keys: [B] from which the removals of the first segments are drawn, and of the second ones.
+      keys: [B], for drawing the removals from the first and from the second segments.
 
     Returns:
-      For the first and the second segments: the tokens [B] to skip at the front, and the new lengths [B].
+      For the first and for the second segments: the number of tokens [B] to skip at the front, and the new lengths [B].
     """
     kept = truncated_lengths(*lengths, max_length)
     return [(coin_flips(key, old - new), new) for key, old, new in zip(keys, lengths, kept, strict=True)]
@@ -113,7 +113,7 @@ def truncate_randomly_batch(
 def join_segments(
     segment_a: Sequence[Token], segment_b: Sequence[Token], cls: Token, sep: Token
 ) -> tuple[list[Token], list[int]]:
-    """Returns [CLS] A [SEP], followed by B [SEP] if B has tokens; and the segment ids."""
+    """Returns [CLS] A [SEP], followed by B [SEP] if B has tokens, and the segment ids."""
     sequence = [cls, *segment_a, sep]
     segment_ids = [0] * len(sequence)
     if segment_b:
@@ -123,7 +123,7 @@ def join_segments(
 
 
 def pad(ids: Sequence[int], segment_ids: Sequence[int], max_seq_length: int) -> PackedSequence:
-    """Pads a sequence with zeros to the length that the model reads."""
+    """Pads a sequence with zeros."""
     padding = [0] * (max_seq_length - len(ids))
     return PackedSequence(
         input_ids=[*ids, *padding], input_mask=[1] * len(ids) + padding, segment_ids=[*segment_ids, *padding]
@@ -131,11 +131,11 @@ def pad(ids: Sequence[int], segment_ids: Sequence[int], max_seq_length: int) -> 
 
 
 def pad_all(sequences: Sequence[tuple[Sequence[int], Sequence[int]]], max_seq_length: int = 0) -> dict[str, np.ndarray]:
-    """Pads sequences of ids and segment ids to one length; gives the inputs of the encoder, each [B, T] int32.
+    """Pads sequences of ids and segment ids to one length, and returns the encoder's inputs, each int32 [B, T].
 
     Args:
-      sequences: what `join_segments` gives of each, at least one.
-      max_seq_length: the length; by default that of the longest.
+      sequences: results of `join_segments`, at least one.
+      max_seq_length: the length; by default the longest sequence's.
     """
     length = max_seq_length or max(len(ids) for ids, _ in sequences)
     columns = zip(*(pad(*sequence, length) for sequence in sequences), strict=True)
@@ -143,7 +143,7 @@ def pad_all(sequences: Sequence[tuple[Sequence[int], Sequence[int]]], max_seq_le
 
 
 class PackedBatch(NamedTuple):
-    """Sequences as the model reads them.
+    """A batch of input sequences of the model.
 
     Attributes:
       input_ids: [B, T] ids, padded with 0.
@@ -161,12 +161,12 @@ class PackedBatch(NamedTuple):
 def pack_batch(
     tokens: np.ndarray, lengths_a: np.ndarray, lengths_b: np.ndarray, max_seq_length: int, cls: int, sep: int
 ) -> PackedBatch:
-    """Does what `join_segments` and `pad` do to many pairs of segments.
+    """Joins and pads many pairs of segments like `join_segments` and `pad`.
 
     Args:
       tokens: ids of A and B of the first pair, then of the second pair, and so on.
-      lengths_a: [B] tokens of A.
-      lengths_b: [B] tokens of B, at least one.
+      lengths_a: [B], numbers of tokens of A.
+      lengths_b: [B], numbers of tokens of B, at least one.
       max_seq_length: T, large enough for all sequences.
       cls: id of [CLS].
       sep: id of [SEP].
@@ -184,5 +184,5 @@ def pack_batch(
 
 
 def check_max_seq_length(max_seq_length: int, smallest: int = 4) -> None:
-    """Raises an InputError if it is no whole number, or there is no room for [CLS] A [SEP] B [SEP]."""
+    """Raises an InputError if it is not an integer, or there is no room for [CLS] A [SEP] B [SEP]."""
     require_whole("--max_seq_length", max_seq_length, smallest)

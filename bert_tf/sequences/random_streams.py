@@ -1,6 +1,6 @@
-"""Random numbers that don't depend on how the work is divided among processes.
+"""Random numbers that do not depend on how work is divided among processes.
 
-A key stands for a thing (seed, duplicate, document, sentence), and the n-th draw of a key is always the same. Keys and
+A key identifies an item (seed, duplicate, document, sentence), and the n-th draw of a key is always the same. Keys and
 draws are 64-bit hashes (the finalizer of SplitMix64, Steele et al. 2014), computed for whole arrays.
 """
 
@@ -23,7 +23,7 @@ def _mix(bits: np.ndarray) -> np.ndarray:
 
 
 def make_keys(seed: int, *names: int | np.ndarray) -> np.ndarray:
-    """Returns keys [...] of things that are named by numbers or by arrays, which are broadcast."""
+    """Returns keys [...] of items that are identified by numbers or by arrays, which are broadcast."""
     keys = np.array(seed % (1 << 64), np.uint64)
     for name in names:
         keys = draw(keys, name)

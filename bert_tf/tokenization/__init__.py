@@ -1,7 +1,8 @@
-"""Splits text into the tokens of a vocabulary, by the original's rules.
+"""Splits text into the tokens of a vocabulary, by the original rules.
 
     vocabulary          vocabulary files and their checks, special tokens
-    characters          the rules about single characters
+    tokenizer_config    the rules of a model's tokenizer: finds, checks and writes them
+    characters          the rules for single characters
     splitting           BasicTokenizer and WordpieceTokenizer; they need `traced_text`
     tokenizers          Tokenizer: texts to tokens, ids and batches, and back; it needs `memo`
     graph_tokenization  the same tokenizer as TensorFlow operations, for exported models; its tables: `graph_characters`

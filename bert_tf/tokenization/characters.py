@@ -1,14 +1,14 @@
-"""The release's rules about single characters, stated once.
+"""The original rules for single characters.
 
-`tokenizers` applies them to whole texts, `traced_text` keeps the offsets, and `graph_characters` turns them into tables
-for TensorFlow. They follow the Unicode version of the running Python.
+`tokenizers` applies them to whole texts, `traced_text` keeps the offsets, and `graph_characters` converts them to
+tables for TensorFlow. They follow the Unicode version of the running Python.
 """
 
 import re
 import unicodedata
 from collections.abc import Callable
 
-# The eight blocks that the release calls CJK; each of their characters is a word of its own.
+# The eight blocks that the original code calls CJK. Each of their characters is a separate word.
 CJK_BLOCKS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -19,16 +19,16 @@ CJK_BLOCKS = (
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
-# The release counts every printable ASCII character except letters, digits and the space as punctuation, although
-# Unicode has other categories for some of them ("$", "+", "^").
+# The original code treats every printable ASCII character except letters, digits and the space as punctuation, although
+# some of them have other Unicode categories ("$", "+", "^").
 _ASCII_PUNCTUATION = ((33, 47), (58, 64), (91, 96), (123, 126))
 
-# In printable ASCII the rules are simple: letters and digits stay together, anything else is a token.
+# In printable ASCII, runs of letters and digits are tokens, and each other character is a token.
 ASCII_TOKEN = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
 
-# str.split() also splits at these control characters, but the release deletes them first.
+# str.split() also splits at these control characters, but the original code deletes them first.
 _DELETED_WHITE_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-# Without them, words are separated by the release's white space (space, tab, line ends, category Zs) and by the two
+# In other texts, words are separated by the original white space (space, tab, line ends, category Zs) and by the two
 # separators that its call of str.split() adds.
 _WORD_BREAKS = re.compile("[ \t\n\r\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 
@@ -38,17 +38,17 @@ def _within(char: str, blocks: tuple[tuple[int, int], ...]) -> bool:
 
 
 def is_accent(char: str) -> bool:
-    """True for the marks that a lower-casing tokenizer removes after NFD normalization."""
+    """Returns True for the marks that a lower-casing tokenizer removes after NFD normalization."""
     return unicodedata.category(char) == "Mn"
 
 
 def clean(char: str) -> str:
-    """Does what `clean_only` does, and puts spaces around CJK characters."""
+    """Replaces a character like `clean_only`, and puts spaces around CJK characters."""
     return f" {char} " if _within(char, CJK_BLOCKS) else clean_only(char)
 
 
 def clean_only(char: str) -> str:
-    """Deletes control characters, and turns white space into a space."""
+    """Deletes control characters, and replaces white space by a space."""
     if char in " \t\n\r" or unicodedata.category(char) == "Zs":
         return " "
     if char in "\0\ufffd" or unicodedata.category(char) in ("Cc", "Cf"):
@@ -87,9 +87,9 @@ def strip_accents(text: str) -> str:
 
 
 def split_words(text: str) -> list[str]:
-    """Splits a raw text at the places where the release always starts a new word.
+    """Splits a raw text where the original code always starts a new word.
 
-    Each word can be tokenized alone: the joined results equal those of the whole text.
+    Each word can be tokenized alone: the joined results equal the tokens of the whole text.
     """
     if _DELETED_WHITE_SPACE.search(text) is None:
         return text.split()

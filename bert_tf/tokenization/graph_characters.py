@@ -1,11 +1,11 @@
-"""The rules of `BasicTokenizer` for each Unicode character as tables of integers, which a graph can look up.
+"""The rules of `BasicTokenizer` for each Unicode character, as tables of integers for a graph.
 
-Every table is computed with the functions of `characters`, `str.lower` and Python's Unicode data, so the graph follows
-the Unicode version of the Python that made it, whatever libraries later run it.
+Every table is computed with the functions of `characters`, `str.lower` and Python's Unicode data. The graph therefore
+follows the Unicode version of the Python that created it, independent of the libraries that run it.
 
-The low bits of a rule are the flags below. The high bits (`rule >> SHIFT`) are the number to add to the code point to
-get the normalized one; if the sum is negative, the character disappears. With the flag `SPELLED_OUT`, the high bits are
-a row number of `spellings` instead: the character becomes several characters, and each has its own rule.
+The low bits of a rule are the flags below. The high bits (`rule >> SHIFT`) are added to the code point to get the
+normalized one. If the sum is negative, the character disappears. With the flag `SPELLED_OUT`, the high bits are a row
+number of `spellings` instead: the character becomes several characters, each with its own rule.
 """
 
 import functools
@@ -17,14 +17,14 @@ import numpy as np
 
 from bert_tf.tokenization.characters import CJK_BLOCKS, clean, clean_only, is_accent, separate_punctuation
 
-# A word begins before or behind the character: both for punctuation and CJK, the second for white space.
+# A word begins before or after the character: both for punctuation and CJK, only after for white space.
 WORD_BEFORE, WORD_BEHIND = 1, 2
-# A token ends behind the character (white space, CJK). Lower case and accents are decided within a token.
+# A token ends after the character (white space, CJK). Lower case and accents are decided within a token.
 TOKEN_ENDS = 4
 # An accent that is removed, and a character that is deleted before all other rules.
 ACCENT, DELETED = 8, 16
 SPELLED_OUT = 32
-# A combining character that is kept; canonical ordering may move it.
+# A combining character that is kept. Canonical ordering may move it.
 COMBINING = 64
 # The only letter whose lower case depends on its neighbours.
 SIGMA = 128
@@ -32,7 +32,7 @@ SIGMA = 128
 LITERAL = 256
 SHIFT = 9
 
-# Its sum with any code point is negative.
+# The sum with any code point is negative.
 _NOTHING = -(1 << 21)
 
 # The bits of `contexts`: the canonical combining class, and two properties that decide the lower case of a sigma.
@@ -43,7 +43,7 @@ PAGE_BITS = 7
 
 
 class CharacterRules(NamedTuple):
-    """Tables for a look-up; code point c has the index `pages[c >> PAGE_BITS] + (c & (1 << PAGE_BITS) - 1)`.
+    """Tables for a look-up. Code point c has the index `pages[c >> PAGE_BITS] + (c & (1 << PAGE_BITS) - 1)`.
 
     Attributes:
       pages: [pages] int32, the index in `rules` and `contexts` at which each page begins.
@@ -99,7 +99,7 @@ def _rule(char: str, do_lower_case: bool, strip_accents: bool, tokenize_chinese_
     kept = [c for c in spelling if not (strip_accents and is_accent(c))]
     if not kept:
         return flags | ACCENT, ""
-    # A leading accent belongs to the character before, so the graph must see it. A trailing one changes nothing.
+    # A leading accent belongs to the previous character, so the graph must process it. A trailing one has no effect.
     if len(kept) > 1 or kept[0] != spelling[0]:
         return flags | SPELLED_OUT, spelling
     flags |= COMBINING if strip_accents and unicodedata.combining(kept[0]) else 0
@@ -109,8 +109,8 @@ def _rule(char: str, do_lower_case: bool, strip_accents: bool, tokenize_chinese_
 
 
 def _context(char: str) -> int:
-    """Returns a character's combining class and, as `str.lower` shows them, its properties as a sigma's neighbour."""
-    # A capital sigma is final after a cased letter; case-ignorable characters may stand between the two.
+    """Returns a character's combining class and its properties as a sigma's neighbour, as used by `str.lower`."""
+    # A capital sigma is final after a cased letter. Case-ignorable characters may be between the two.
     cased = (char + "Σ").lower().endswith("ς")
     ignorable = not cased and ("a" + char + "Σ").lower().endswith("ς")
     combining = unicodedata.combining(unicodedata.normalize("NFD", char.lower())[0])
@@ -118,7 +118,7 @@ def _context(char: str) -> int:
 
 
 def _paged(*tables: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Divides tables into pages and stores pages that are equal in all tables once."""
+    """Divides tables into pages, and stores equal pages only once."""
     size = 1 << PAGE_BITS
     divided = np.stack([table.reshape(-1, size) for table in tables], axis=1)
     unique, numbers = np.unique(divided, axis=0, return_inverse=True)

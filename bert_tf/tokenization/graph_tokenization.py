@@ -1,9 +1,9 @@
-"""The release's tokenizer as TensorFlow operations, for exported models that read raw strings.
+"""The original tokenizer as TensorFlow operations, for exported models that take raw strings.
 
-It gives the same pieces and spans as `Tokenizer` for any bytes. All texts become one flat stream of characters, and
-each character is looked up in the tables of `graph_characters`, which are stored in the model. The normalized stream is
-cut into words, and the FastWordpieceTokenizer of TensorFlow Text splits these into pieces. Some characters become
-several, or depend on their neighbours; they are handled in a separate branch, which other texts never enter.
+It produces the same tokens and spans as `Tokenizer` for any bytes. All texts are joined into one flat stream of
+characters, and each character is looked up in the tables of `graph_characters`, which are stored in the model. The
+normalized stream is split into words, and TensorFlow Text's FastWordpieceTokenizer splits these into tokens. Characters
+that become several, or depend on their neighbours, are processed in a separate branch, which other texts skip.
 
 Axis letters: B texts, C characters of all texts, N characters after normalization, W words, P pieces.
 """
@@ -29,14 +29,14 @@ _FINAL_SIGMA = ord("ς")
 
 
 class TokenizedText(NamedTuple):
-    """Pieces and their spans in the original texts; all are [B, (pieces)].
+    """Tokens and their spans in the original texts. All fields are [B, (tokens)].
 
     Attributes:
       ids: int32.
-      starts: int64, the first character of each piece, counted in code points without invalid bytes.
-      ends: int64, the character behind the last one.
-      byte_starts: int64, the first byte of each piece, counted in all bytes.
-      byte_ends: int64, the byte behind the last one.
+      starts: int64, index of the first character of each token, in code points without invalid bytes.
+      ends: int64, index of the last character plus 1.
+      byte_starts: int64, index of the first byte of each token, among all bytes.
+      byte_ends: int64, index of the last byte plus 1.
     """
 
     ids: tf.RaggedTensor
@@ -47,12 +47,12 @@ class TokenizedText(NamedTuple):
 
 
 class _Characters(NamedTuple):
-    """A flat stream of characters; each text ends with white space, which separates it from the next.
+    """A flat stream of characters. Each text ends with white space, which separates it from the next text.
 
     Attributes:
       codes: [N] int32, code points.
       rules: [N] int32, see `graph_characters`.
-      sources: [N] int64, the index of the original character that each one came from.
+      sources: [N] int64, the index of the original character of each character.
     """
 
     codes: tf.Tensor
@@ -67,9 +67,9 @@ class GraphTokenizer(tf.Module):
     """Tokenizes inside a graph. A SavedModel that contains it needs tensorflow_text to run.
 
     Args:
-      vocab: piece -> id, such as `Tokenizer.vocab`.
+      vocab: maps tokens to ids, such as `Tokenizer.vocab`.
       do_lower_case: whether to convert to lower case and remove accents.
-      kept_tokens: tokens in brackets, such as "[MASK]", that are not split; `SPECIAL_TOKENS` corresponds to
+      kept_tokens: tokens in brackets, such as "[MASK]", that are not split. `SPECIAL_TOKENS` corresponds to
         `Tokenizer(keep_special_tokens=True)`.
       added_tokens: see `kept_forms`.
       rules: `strip_accents` and `tokenize_chinese_chars`; see `BasicTokenizer`.
@@ -88,7 +88,7 @@ class GraphTokenizer(tf.Module):
     ) -> None:
         super().__init__(name="graph_tokenizer")
         if UNK not in vocab:
-            raise InputError(f"The vocabulary has no {UNK}, the token for words that it can't spell.")
+            raise InputError(f"The vocabulary has no {UNK}, the token for unknown words. Use the model's vocabulary.")
         basic = BasicTokenizer(do_lower_case, **rules)
         self._strips_accents = basic.strip_accents
         self._rewrites = basic.do_lower_case or basic.strip_accents
@@ -104,7 +104,7 @@ class GraphTokenizer(tf.Module):
         )
         self._kept = None
         kept = kept_forms(kept_tokens, added_tokens or {}, do_lower_case)
-        if kept:  # three tables [tokens, longest], padded with -1: each token, and how it may be written
+        if kept:  # three tables [tokens, longest], padded with -1: each token, and its two spellings
             rows = [(token, *forms) for token, forms in kept.items()]
             tables_of_codes = [[[*map(ord, text)] for text in column] for column in zip(*rows, strict=True)]
             self._kept = [tf.ragged.constant(table, tf.int32).to_tensor(-1) for table in tables_of_codes]
@@ -112,11 +112,11 @@ class GraphTokenizer(tf.Module):
 
     @classmethod
     def of(cls, tokenizer: Tokenizer, kept_tokens: Sequence[str] = ()) -> Self:
-        """Returns the tokenizer with the vocabulary and the rules of one in Python."""
+        """Returns a graph tokenizer with the vocabulary and the rules of a Python tokenizer."""
         return cls(tokenizer.vocab, kept_tokens=kept_tokens, added_tokens=tokenizer.added_tokens, **tokenizer.rules)
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Texts [B] in UTF-8 -> ids [B, (pieces)] int32, as `Tokenizer.encode`; invalid bytes are dropped."""
+        """Returns the ids [B, (tokens)] int32 of UTF-8 texts [B], like `Tokenizer.encode`; drops invalid bytes."""
         decoded, _ = _decode(texts)
         characters = self._spell_out(self._characters(decoded.flat_values))
         splits, words = _words(characters)
@@ -124,7 +124,7 @@ class GraphTokenizer(tf.Module):
         return _by_text(pieces.flat_values, _piece_splits(decoded, characters, splits, pieces))
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> TokenizedText:
-        """Texts [B] in UTF-8 -> ids and spans, as `Tokenizer.tokenize_with_offsets`."""
+        """Returns ids and spans of UTF-8 texts [B], like `Tokenizer.tokenize_with_offsets`."""
         decoded, byte_starts = _decode(texts)
         characters = self._spell_out(self._characters(decoded.flat_values))
         splits, words = _words(characters)
@@ -154,7 +154,7 @@ class GraphTokenizer(tf.Module):
         return page + tf.bitwise.bitwise_and(codes, (1 << tables.PAGE_BITS) - 1)
 
     def _keep_tokens(self, codes: tf.Tensor, rules: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Makes each token that is never split one word, whose characters other rules leave unchanged."""
+        """Makes each token that is never split a single word, whose characters are not changed by other rules."""
         tokens, *forms = self._kept
         lengths = tf.reduce_sum(tf.cast(tokens >= 0, tf.int64), axis=1)
         longest = tokens.shape[1]
@@ -169,7 +169,7 @@ class GraphTokenizer(tf.Module):
             length = tf.reduce_max(matches, axis=-1)
             first, number = (tf.boolean_mask(x, length > 0) for x in (candidates[:, 0], tf.argmax(matches, axis=-1)))
             behind = first + tf.boolean_mask(length, length > 0)
-            # A token that begins inside the one before it is not found.
+            # A token that begins inside the previous one is ignored.
             ends = tf.scan(
                 lambda end, span: tf.where(span[0] >= end, span[1], end), (first, behind), tf.zeros([], tf.int64)
             )
@@ -187,7 +187,7 @@ class GraphTokenizer(tf.Module):
         return tf.cond(tf.reduce_any(begins), keep, lambda: (codes, rules))
 
     def _spell_out(self, characters: _Characters) -> _Characters:
-        """Applies the rules about several characters: sigmas, characters that become several, canonical order."""
+        """Applies the rules that involve several characters: sigmas, spelled-out characters, canonical order."""
         if not self._rewrites:
             return characters
 
@@ -207,7 +207,7 @@ class GraphTokenizer(tf.Module):
         return tf.where(_has(characters.rules, tables.LITERAL), 0, contexts)
 
     def _settle_sigmas(self, characters: _Characters) -> _Characters:
-        """Makes a capital sigma at the end of a word a final sigma, as `str.lower` does."""
+        """Replaces a capital sigma at the end of a word by a final sigma, like `str.lower`."""
         contexts = self._contexts_of(characters)
         ignored = _has(contexts, tables.CASE_IGNORABLE) | _has(characters.rules, tables.DELETED)
         seen = tf.where(~ignored)[:, 0]
@@ -233,7 +233,7 @@ class GraphTokenizer(tf.Module):
         )
 
     def _put_in_canonical_order(self, characters: _Characters) -> _Characters:
-        """Sorts each run of combining characters by combining class; the order of equal ones stays."""
+        """Sorts each run of combining characters by combining class, in a stable order."""
         contexts = self._contexts_of(characters)
         classes = tf.cast(tf.bitwise.bitwise_and(contexts, tables.COMBINING_CLASS), tf.int64)
         run = tf.cumsum(tf.cast(classes == 0, tf.int64))
@@ -241,7 +241,7 @@ class GraphTokenizer(tf.Module):
 
 
 def _pieces_by_id(vocab: Mapping[str, int]) -> list[str]:
-    """Returns the pieces in the order of their ids, with a placeholder for ids that no word can have."""
+    """Returns the tokens in the order of their ids, with a placeholder for ids that no word can have."""
     pieces = [f" {number}" for number in range(max(vocab.values()) + 1)]
     for piece, number in vocab.items():
         # No word contains a space or NUL, and FastWordpieceTokenizer fails at NUL.
@@ -255,12 +255,12 @@ def _has(rules: tf.Tensor, flags: int) -> tf.Tensor:
 
 
 def _utf8_lengths(codes: tf.Tensor) -> tf.Tensor:
-    """Returns the number of bytes in UTF-8 of each code point; 0 for negative ones."""
+    """Returns the number of UTF-8 bytes of each code point; 0 for negative ones."""
     return tf.searchsorted(tf.constant(_UTF8_STEPS), codes, side="right", out_type=tf.int64)
 
 
 def _decode(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Returns code points and their first bytes, both [B, (characters)]; a line end is appended to each text."""
+    """Returns code points and their first bytes, both [B, (characters)], after appending a line end to each text."""
     closed = tf.strings.join([texts, "\n"])
     return tf.strings.unicode_decode_with_offsets(closed, "UTF-8", errors="ignore")
 
@@ -272,7 +272,7 @@ def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
 
 
 def _words(characters: _Characters) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the starts of the words and the end of the last one, [W + 1]; and the normalized words, [W].
+    """Returns the starts of the words and the end of the last one, [W + 1], and the normalized words, [W].
 
     Words may be empty.
     """
@@ -281,7 +281,7 @@ def _words(characters: _Characters) -> tuple[tf.Tensor, tf.Tensor]:
     begins |= tf.concat([[tables.WORD_BEHIND], behind], axis=0)[:-1]
     splits = tf.concat([tf.where(begins)[:, 0], tf.shape(begins, out_type=tf.int64)], axis=0)
     codes = tf.RaggedTensor.from_row_splits(_normalized(characters), splits, validate=False)
-    # Deleted characters have negative codes, which are ignored.
+    # Deleted characters have negative codes, which are dropped.
     return splits, tf.strings.unicode_encode(codes, "UTF-8", errors="ignore")
 
 
@@ -296,7 +296,7 @@ def _without_long(words: tf.Tensor) -> tf.Tensor:
 def _piece_splits(
     decoded: tf.RaggedTensor, characters: _Characters, splits: tf.Tensor, pieces: tf.RaggedTensor
 ) -> tf.Tensor:
-    """Returns the index of each text's first piece, and of the end: [B + 1]."""
+    """Returns the index of each text's first token, and the end: [B + 1]."""
     first_word = tf.searchsorted(tf.gather(characters.sources, splits[:-1]), decoded.row_splits)
     return tf.gather(pieces.row_splits, first_word)
 
@@ -308,9 +308,9 @@ def _by_text(values: tf.Tensor, piece_splits: tf.Tensor) -> tf.RaggedTensor:
 def _spans(
     characters: _Characters, word_starts: tf.Tensor, starts_in_words: tf.RaggedTensor, with_accents: bool
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the original characters of each piece: the first [P], and the one behind the last [P].
+    """Returns the original characters of each token: index of the first [P], and of the last plus 1 [P].
 
-    Places are compared as bytes in the joined words: a piece extends from its first byte to that of the next piece.
+    Positions are compared as bytes in the joined words. A token extends from its first byte to the next token's.
     """
     behind = tf.cumsum(_utf8_lengths(_normalized(characters)))  # [N], the end of each character in the joined words
     word_bytes = tf.gather(tf.concat([[0], behind], axis=0), word_starts)
@@ -332,16 +332,16 @@ def _spans(
 def _widened(
     starts: tf.Tensor, ends: tf.Tensor, first_bytes: tf.Tensor, characters: _Characters, behind: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Extends spans to removed accents and to combining characters that canonical ordering moved."""
+    """Extends spans to removed accents and to combining characters moved by canonical ordering."""
     places = tf.where(_has(characters.rules, tables.ACCENT | tables.COMBINING))[:, 0]
-    # An accent belongs to the character before it in the same token, if there is one.
+    # An accent belongs to the previous character in the same token, if there is one.
     closing = tf.where(_has(characters.rules, tables.TOKEN_ENDS))[:, 0]
     token_bytes = tf.gather(tf.concat([[0], tf.gather(behind, closing)], axis=0), tf.searchsorted(closing, places))
     places = tf.boolean_mask(places, tf.gather(behind, places) > token_bytes)
     piece = tf.searchsorted(first_bytes, tf.gather(behind, places) - 1, side="right")[:, tf.newaxis] - 1
     sources = tf.gather(characters.sources, places)
     ends = tf.tensor_scatter_nd_max(ends, piece, sources + 1)
-    # Only a character that is kept can be the first of its piece.
+    # Only a kept character can be the first of its token.
     kept = _has(tf.gather(characters.rules, places), tables.COMBINING)
     starts = tf.tensor_scatter_nd_min(starts, tf.boolean_mask(piece, kept), tf.boolean_mask(sources, kept))
     return starts, ends

@@ -1,15 +1,14 @@
-"""Remembers the results for the words of a text; a few of them are most of any text."""
+"""Caches the results for the words of a text, because a few words make up most of any text."""
 
 from collections.abc import Callable
 
-# A memory is emptied when it holds this many words. Very long words (addresses, base64) rarely occur again and are not
-# remembered.
+# A cache is emptied when it has this many words. Very long words (addresses, base64) rarely recur and are not cached.
 _WORDS = 1 << 18
 _WORD_LENGTH = 64
 
 
 class Memo(dict):
-    """Remembers the result of each word; a known word costs one look-up in a dict and no call of a Python function."""
+    """Caches the result of each word. A cached word costs one dict look-up and no call of a Python function."""
 
     def __init__(self, compute: Callable) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""The original's two steps: a text is split into words and punctuation, then each word into tokens (WordPiece).
+"""The original two steps: a text is split into words and punctuation, then each word into tokens (WordPiece).
 
-Class names, arguments and results are the original's.
+Class names, arguments and results are those of the original code.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ def convert_to_unicode(text: str | bytes) -> str:
 
 
 def printable_text(text: str | bytes) -> str:
-    """Returns a text that can be printed: since Python 3 the same as `convert_to_unicode`."""
+    """Returns a printable text: since Python 3 the same as `convert_to_unicode`."""
     return convert_to_unicode(text)
 
 
@@ -60,8 +60,8 @@ class BasicTokenizer:
 
     Args:
       do_lower_case: whether to convert to lower case and remove accents.
-      strip_accents: whether to remove accents; None for the value of `do_lower_case`, as in the original.
-      tokenize_chinese_chars: whether each CJK character is a word of its own, as in the original.
+      strip_accents: whether to remove accents; None for the value of `do_lower_case`, as in the original code.
+      tokenize_chinese_chars: whether each CJK character is a separate word, as in the original code.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class BasicTokenizer:
         return self._apply_rules(text, strip_accents)
 
     def tokenize_with_origins(self, text: str) -> list[TracedText]:
-        """Does what `tokenize` does; each character of each token knows its place in `text`."""
+        """Splits a text like `tokenize`. Each character of each token has its position in `text`."""
         traced = TracedText([TracedCharacter(char, i, i + 1) for i, char in enumerate(text)])
         return self._apply_rules(traced, TracedText.strip_accents)
 
@@ -98,9 +98,9 @@ class WordpieceTokenizer:
     """Greedy longest-match-first WordPiece.
 
     Args:
-      vocab: token -> id.
+      vocab: maps tokens to ids.
       unk_token: the token for words that the vocabulary can't spell.
-      max_input_chars_per_word: longer words become `unk_token` without a look at the vocabulary.
+      max_input_chars_per_word: longer words become `unk_token`.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class WordpieceTokenizer:
         self.vocab = vocab
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
-        # Longer matches than the longest token need not be tried.
+        # Matches longer than the longest token need not be tried.
         self._longest = max(map(len, vocab), default=0)
 
     def tokenize(self, text: str | bytes) -> list[str]:

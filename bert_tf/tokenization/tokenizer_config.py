@@ -1,7 +1,7 @@
 """The rules of a model's tokenizer: finds them, checks that all files agree, and writes them.
 
-The rules are recorded in `tokenizer_config.json` next to a vocabulary (the file of Hugging Face), in `run.json`, and in
-the metadata files of records. Rules that BERT's tokenizer doesn't have are errors.
+The rules are recorded in `tokenizer_config.json` next to a vocabulary (Hugging Face's file), in `run.json`, and in the
+metadata files of records. Rules that BERT's tokenizer does not have are errors.
 """
 
 import os
@@ -34,14 +34,14 @@ TOKENIZER_CLASSES = ("BertTokenizer", "BertTokenizerFast")
 
 _SPECIAL_TOKENS = {"unk_token": UNK, "sep_token": SEP, "pad_token": PAD, "cls_token": CLS, "mask_token": MASK}
 RULES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
-# Settings with which a text would become other tokens, and the values with which it doesn't.
+# Settings that would change the tokens of a text, and the values that do not.
 _REQUIRED = {
     "tokenizer_class": (*TOKENIZER_CLASSES, None),
     "do_basic_tokenize": (True,),
     "never_split": (None, []),
     **{name: (token,) for name, token in _SPECIAL_TOKENS.items()},
 }
-# The parts of `tokenizer.json` and their types. The last part adds [CLS] and [SEP].
+# The parts of `tokenizer.json` and their supported types. The last part adds [CLS] and [SEP].
 _PARTS = {
     "normalizer": ("BertNormalizer",),
     "pre_tokenizer": ("BertPreTokenizer",),
@@ -49,8 +49,8 @@ _PARTS = {
 }
 # The rules in the normalizer of `tokenizer.json`.
 _NORMALIZER = {"lowercase": "do_lower_case", "strip_accents": "strip_accents", "handle_chinese_chars": RULES[2]}
-# The largest share of tokens that an uncased tokenizer can't produce, in the vocabulary of an uncased model. Users
-# replace some unused tokens by words with capitals.
+# The largest fraction of tokens in an uncased model's vocabulary that an uncased tokenizer can't produce. Users replace
+# some unused tokens by words with capitals.
 _FEW = 0.02
 
 _LOWER_MODELS = (
@@ -76,10 +76,10 @@ class _Settings(TypedDict, total=False):
 def read_tokenizer_config(vocab_file: str) -> dict[str, Any]:
     """Reads and checks Hugging Face's settings next to a vocabulary; empty if there are none.
 
-    `tokenizer_config.json` has priority over `tokenizer.json`.
+    `tokenizer_config.json` takes precedence over `tokenizer.json`.
 
     Raises:
-      InputError: if they are those of another tokenizer than BERT's; names the setting.
+      InputError: if the settings are not those of a BERT tokenizer; names the setting.
     """
     folder = os.path.dirname(vocab_file)
     path = os.path.join(folder, TOKENIZER_CONFIG_FILE)
@@ -107,8 +107,8 @@ def _rules_of_tokenizer_json(path: str) -> dict[str, Any]:
 def _require(path: str, name: str, value: Any, allowed: tuple) -> None:
     if value not in allowed:
         raise InputError(
-            f"--vocab_file: {path} has {name} {value!r}, but {allowed[0]!r} is expected. Texts would become other "
-            "tokens than the model was trained with, so this tokenizer can't be used."
+            f"--vocab_file: {path} has {name} {value!r} instead of {allowed[0]!r}. Such a tokenizer is not supported, "
+            "because it would produce other tokens. Use the tokenizer of a BERT model."
         )
 
 
@@ -119,20 +119,20 @@ def find_rules(
     strip_accents: bool | None = None,
     folder: str | None = None,
 ) -> dict[str, bool]:
-    """Finds the rules of a tokenizer: the recorded ones, else by the name of a released model, else by the vocabulary.
+    """Finds the rules of a tokenizer: recorded ones, else by the name of a released model, else by the vocabulary.
 
     Args:
       vocab_file: the vocabulary. The files next to it are read too.
-      records: where rules and the digest of a vocabulary are recorded, and the record; parts may be missing.
-      do_lower_case: the casing that the user asks for, or None.
-      strip_accents: whether the user asks to remove accents, or None.
-      folder: the folder of the model, if it has another one than the vocabulary.
+      records: the locations of recorded rules and vocabulary digests, and the records. Parts may be missing.
+      do_lower_case: the casing requested by the user, or None.
+      strip_accents: whether the user requested to remove accents, or None.
+      folder: the folder of the model, if it differs from the vocabulary's.
 
     Returns:
       The arguments of `BasicTokenizer`.
 
     Raises:
-      InputError: if records, files and arguments contradict each other, or if a record has another vocabulary.
+      InputError: if records, files and arguments contradict each other, or a record has another vocabulary.
     """
     own = read_tokenizer_config(vocab_file)
     asked = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
@@ -142,14 +142,14 @@ def find_rules(
     for place, record in records:
         if not fits_record(record, vocab_file):
             raise InputError(
-                f"--vocab_file: {vocab_file} is not the vocabulary whose digest is recorded in {place}. Use "
-                "that vocabulary."
+                f"--vocab_file: {vocab_file} does not match the digest recorded in {place}. Use the vocabulary of the "
+                "model."
             )
         for name, value in _complete(record).items():
             if rules.setdefault(name, value) != value:
                 raise InputError(
-                    f"--vocab_file: {place}: {name} is {value}, but {places[name]} has {rules[name]}. Use files that "
-                    "belong together."
+                    f"--vocab_file: {place}: {name} is {value}, but {places[name]} has {rules[name]}. Use the files of "
+                    "one model."
                 )
             places.setdefault(name, place)
     for name, value in asked.items():
@@ -166,7 +166,7 @@ def find_rules(
 
 
 def _complete(record: Mapping[str, Any]) -> dict[str, bool]:
-    """Returns the rules in a record. By default, accents are removed where letters are converted to lower case."""
+    """Returns the rules in a record. By default, a lower-casing tokenizer also removes accents."""
     rules = {name: record[name] for name in RULES if record.get(name) is not None}
     if "do_lower_case" in rules:
         rules.setdefault("strip_accents", rules["do_lower_case"])
@@ -174,7 +174,7 @@ def _complete(record: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _unrecorded_casing(vocab_file: str, folders: Iterable[str], asked: bool | None) -> bool:
-    """Returns whether a model without a record is uncased, and says so if it is a guess."""
+    """Returns whether a model without a record is uncased. If this is a guess, prints it."""
     for folder in folders:
         released = _RELEASED_NAME.fullmatch(os.path.basename(folder))
         named = bool(released) and released.group(1) != "cased"
@@ -192,15 +192,15 @@ def _unrecorded_casing(vocab_file: str, folders: Iterable[str], asked: bool | No
     if asked is None:
         say_once(f"{found}, so --do_lower_case={guess} is used. Set this flag if it is wrong.")
     elif asked != guess and any(token != token.upper() for token in tokens):
-        say_once(f"Warning: {found}, but --do_lower_case is {asked}: the model may have been trained on other tokens.")
+        say_once(f"Warning: {found}, but --do_lower_case is {asked}. The model may have been trained on other tokens.")
     return guess if asked is None else asked
 
 
 def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str | None) -> None:
-    """Checks the casing flag against the names of the released models, as the release does.
+    """Checks the casing flag against the names of the released models, as the original code does.
 
     Raises:
-      InputError: (a ValueError) if the checkpoint's folder is named like a released model with the other casing.
+      InputError: (a ValueError) if the checkpoint's folder has the name of a released model with the other casing.
     """
     match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", init_checkpoint or "")
     if match is None:
@@ -213,19 +213,19 @@ def validate_case_matches_checkpoint(do_lower_case: bool, init_checkpoint: str |
 def _casing_error(do_lower_case: bool, found: str) -> InputError:
     kind, fix = ("cased", "False") if do_lower_case else ("uncased", "True")
     return InputError(
-        f"{found}, so the model is {kind}, but --do_lower_case is {do_lower_case}: the text would become "
-        f"tokens that the model was not trained with. Set --do_lower_case={fix}."
+        f"{found}, so the model is {kind}, but --do_lower_case is {do_lower_case}. The tokens would not match those in "
+        f"training. Set --do_lower_case={fix}."
     )
 
 
 def tokenizer_record(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
-    """Returns the rules and what identifies the vocabulary, for the records of runs and data."""
+    """Returns the rules and the identity of the vocabulary, for the records of runs and data."""
     added = {token: token_added.normalized for token, token_added in added_tokens(vocab_file).items()}
     return {**rules, **({"added_tokens": added} if added else {}), **vocabulary_record(vocab_file)}
 
 
 def settings_of(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
-    """Returns the content of `tokenizer_config.json` for a vocabulary; other known settings stay."""
+    """Returns the content of `tokenizer_config.json` for a vocabulary. Other known settings are kept."""
     decoder = added_tokens_decoder(added_tokens(vocab_file))
     known = read_tokenizer_config(vocab_file)
     if decoder:
@@ -234,7 +234,7 @@ def settings_of(vocab_file: str, rules: Mapping[str, bool]) -> dict[str, Any]:
 
 
 def hf_tokenizer_config(vocab_file: str, rules: Mapping[str, bool], max_positions: int) -> dict[str, Any]:
-    """Returns the content of `tokenizer_config.json` with all settings that Hugging Face's tokenizers read.
+    """Returns the content of `tokenizer_config.json` with all settings for Hugging Face's tokenizers.
 
     Args:
       vocab_file: the vocabulary.
@@ -242,6 +242,6 @@ def hf_tokenizer_config(vocab_file: str, rules: Mapping[str, bool], max_position
       max_positions: the largest number of tokens in a sequence of the model.
     """
     known = settings_of(vocab_file, rules)
-    # Where no length was set, transformers writes a very large one.
+    # If no length was set, transformers writes a very large one.
     length = min(known.get("model_max_length", max_positions), max_positions)
     return _SPECIAL_TOKENS | known | {"tokenizer_class": TOKENIZER_CLASSES[0], "model_max_length": length}

@@ -1,7 +1,7 @@
 """The tokenizer: from texts to tokens, ids and batches, and back.
 
-All rules work inside one whitespace-separated word, so the tokens of a word don't depend on its neighbours and can be
-remembered. `FullTokenizer` is the original's name of `Tokenizer`, with the original's arguments and methods.
+All rules work inside one whitespace-separated word, so the tokens of a word do not depend on its neighbours and can be
+cached. `FullTokenizer` is the original name of `Tokenizer`, with the original arguments and methods.
 """
 
 import itertools
@@ -38,7 +38,7 @@ _MAX_LENGTH = 512
 
 
 class Tokenizer:
-    """The original's end-to-end tokenizer, which also makes the batches that a model reads and decodes ids.
+    """The original end-to-end tokenizer. It also makes batches for the model and decodes ids.
 
         tokenizer = bert_tf.load_tokenizer("models/bert-base")
         batch = tokenizer(["a text", ("a text", "and a second one")], max_length=128)
@@ -47,8 +47,8 @@ class Tokenizer:
     Args:
       vocab_file: a file with one token per line.
       do_lower_case: whether to convert to lower case and remove accents; False for cased models.
-      keep_special_tokens: whether a special token in a text, such as "[MASK]", stays one token. The original splits
-        it like any other text in brackets.
+      keep_special_tokens: whether a special token in a text, such as "[MASK]", is kept as one token. The original code
+        splits it like any other text in brackets.
       rules: `strip_accents` and `tokenize_chinese_chars`; see `BasicTokenizer`.
 
     Raises:
@@ -75,7 +75,7 @@ class Tokenizer:
         self._special = re.compile("(" + "|".join(patterns) + ")") if patterns else None
         # 16 bits if all ids fit, otherwise 32.
         self.id_typecode = "H" if max(self.vocab.values(), default=0) < 1 << 16 else "I"
-        # "word", "Word" and "word," are different words with a common token, so words and tokens are remembered.
+        # "word", "Word" and "word," are different words with a common token, so words and tokens are cached.
         self._token_pieces = Memo(self._pieces_of_token)
         self._token_bytes = Memo(self._bytes_of_token)
         self._pieces = Memo(self._pieces_of_word)
@@ -85,11 +85,11 @@ class Tokenizer:
 
     @classmethod
     def checked(cls, vocab_file: str, do_lower_case: bool | None = None, **options: Any) -> Self:
-        """Checks the vocabulary, finds the rules, and makes the tokenizer.
+        """Checks the vocabulary, finds the rules, and returns the tokenizer.
 
         Args:
           vocab_file: the vocabulary.
-          do_lower_case: the casing; None for that of the model.
+          do_lower_case: the casing; None for the model's.
           options: further arguments of `find_rules`.
 
         Raises:
@@ -100,7 +100,7 @@ class Tokenizer:
 
     @property
     def rules(self) -> dict[str, bool]:
-        """The settings of the rules, which determine the tokens of a text as the vocabulary does."""
+        """The settings of the rules. Together with the vocabulary, they determine the tokens of a text."""
         return dict(vars(self.basic_tokenizer))
 
     @property
@@ -129,12 +129,12 @@ class Tokenizer:
         return b"".join(map(self._bytes.__getitem__, self._split(text)))
 
     def tokenize_with_offsets(self, text: str) -> tuple[list[str], list[tuple[int, int]]]:
-        """Splits a text into tokens and finds the location of each token in the text.
+        """Splits a text into tokens and finds the span of each token in the text.
 
         Returns:
-          The tokens, and for each token the span [start, end) of characters in the original text. The span of a letter
+          The tokens, and the span [start, end) of each token in characters of the original text. The span of a letter
           includes its removed accents. A deleted control character belongs to a span only if it is inside the span.
-          Spans don't overlap, except where one character became several tokens.
+          Spans do not overlap, unless one character became several tokens.
         """
         pieces: list[str] = []
         spans: list[tuple[int, int]] = []
@@ -145,11 +145,11 @@ class Tokenizer:
         return pieces, spans
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Returns the ids of tokens; raises a KeyError if one is not in the vocabulary."""
+        """Returns the ids of tokens. Raises a KeyError if a token is not in the vocabulary."""
         return convert_by_vocab(self.vocab, tokens)
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        """Returns the tokens of ids; raises a KeyError if one is not in the vocabulary."""
+        """Returns the tokens of ids. Raises a KeyError if an id is not in the vocabulary."""
         return convert_by_vocab(self.inv_vocab, ids)
 
     def pack(
@@ -175,22 +175,23 @@ class Tokenizer:
         truncation: bool | str = True,
         return_tensors: str = "np",
     ) -> "dict[str, np.ndarray | tf.Tensor]":
-        """Makes a batch of B sequences: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] for a pair.
+        """Makes a batch of B sequences: [CLS] A [SEP], or [CLS] A [SEP] B [SEP] for a pair of texts.
 
         Args:
           texts: a text, a pair (a tuple), or a list of texts and pairs.
           text_pair: the second texts, if `texts` has only the first ones.
-          max_length: longer sequences are cut as in fine-tuning: the longer text of a pair loses tokens first;
-            512 if None.
-          padding: True or "longest": zeros up to the longest sequence of the batch; "max_length": up to `max_length`.
-          truncation: True or "longest_first"; False or "do_not_truncate" makes a longer sequence an error.
+          max_length: longer sequences are truncated as in fine-tuning: tokens are removed from the longer text of a
+            pair. None for 512.
+          padding: True or "longest": pad with zeros to the longest sequence of the batch; "max_length": to
+            `max_length`.
+          truncation: True or "longest_first"; with False or "do_not_truncate", a longer sequence is an error.
           return_tensors: "np" or "tf".
 
         Returns:
-          `input_ids`, `input_mask` and `segment_ids`, [B, T] int32: what `BertEncoder` takes.
+          `input_ids`, `input_mask` and `segment_ids`, int32 [B, T], the inputs of `BertEncoder`.
 
         Raises:
-          InputError: if anything but texts is given, there are none, or a sequence is too long and may not be cut.
+          InputError: if there are no texts, an input is not a text, or a sequence is too long and `truncation` is off.
         """
         max_length = _MAX_LENGTH if max_length is None else max_length
         packing.check_max_seq_length(max_length)
@@ -206,7 +207,7 @@ class Tokenizer:
         packed = [self.pack(*pair, max_length) for pair in pairs]
         too_long = [number for number, (_, _, is_truncated) in enumerate(packed) if is_truncated]
         if too_long and not is_cut:
-            raise InputError(f"text {too_long[0]} has more than {max_length} tokens, and truncation is {truncation!r}.")
+            raise InputError(f"text {too_long[0]} has more than {max_length} tokens, but truncation is {truncation!r}.")
         sequences = [(ids, segment_ids) for ids, segment_ids, _ in packed]
         batch = packing.pad_all(sequences, max_length if padding == "max_length" else 0)
         if return_tensors == "np":
@@ -216,29 +217,29 @@ class Tokenizer:
         return {name: tf.constant(column) for name, column in batch.items()}
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Joins the tokens of ids to words with spaces between them; capitals and accents that are lost stay lost.
+        """Joins the tokens of ids to a text, with spaces between words. Lost capitals and accents are not restored.
 
         Args:
-          ids: of one sequence; a list, an array or a tensor.
-          skip_special_tokens: leave out [CLS], [SEP], [PAD], [MASK] and [UNK].
+          ids: the ids of one sequence; a list, an array or a tensor.
+          skip_special_tokens: if True, skip [CLS], [SEP], [PAD], [MASK] and [UNK].
 
         Raises:
-          InputError: if `ids` are those of several sequences; see `batch_decode`.
+          InputError: if `ids` has several sequences; see `batch_decode`.
           KeyError: if an id is not in the vocabulary.
         """
         ids = np.asarray(ids if hasattr(ids, "__len__") else list(ids))
         if ids.ndim != 1:
-            raise InputError(f"ids of the shape {list(ids.shape)} are not one sequence; batch_decode() takes several.")
+            raise InputError(f"ids of shape {list(ids.shape)} are not one sequence. Use batch_decode() for several.")
         tokens = self.convert_ids_to_tokens(map(int, ids))
         kept = [token for token in tokens if not (skip_special_tokens and token in SPECIAL_TOKENS)]
         return " ".join(kept).replace(f" {CONTINUATION}", "")
 
     def batch_decode(self, sequences: Iterable[Iterable[int]], skip_special_tokens: bool = False) -> list[str]:
-        """Does what `decode` does with each of several sequences, such as a batch's `input_ids`."""
+        """Returns the texts of several sequences, such as a batch's `input_ids`. See `decode`."""
         return [self.decode(ids, skip_special_tokens) for ids in sequences]
 
     def _split(self, text: str | bytes) -> list[str]:
-        """Returns words that can be tokenized alone; a token that is never split is one word."""
+        """Returns words that can be tokenized alone. A token that is never split is one word."""
         text = convert_to_unicode(text)
         if self._special is None:
             return split_words(text)
@@ -256,7 +257,7 @@ class Tokenizer:
             begin += len(word)
 
     def _kept_token(self, word: str) -> str | None:
-        """Returns the token that is never split and that a word is, or None."""
+        """Returns the never-split token that equals a word, or None."""
         if self._special is None or not self._special.fullmatch(word):
             return None
         forms = (
@@ -304,19 +305,21 @@ FullTokenizer = Tokenizer
 
 
 def _pairs(texts: object, text_pair: object) -> list[tuple[str, str | None]]:
-    """Texts and second texts, None where there is none."""
+    """Returns pairs of texts. The second text is None for a single text."""
     given = list(texts) if isinstance(texts, list | np.ndarray) else [texts]
     if text_pair is not None:
         second = list(text_pair) if isinstance(text_pair, list | np.ndarray) else [text_pair]
         if len(given) != len(second):
-            raise InputError(f"{len(given)} texts have {len(second)} second texts; as many of each are expected.")
+            raise InputError(f"text_pair has {len(second)} texts for {len(given)} first texts. Pass one for each.")
         given = list(zip(given, second, strict=True))
     if not given:
-        raise InputError("no text is given, but at least one is needed.")
+        raise InputError("texts is empty. Pass at least one text.")
     pairs = []
     for text in given:
         parts = (text,) if isinstance(text, str) else text
         if not (isinstance(parts, tuple) and len(parts) in (1, 2) and all(isinstance(part, str) for part in parts)):
-            raise InputError(f"{str(text)[:60]!r} is given, but a text, a pair of texts or a list of them is expected.")
+            raise InputError(
+                f"texts: {str(text)[:60]!r} is not a text. Pass a text, a pair of texts or a list of them."
+            )
         pairs.append((parts[0], parts[1] if len(parts) == 2 else None))
     return pairs

@@ -1,4 +1,4 @@
-"""A text in which every character keeps its place in the original text."""
+"""A text in which every character has its position in the original text."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -19,12 +19,15 @@ class TracedText(list[TracedCharacter]):
     """A list of traced characters with the methods of `str` that the tokenizer uses."""
 
     def text(self) -> str:
+        """Returns the characters as a `str`."""
         return "".join(traced.char for traced in self)
 
     def translate(self, table: Mapping[int, str]) -> "TracedText":
+        """Replaces each character by the table's text, like `str.translate`."""
         return TracedText(TracedCharacter(new, t.start, t.end) for t in self for new in table[ord(t.char)])
 
     def split(self) -> "list[TracedText]":
+        """Splits at white space, like `str.split`."""
         words, word = [], TracedText()
         for traced in self:
             if not traced.char.isspace():
@@ -35,13 +38,14 @@ class TracedText(list[TracedCharacter]):
         return [*words, word] if word else words
 
     def lower(self) -> "TracedText":
+        """Converts to lower case, like `str.lower`."""
         # The lower case of a capital sigma depends on its neighbours, so the whole text is converted at once. The
         # number of characters does not depend on neighbours.
         lowered = iter(self.text().lower())
         return TracedText(TracedCharacter(next(lowered), t.start, t.end) for t in self for _ in t.char.lower())
 
     def strip_accents(self) -> "TracedText":
-        """Returns the text in NFD without accents; the letter before an accent takes over its place."""
+        """Returns the text in NFD without accents. The letter before an accent gets the accent's position too."""
         decomposed = [TracedCharacter(c, t.start, t.end) for t in self for c in unicodedata.normalize("NFD", t.char)]
         kept = TracedText()
         for traced in _canonically_ordered(decomposed):
@@ -57,7 +61,7 @@ class TracedText(list[TracedCharacter]):
 
 
 def _canonically_ordered(decomposed: list[TracedCharacter]) -> list[TracedCharacter]:
-    """Sorts each run of combining characters by combining class, as Unicode's canonical ordering does."""
+    """Sorts each run of combining characters by combining class, as in Unicode's canonical ordering."""
     ordered: list[TracedCharacter] = []
     run_start = 0
     for traced in decomposed:

@@ -1,4 +1,4 @@
-"""Vocabulary files and added tokens: reads them as the original does, checks them, and compares them."""
+"""Vocabulary files and added tokens: reads them like the original code, checks them, and compares them."""
 
 import collections
 import hashlib
@@ -13,23 +13,23 @@ from bert_tf.runtime.files import InputError
 
 SPECIAL_TOKENS = PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 VOCAB_FILE = "vocab.txt"
-# A vocabulary with everything else that Hugging Face's tokenizers know.
+# A vocabulary with all settings of Hugging Face's tokenizers.
 TOKENIZER_JSON = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 _FILES_OF_ADDED_TOKENS = (TOKENIZER_JSON, "added_tokens.json", TOKENIZER_CONFIG_FILE)
-# A token that users may replace by one of their own.
+# A token that users may replace by their own.
 _UNUSED = re.compile(r"\[unused\d+\]")
-# A piece with this prefix continues a word.
+# A token with this prefix continues a word.
 CONTINUATION = "##"
 # Longer words become [UNK].
 MAX_CHARS_PER_WORD = 200
-# Released vocabularies have other characters that the tokenizer drops; these show that a file is something else.
+# Released vocabularies have other characters that the tokenizer drops. These show that a file is not a vocabulary.
 _NOT_IN_PIECES = re.compile(r"[ \t\x00-\x1f]")
 
 
 class _Model(TypedDict, total=False):
     type: str
-    vocab: dict[str, int] | list[Any]  # a list in models that are not WordPiece
+    vocab: dict[str, int] | list[Any]  # a list in models other than WordPiece
     continuing_subword_prefix: str
     unk_token: str
 
@@ -42,7 +42,7 @@ class _AddedTokenFields(TypedDict):
 
 
 class TokenizerJson(TypedDict, total=False):
-    """The parts of `tokenizer.json` that are read."""
+    """The parts of `tokenizer.json` that this project reads."""
 
     model: _Model
     normalizer: dict[str, Any] | None
@@ -61,8 +61,8 @@ class AddedToken(NamedTuple):
 
     Attributes:
       id: its id.
-      normalized: whether capitals don't matter if the tokenizer converts to lower case. This is Hugging Face's setting
-        `normalized`, as far as letters and their capitals are concerned.
+      normalized: if True and the tokenizer converts to lower case, the token also matches in other case. This is
+        Hugging Face's setting `normalized`, except for its effect on accents.
     """
 
     id: int
@@ -76,30 +76,30 @@ def base_text(vocab_file: str) -> str:
     model = json_files.read(vocab_file, "--vocab_file", TokenizerJson).get("model", {})
     if model.get("type") != "WordPiece" or not isinstance(model.get("vocab"), dict):
         raise InputError(
-            f"--vocab_file: {vocab_file} is a tokenizer of {model.get('type')!r}, but WordPiece is expected."
+            f"--vocab_file: {vocab_file} is a tokenizer of type {model.get('type')!r}. Use a WordPiece tokenizer."
         )
     for name, expected in (("continuing_subword_prefix", CONTINUATION), ("unk_token", UNK)):
         if model.get(name, expected) != expected:
             raise InputError(f"--vocab_file: {vocab_file}: {name} is {model[name]!r}. Only {expected!r} is supported.")
     pieces = sorted(model["vocab"], key=model["vocab"].get)
     if [model["vocab"][piece] for piece in pieces] != list(range(len(pieces))):
-        raise InputError(f"--vocab_file: the ids in {vocab_file} have gaps, but 0 to {len(pieces) - 1} are expected.")
+        raise InputError(f"--vocab_file: the ids in {vocab_file} have gaps. Use the ids 0 to {len(pieces) - 1}.")
     return "".join(f"{piece}\n" for piece in pieces)
 
 
 def _lines(text: str) -> list[str]:
-    """Returns the tokens of a text as the original reads them: the id of a token is its index."""
+    """Returns the tokens of a vocabulary like the original code. The id of a token is its index."""
     lines = [line.strip() for line in text.replace("\r", "").split("\n")]
     return lines if lines[-1] else lines[:-1]
 
 
 def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
-    """Reads the added tokens from the files of Hugging Face next to a vocabulary, without the special tokens.
+    """Reads the added tokens from Hugging Face's files next to a vocabulary, without the special tokens.
 
-    These files are `tokenizer.json`, `added_tokens.json`, and `tokenizer_config.json`, which has priority.
+    These files are `tokenizer.json`, `added_tokens.json`, and `tokenizer_config.json`, which takes precedence.
 
     Raises:
-      InputError: if a token can't be kept whole by BERT's tokenizer, or if its id is not the one in the vocabulary.
+      InputError: if BERT's tokenizer can't keep a token whole, or its id differs from the vocabulary's.
     """
     where, fields = {}, {}
 
@@ -130,7 +130,7 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
         if number != token["id"]:
             problem = f"has id {token['id']}, but {number} is its id in {vocab_file}. Use the files of one tokenizer."
         elif content not in SPECIAL_TOKENS and (not content or _NOT_IN_PIECES.search(content)):
-            problem = "contains white space, and can't be kept whole. Remove it."
+            problem = "contains white space, so it can't be kept whole. Remove it."
         elif token.get("single_word") and content not in SPECIAL_TOKENS:
             problem = "has single_word=true, which BERT's tokenizer does not have. Remove this setting."
         if problem:
@@ -143,14 +143,14 @@ def added_tokens(vocab_file: str) -> dict[str, AddedToken]:
 
 
 def token_list(given: Sequence[str], flag_name: str) -> list[str]:
-    """Returns the tokens that a flag lists, or those in the file that it names, which has one per line."""
+    """Returns the tokens given by a flag: a list, or the name of a file with one token per line."""
     if len(given) == 1 and files.exists(given[0]):
         return files.read_text(given[0], flag_name).split()
     return list(given)
 
 
 def added_tokens_decoder(tokens: Mapping[str, AddedToken]) -> dict[str, dict[str, Any]]:
-    """Returns added tokens as `tokenizer_config.json` holds them."""
+    """Returns added tokens in the format of `tokenizer_config.json`."""
     return {
         str(token.id): {"content": content, "normalized": token.normalized, "special": not token.normalized}
         | dict.fromkeys(("lstrip", "rstrip", "single_word"), False)
@@ -159,15 +159,15 @@ def added_tokens_decoder(tokens: Mapping[str, AddedToken]) -> dict[str, dict[str
 
 
 def kept_forms(exact: Iterable[str], added: Mapping[str, bool], do_lower_case: bool) -> dict[str, tuple[str, str]]:
-    """Returns how tokens that are never split are written in texts.
+    """Returns the spellings of tokens that are never split.
 
     Args:
-      exact: tokens that are found as they are.
+      exact: tokens with only one spelling.
       added: added tokens, and whether each is normalized; see `AddedToken`.
       do_lower_case: whether the tokenizer converts to lower case.
 
     Returns:
-      token -> two strings of its length; a text has one of the two characters at each position.
+      Maps each token to two strings of its length. In a text, each position has one of the two characters.
     """
     forms = {token: (token, token) for token in exact}
     for token, is_normalized in added.items():
@@ -180,11 +180,11 @@ def kept_forms(exact: Iterable[str], added: Mapping[str, bool], do_lower_case: b
 
 
 def vocabulary_text(vocab_file: str) -> str:
-    """Reads the text of a vocab.txt or a `tokenizer.json`, followed by those added tokens that it doesn't contain.
+    """Reads the text of a vocab.txt or `tokenizer.json`, followed by added tokens that it does not contain.
 
     Raises:
-      InputError: if the file is missing or empty, or not UTF-8, or a `tokenizer.json` holds no WordPiece vocabulary; or
-        see `added_tokens`.
+      InputError: if the file is missing, empty or not UTF-8, or a `tokenizer.json` has no WordPiece vocabulary. See
+        also `added_tokens`.
     """
     text = base_text(vocab_file)
     size = len(_lines(text))
@@ -195,13 +195,13 @@ def vocabulary_text(vocab_file: str) -> str:
 
 
 def load_vocab(vocab_file: str) -> collections.OrderedDict[str, int]:
-    """Reads a vocabulary with one piece per line, as the release does.
+    """Reads a vocabulary with one token per line, like the original code.
 
-    The id of a piece is its line number, counted from 0. If a piece occurs twice, the last line counts (in the order of
-    the first). White space around pieces and all carriage returns are removed. A blank line is the piece "".
+    The id of a token is its 0-based line number. If a token occurs twice, the last line counts (at the position of the
+    first). White space around tokens and all carriage returns are removed. A blank line is the token "".
 
     Raises:
-      InputError: if the file is missing or empty, or not UTF-8.
+      InputError: if the file is missing, empty or not UTF-8.
     """
     vocab: collections.OrderedDict[str, int] = collections.OrderedDict()
     for index, token in enumerate(_lines(vocabulary_text(vocab_file))):
@@ -213,8 +213,8 @@ def check_vocab_file(vocab_file: str) -> None:
     """Checks that a vocabulary can be used by the programs.
 
     Raises:
-      InputError: if a special token is missing, a piece occurs twice, is too long or has white space inside, a line is
-        blank, or [PAD] is not the first.
+      InputError: if a special token is missing, a token occurs twice, is too long or contains white space, a line is
+        blank, or [PAD] is not the first token.
     """
     text = vocabulary_text(vocab_file).replace("\r\n", "\n")
     first_line: dict[str, int] = {}
@@ -224,38 +224,38 @@ def check_vocab_file(vocab_file: str) -> None:
             raise InputError(f"{where}: a carriage return inside the line {line!r}. Save the file with \\n line ends.")
         piece = line.strip()
         if not piece:
-            raise InputError(f"{where}: the line is blank, but one piece per line is expected. Remove the line.")
+            raise InputError(f"{where}: the line is blank. Remove the line.")
         if _NOT_IN_PIECES.search(piece):
             raise InputError(
-                f"{where}: the piece {piece[:40]!r} has white space or a control character inside, so no text has it. "
-                "One piece per line is expected. Is this a vocab.txt?"
+                f"{where}: the token {piece[:40]!r} contains white space or a control character. Use a vocab.txt with "
+                "one token per line."
             )
         if len(piece) > len(CONTINUATION) + MAX_CHARS_PER_WORD:
             raise InputError(
-                f"{where}: the piece {piece[:40]!r}... has {len(piece)} characters, but words have at most "
-                f"{MAX_CHARS_PER_WORD}. Is this a vocab.txt?"
+                f"{where}: the token {piece[:40]!r}... has {len(piece)} characters; the limit is {MAX_CHARS_PER_WORD}. "
+                "Use a vocab.txt with one token per line."
             )
         if piece in first_line:
             raise InputError(
-                f"{where}: the piece {piece!r} is already on line {first_line[piece]}. Each piece may occur "
-                "once. To keep the ids of the other pieces, rename this one (for example to [unused1])."
+                f"{where}: the token {piece!r} is already on line {first_line[piece]}. Rename this one, for example to "
+                "[unused1]. This keeps the ids of the other tokens."
             )
         first_line[piece] = number
     missing = [token for token in SPECIAL_TOKENS if token not in first_line]
     if missing:
         raise InputError(
-            f"--vocab_file: {vocab_file} has no {', '.join(missing)}. All of {', '.join(SPECIAL_TOKENS)} are needed. "
-            "Is this the vocab.txt of a BERT model?"
+            f"--vocab_file: {vocab_file} has no {', '.join(missing)}. Use the vocab.txt of a BERT model, with all of "
+            f"{', '.join(SPECIAL_TOKENS)}."
         )
     if first_line[PAD] != 1:
         raise InputError(
-            f"--vocab_file: {vocab_file} has [PAD] on line {first_line[PAD]}, but padding always has id 0, "
-            "so it must be on the first line."
+            f"--vocab_file: {vocab_file} has [PAD] on line {first_line[PAD]}. Move it to the first line, because the "
+            "id of padding is 0."
         )
 
 
 def vocabulary_hash(vocab_file: str) -> str:
-    """Returns the SHA-256 of a vocabulary's tokens, which does not depend on the line ends."""
+    """Returns the SHA-256 of a vocabulary's tokens, independent of the line ends."""
     return _digest(vocabulary_text(vocab_file).replace("\r\n", "\n").rstrip("\n").split("\n"))
 
 
@@ -264,13 +264,13 @@ def _digest(tokens: list[str]) -> str:
 
 
 def vocabulary_record(vocab_file: str) -> dict[str, Any]:
-    """Returns what identifies a vocabulary, for `check_recorded`: its digest, and its digest without unused tokens.
+    """Returns the identity of a vocabulary, for `fits_record`: its digest, and its digest without unused tokens.
 
-    The ranges of ids in `vocab_unused` are those of the tokens [unusedN], which users may replace.
+    `vocab_unused` has the ranges of ids of the tokens [unusedN], which users may replace.
     """
     tokens = list(load_vocab(vocab_file))
     unused = [number for number, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
-    # Consecutive numbers have the same difference from their places.
+    # Consecutive ids have the same difference from their indices.
     groups = itertools.groupby(enumerate(unused), key=lambda pair: pair[1] - pair[0])
     runs = [[number for _, number in group] for _, group in groups]
     ranges = [[run[0], run[-1] + 1] for run in runs]
@@ -289,7 +289,7 @@ def _without(tokens: list[str], ranges: list[list[int]]) -> list[str]:
 
 
 def fits_record(record: Mapping[str, Any], vocab_file: str) -> bool:
-    """Whether a vocabulary is the recorded one, apart from replaced [unusedN] tokens. An empty record fits.
+    """Returns whether a vocabulary matches a record, except for replaced [unusedN] tokens. An empty record matches.
 
     Args:
       record: see `vocabulary_record`; old records have only `vocab_sha256`.
@@ -302,10 +302,10 @@ def fits_record(record: Mapping[str, Any], vocab_file: str) -> bool:
 
 
 def check_same_ids(vocab_file: str, other: str) -> None:
-    """Checks that two vocabularies give the same ids to the same tokens; one may be longer, and [unusedN] replaced.
+    """Checks that two vocabularies give the same ids to the same tokens. One may be longer, and [unusedN] replaced.
 
     Raises:
-      InputError: if they don't; names the first difference.
+      InputError: if they differ; names the first difference.
     """
     pairs = zip(load_vocab(vocab_file), load_vocab(other), strict=False)
     for number, (token, expected) in enumerate(pairs):

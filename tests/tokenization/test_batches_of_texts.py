@@ -53,10 +53,10 @@ def test_pads_to_the_longest_sequence_and_cuts_at_the_length_of_the_released_mod
 @pytest.mark.parametrize(
     ("texts", "arguments", "message"),
     [
-        ([], {}, "no text"),
+        ([], {}, "texts is empty"),
         ([("a", "b", "c")], {}, "pair of texts"),
         ([3], {}, "'3'"),
-        (["a", "b"], {"text_pair": ["c"]}, "2 texts have 1 second texts"),
+        (["a", "b"], {"text_pair": ["c"]}, "text_pair has 1 texts for 2 first texts"),
         (["the", "the whale swim"], {"max_length": 4, "truncation": False}, "text 1 has more than 4 tokens"),
         ("the whale swim", {"max_length": 4, "truncation": "do_not_truncate"}, "more than 4 tokens, .*'do"),
         ("the", {"truncation": "only_first"}, "truncation is 'only_first'"),
@@ -77,7 +77,7 @@ def test_decode(tokenizer):
     with pytest.raises(KeyError):
         tokenizer.decode([99])
     assert tokenizer.batch_decode(ids, skip_special_tokens=True)[1] == "the"
-    with pytest.raises(InputError, match=r"shape \[2, 7\] are not one sequence; batch_decode"):
+    with pytest.raises(InputError, match=r"shape \[2, 7\] are not one sequence. Use batch_decode"):
         tokenizer.decode(ids)
 
 

@@ -91,7 +91,7 @@ def test_casing_check_against_names():
     ("text", "message"),
     [
         (SPECIAL.replace("[SEP]\n", ""), r"has no \[SEP\]"),
-        (SPECIAL + "a\nb\na\n", "line 8: the piece 'a' is already on line 6"),
+        (SPECIAL + "a\nb\na\n", "line 8: the token 'a' is already on line 6"),
         (SPECIAL + "a\n\nb\n", "line 7: the line is blank"),
         ("a\n" + SPECIAL, r"\[PAD\] on line 2"),
         (SPECIAL + "a\rb\n", "carriage return inside"),

@@ -90,8 +90,8 @@ def test_a_vocabulary_is_read_from_tokenizer_json(write, tmp_path):
     run_directory.prepare(str(tmp_path / "run"), tiny_config(), path, {}, {})
     assert (tmp_path / "run" / "vocab.txt").read_text() == "\n".join(PIECES) + "\n"
     write("tokenizer.json", '{"model": {"type": "BPE"}}')
-    with pytest.raises(InputError, match="is a tokenizer of 'BPE', but WordPiece is expected"):
+    with pytest.raises(InputError, match="is a tokenizer of type 'BPE'"):
         tokenization.Tokenizer.checked(path, True)
     write("tokenizer.json", '{"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}')
-    with pytest.raises(InputError, match="have gaps, but 0 to 1 are expected"):
+    with pytest.raises(InputError, match="have gaps"):
         tokenization.Tokenizer.checked(path, True)
