@@ -1,9 +1,9 @@
-"""Who trains together, on which devices.
+"""The devices and processes that train together.
 
-- `devices`: the devices that a program asks for, and how a batch is divided among them.
-- `strategies`: builds the `tf.distribute` strategy, and answers questions about devices, replicas and workers.
-- `cluster`: says who trains together by TF_CONFIG, and lets these processes wait for each other.
-- `workers`: connects processes that train together, exchanges texts, and says which of them was lost.
+- `devices`: the requested devices, and how a batch is divided among them.
+- `strategies`: builds the `tf.distribute` strategy, and reports devices, replicas and workers.
+- `cluster`: reads TF_CONFIG and waits until all workers have started.
+- `workers`: connects workers, exchanges texts between them, and reports lost workers.
 
-`strategies` and `workers` import TensorFlow, the others don't.
+Only `strategies` and `workers` import TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""Devices, replicas and workers. Only this module knows which `tf.distribute` strategy is in use."""
+"""Devices, replicas and workers. Only this module depends on the type of the `tf.distribute` strategy."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ from bert_tf.distribution.devices import DistributionConfig
 from bert_tf.runtime.files import InputError
 from bert_tf.runtime.program import say
 
-# Seconds of waiting for a TPU before a message says so.
+# Seconds of waiting for a TPU before a message is printed.
 _SECONDS_OF_SILENCE = 5.0
 _TPU_LOCK = "/tmp/libtpu_lockfile"
 _TPU_PACKAGES = f"tensorflow-tpu=={tf.__version__} libtpu==0.0.31"
@@ -30,10 +30,10 @@ _SET_ABSL_LEVEL = [f"_ZN4absl12lts_{x}14SetMinLogLevelENS0_18LogSeverityAtLeastE
 
 
 def _quieten_tensorflow() -> None:
-    """Applies TF_CPP_MIN_LOG_LEVEL, whose default `bert_tf` sets, to those parts of TensorFlow's log that ignore it.
+    """Applies TF_CPP_MIN_LOG_LEVEL, whose default `bert_tf` sets, to the parts of TensorFlow's log that ignore it.
 
-    These are its log in Python, which warns of each graph of a step although there is meant to be one for each length,
-    and absl's. There is no public function for absl's. If another version of TensorFlow has other names, this has no
+    These are its Python log, which warns of every new graph of a step although one per length is expected, and absl's
+    log. There is no public function for absl's log. If another TensorFlow version renames its functions, this has no
     effect on absl's log.
     """
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
@@ -50,17 +50,17 @@ def _quieten_tensorflow() -> None:
 
 
 def _warn_of_lost_onednn() -> None:
-    """Says so if TensorFlow was imported too early for `bert_tf` to have it use oneDNN."""
+    """Warns if TensorFlow was imported before `bert_tf` could enable oneDNN."""
     if os.environ.get("TF_ENABLE_ONEDNN_OPTS") != "1" or platform.machine() != "x86_64":
         return
-    # The only way to ask, which may move: a missing warning is better than an error.
+    # There is no public function. If this one moves, there is no warning.
     with contextlib.suppress(ImportError, AttributeError):
         from tensorflow.python.util import _pywrap_util_port
 
         if not _pywrap_util_port.IsMklEnabled():
             warnings.warn(
-                "TensorFlow was imported before bert_tf. On this CPU it then runs without oneDNN: more slowly, with "
-                "last bits other than the programs'. Import bert_tf first, or set TF_ENABLE_ONEDNN_OPTS=1.",
+                "TensorFlow was imported before bert_tf, so oneDNN is disabled: it runs more slowly, and the last "
+                "digits differ from the programs'. Import bert_tf first, or set TF_ENABLE_ONEDNN_OPTS=1.",
                 stacklevel=2,
             )
 
@@ -70,19 +70,19 @@ _warn_of_lost_onednn()
 
 
 def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> tf.distribute.Strategy:
-    """Builds the strategy that the flags ask for, and sets for the whole process how its devices compute.
+    """Builds the requested strategy, and sets options of the whole process for its devices.
 
     On a TPU, `allow_tf32` has no effect: float32 matrix multiplications have the TPU's default precision, as in the
-    original. TensorFlow would otherwise split each into six multiplications of bfloat16 numbers.
+    original code. TensorFlow would otherwise split each into six bfloat16 multiplications.
 
     Args:
       config: the devices.
-      several_hosts: whether the program can use a TPU with other hosts than this machine. They can't run Python, so
-        their input pipelines must not need it.
+      several_hosts: whether the program can use a TPU whose hosts are other machines. They can't run Python, so their
+        input pipelines must not need it.
 
     Raises:
-      InputError: if workers can't find each other (multi_worker, see `workers.connect`), no TPU can be reached under
-        the given name, or the program can't use this TPU.
+      InputError: if workers can't connect (multi_worker, see `workers.connect`), no TPU with this name can be reached,
+        or the program can't use this TPU.
     """
     is_tf32_allowed = config.allow_tf32 or config.distribution_strategy == "tpu"
     tf.config.experimental.enable_tensor_float_32_execution(is_tf32_allowed)
@@ -100,19 +100,19 @@ def build_strategy(config: DistributionConfig, several_hosts: bool = False) -> t
         strategy.extended.num_hosts > 1 or "/job:localhost" not in strategy.extended.worker_devices[0]
     ):
         raise InputError(
-            f"the TPU {config.tpu_name!r} has {strategy.extended.num_hosts} hosts, or its host is another machine. "
-            "Only run_pretraining.py can use it. Run this program on a TPU VM with one host, with --tpu_name=local.",
+            f"the TPU {config.tpu_name!r} has {strategy.extended.num_hosts} hosts, or its host is another machine. Run "
+            "this program on a TPU VM with one host and --tpu_name=local. Only run_pretraining.py can use other TPUs.",
             "--tpu_name",
         )
     return strategy
 
 
-@functools.cache  # to initialise a TPU again would remove all variables that are on it
+@functools.cache  # initialising a TPU again would delete all its variables
 def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
     if not config.tpu_name:
         raise InputError(
-            "a TPU needs a name. On a TPU VM, give --tpu_name=local. For a slice with several hosts, give its name or "
-            "grpc:// address.",
+            "missing. On a TPU VM, pass --tpu_name=local. For a slice with several hosts, pass its name or grpc:// "
+            "address.",
             "--tpu_name",
         )
     message = f"Waiting for the TPU {config.tpu_name!r}"
@@ -139,7 +139,7 @@ def _build_tpu_strategy(config: DistributionConfig) -> tf.distribute.Strategy:
 
 
 def _explain_missing_tpu(name: str, error: str) -> str:
-    """Says why no TPU can be used, and what to do."""
+    """Returns why no TPU can be used, and what to do."""
     if "No OpKernel was registered" in error:
         return (
             "this build of TensorFlow can't use TPUs. Uninstall the packages tensorflow and tensorflow-tpu, then run "
@@ -147,17 +147,17 @@ def _explain_missing_tpu(name: str, error: str) -> str:
         )
     if re.search("in use|busy", error, re.IGNORECASE) or _is_locked(_TPU_LOCK):
         return (
-            f"the TPU {name!r} is used by another program. End that program (`sudo lsof -w /dev/accel* /dev/vfio/*` "
+            f"the TPU {name!r} is used by another program. Stop that program (`sudo lsof -w /dev/accel* /dev/vfio/*` "
             "lists it), then run this one again."
         )
     return (
-        f"no TPU {name!r} was found ({error.strip().partition(chr(10))[0]}). On a TPU VM, give --tpu_name=local and "
+        f"no TPU {name!r} was found ({error.strip().partition(chr(10))[0]}). On a TPU VM, pass --tpu_name=local and "
         f"install {_TPU_PACKAGES}. Elsewhere, check --tpu_name, --tpu_zone and --gcp_project."
     )
 
 
 def _is_locked(path: str) -> bool:
-    """Whether another process has locked a file, as libtpu does while it uses the TPU of this machine."""
+    """Returns whether another process has locked a file. libtpu locks it while it uses this machine's TPU."""
     import fcntl
 
     try:
@@ -168,14 +168,14 @@ def _is_locked(path: str) -> bool:
         return not isinstance(error, FileNotFoundError)
 
 
-# Linux's names for the instructions that multiply bfloat16 numbers: the first two are of x86, the last is of Arm.
+# Linux's names of bfloat16 multiplication instructions: the first two on x86, the last on Arm.
 _BFLOAT16_INSTRUCTIONS = {"avx512_bf16", "amx_bf16", "bf16"}
-# The first compute capability of GPUs with such instructions.
+# The lowest compute capability of GPUs with such instructions.
 _BFLOAT16_CAPABILITY = (8, 0)
 
 
 def emulates_bfloat16() -> bool:
-    """Whether the program runs on a CPU without instructions for bfloat16."""
+    """Returns whether the program runs on a CPU without bfloat16 instructions."""
     return _has_only_cpus() and _cpu_lacks_bfloat16()
 
 
@@ -189,7 +189,7 @@ def _cpu_lacks_bfloat16() -> bool:
 
 
 def gpu_without_bfloat16() -> str:
-    """Returns the name of a GPU without instructions for bfloat16, or "" if there is none."""
+    """Returns the name of a GPU without bfloat16 instructions, or "" if there is none."""
     for gpu in tf.config.list_physical_devices("GPU"):
         details = tf.config.experimental.get_device_details(gpu)
         if details.get("compute_capability", _BFLOAT16_CAPABILITY) < _BFLOAT16_CAPABILITY:
@@ -198,10 +198,10 @@ def gpu_without_bfloat16() -> str:
 
 
 def compiles_parts() -> bool:
-    """Whether XLA can compile single parts of a step that is not compiled as a whole.
+    """Returns whether XLA can compile parts of a step that is not compiled as a whole.
 
-    It can do so on a CPU with one replica, of which other processes may have more. Several replicas on one CPU have a
-    logical device each, and XLA doesn't support logical devices.
+    This requires a CPU with one replica in this process. With several replicas on one CPU, each has a logical device,
+    which XLA does not support.
     """
     replicas = len(tf.distribute.get_strategy().extended.worker_devices) if tf.distribute.has_strategy() else 1
     return _has_only_cpus() and replicas == 1 and not _is_tpu_build()
@@ -209,7 +209,7 @@ def compiles_parts() -> bool:
 
 @functools.cache
 def _is_tpu_build() -> bool:
-    """Whether this is the build of TensorFlow for TPUs, where XLA can't compile for CPUs."""
+    """Returns whether this is TensorFlow's TPU build, where XLA can't compile for CPUs."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return bool(importlib.metadata.version("tensorflow-tpu"))
     return False
@@ -220,32 +220,32 @@ def _has_only_cpus() -> bool:
 
 
 def is_tpu(strategy: tf.distribute.Strategy) -> bool:
-    """Whether the strategy runs on a TPU, where several steps run in one loop on the device."""
+    """Returns whether the strategy uses a TPU, where several steps run in one loop on the device."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def computes_on_tpu() -> bool:
-    """Whether the strategy in whose scope or replica this is called runs on a TPU."""
+    """Returns whether this is called in the scope or a replica of a strategy that uses a TPU."""
     return is_tpu(tf.distribute.get_strategy())
 
 
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
-    """Whether other processes take part in each training step."""
+    """Returns whether other processes take part in each training step."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def batches(
     strategy: tf.distribute.Strategy, dataset: Callable[[tf.distribute.InputContext], tf.data.Dataset]
 ) -> Iterator:
-    """An iterator over the batches of this process's replicas.
+    """Returns an iterator over the batches of this process's replicas.
 
-    While TensorFlow tunes an input pipeline, its iterator often can't be removed before the tuner wakes up, up to a
-    minute later. A strategy puts a pipeline of its own, which is always tuned, behind that of `dataset`. A process with
-    one replica has no need of it; with several, the end of a run can take that minute.
+    While TensorFlow tunes an input pipeline, deleting its iterator may block until the tuner wakes up, up to a minute.
+    A strategy appends its own pipeline, which is always tuned, to that of `dataset`. With one replica per process, this
+    pipeline is not needed and is skipped. With several replicas, the end of a run can take that minute.
 
     Args:
       strategy: the strategy.
-      dataset: returns the batches of one input pipeline; each element is for one replica.
+      dataset: returns the batches of one input pipeline, each element for one replica.
     """
     pipelines = []
 
@@ -262,12 +262,12 @@ def batches(
 
 
 def sum_over_replicas(values: Any, gradients: Sequence[tf.Tensor], dtype: str) -> tuple[Any, list[tf.Tensor]]:
-    """Adds up what each replica has computed. Call it in a replica.
+    """Sums the results of all replicas. Call it in a replica.
 
     Args:
       values: float32 tensors in any structure.
       gradients: float32 tensors.
-      dtype: the type in which gradients are sent and added, if there are several replicas.
+      dtype: the type in which gradients are sent and summed, if there are several replicas.
 
     Returns:
       The sums, in float32.
@@ -276,7 +276,7 @@ def sum_over_replicas(values: Any, gradients: Sequence[tf.Tensor], dtype: str) -
     add_up = functools.partial(replica.all_reduce, tf.distribute.ReduceOp.SUM)
     if dtype == "float32" or replica.num_replicas_in_sync == 1:
         return add_up((values, gradients))
-    # One sum has one type.
+    # All tensors of one sum have the same type.
     sums = add_up([tf.cast(gradient, dtype) for gradient in gradients])
     return add_up(values), [tf.cast(gradient, tf.float32) for gradient in sums]
 
@@ -288,14 +288,14 @@ def wait_for_workers(strategy: tf.distribute.Strategy) -> None:
 
 
 def devices(strategy: tf.distribute.Strategy) -> dict[str, object]:
-    """What weights depend on besides a run's settings: dropout on replicas and devices, products on TensorFloat-32."""
+    """Returns the devices that the weights depend on, besides a run's settings (through dropout and TensorFloat-32)."""
     kind = tf.DeviceSpec.from_string(strategy.extended.worker_devices[0]).device_type
     tf32 = {"allow_tf32": tf.config.experimental.tensor_float_32_execution_enabled()} if kind == "GPU" else {}
     return {"replicas": strategy.num_replicas_in_sync, "device": kind, **tf32}
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the one of its cluster that writes checkpoints and reports."""
+    """Returns whether this process writes checkpoints and reports. In a cluster, only one worker does."""
     resolver = strategy.cluster_resolver
     if not is_multi_worker(strategy) or resolver is None:
         return True
@@ -317,7 +317,7 @@ def replicated(
     """
     replicas = strategy.num_replicas_in_sync
 
-    # Retracing is reduced by unknown dimensions, which a TPU can't compile.
+    # Reduced retracing uses unknown dimensions, which a TPU can't compile.
     @tf.function(reduce_retracing=not is_tpu(strategy), autograph=False)
     def run(batch: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         return strategy.run(function, args=(batch,))

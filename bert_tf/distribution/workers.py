@@ -1,7 +1,7 @@
 """Processes on several machines that train one model together.
 
-TensorFlow's coordination service tells each of them when another one has failed or no longer answers, and then ends all
-sums over the workers with an error. This module makes a message of it.
+TensorFlow's coordination service notifies each process when another one has failed or stops responding, and then ends
+all sums over the workers with an error. This module converts that error to a message.
 """
 
 import contextlib
@@ -17,25 +17,25 @@ from bert_tf.distribution import cluster
 from bert_tf.runtime import program
 from bert_tf.runtime.files import InputError
 
-# Encloses what one worker tells the others, which TensorFlow surrounds with text of its own.
+# Marks the report of one worker to the others within TensorFlow's own text.
 _REPORT = "<worker>{}</worker>"
-# How long the worker that runs the coordination service lives on after an error, so that the others can hear of it.
+# How long the worker with the coordination service keeps running after an error, so that the others get the report.
 _SECONDS_TO_REPORT = 2.0
 _LONGEST_REPORT = 1000
-# How many times as long as without a sign of life, once it is there, a worker may take until it is there.
+# The longest time to wait for a worker to start, as a multiple of the time to wait for its heartbeat.
 _START_TIMEOUTS = 10
-# Gradients are added up in parts of about this size: each is sent as soon as the backward pass has computed it. Putting
-# them all into one tensor of hundreds of megabytes first takes longer than sending them.
+# Gradients are summed in parts of about this size. Each part is sent as soon as the backward pass has computed it.
+# Joining them into one tensor of hundreds of megabytes takes longer than sending them.
 _BYTES_PER_SUM = 4 << 20
 _TASK = re.compile(r"/job:(chief|worker)/(?:replica:0/)?task:(\d+)")
 
 
 class WorkersError(InputError):
-    """The workers can't go on together.
+    """The workers can't continue together.
 
     Args:
       reason: the reason, in the same words for all workers.
-      advice: what else the message says on this one.
+      advice: an additional message on this worker.
     """
 
     def __init__(self, reason: str, advice: str = "") -> None:
@@ -44,20 +44,19 @@ class WorkersError(InputError):
 
 
 def connect(worker_timeout: int) -> tf.distribute.Strategy:
-    """Waits for the other workers of TF_CONFIG, and builds the strategy with which they train.
+    """Waits for the other workers of TF_CONFIG, and builds the strategy for training.
 
-    From then on, an error that ends the program ends all workers, with a message that says which of them had it; see
+    From then on, an error that ends the program ends all workers, with a message that names the failed one. See
     `program.on_failure`.
 
     Args:
-      worker_timeout: the seconds without a sign of life after which a worker is taken for dead.
+      worker_timeout: seconds without a heartbeat after which a worker is considered lost.
 
     Raises:
-      InputError: if TF_CONFIG is missing or malformed, or the workers don't find each other; see
-        `cluster.wait_for_all`.
+      InputError: if TF_CONFIG is missing or malformed, or the workers can't connect; see `cluster.wait_for_all`.
     """
-    # The functions of TensorFlow for this have no public names. The strategy keeps what is configured before it is
-    # built, and otherwise waits ten seconds, which is short for a busy machine.
+    # TensorFlow's functions for this are not public. The strategy keeps a configuration that exists before it is built.
+    # Otherwise its timeout is ten seconds, which is too short for a busy machine.
     from tensorflow.compiler.xla.tsl.protobuf import coordination_config_pb2
     from tensorflow.python.eager import context
 
@@ -74,7 +73,7 @@ def connect(worker_timeout: int) -> tf.distribute.Strategy:
             cluster_register_timeout_in_ms=1000 * worker_timeout,
         )
     count = sum(map(len, members.values()))
-    program.say(f"{name} waits until all {count} workers of TF_CONFIG have started.")
+    program.say(f"{name}: waiting for all {count} workers in TF_CONFIG to start.")
     cluster.wait_for_all(members, name, _START_TIMEOUTS * worker_timeout)
     options = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=_BYTES_PER_SUM)
     try:
@@ -83,13 +82,13 @@ def connect(worker_timeout: int) -> tf.distribute.Strategy:
         return strategy
     except tf.errors.OpError as error:
         raise InputError(
-            f"TF_CONFIG: {name} can't find the other workers ({error.message}). Start the same program on each of "
-            f"these machines, with TF_CONFIG set: {', '.join(itertools.chain(*members.values()))}."
+            f"TF_CONFIG: {name} can't connect to the other workers ({error.message}). Start the same program on each "
+            f"of these machines, with TF_CONFIG set: {', '.join(itertools.chain(*members.values()))}."
         ) from None
 
 
 def name_of(strategy: tf.distribute.Strategy) -> str:
-    """The name of this worker in messages, for example "worker 1"."""
+    """Returns the name of this worker for messages, for example "worker 1"."""
     return f"{strategy.cluster_resolver.task_type} {strategy.cluster_resolver.task_id}"
 
 
@@ -106,10 +105,10 @@ def _barrier() -> tf.Tensor:
 def gather(strategy: tf.distribute.Strategy, text: str) -> dict[str, str]:
     """Returns the text of each worker by its name. All workers must call this function.
 
-    It sums over the workers as training does, so the loss of a worker ends it in the same way.
+    It sums over the workers like training, so the loss of a worker ends it in the same way.
     """
     as_bytes = f"{name_of(strategy)}\0{text}\0".encode()
-    sent = np.frombuffer(as_bytes, np.uint8).astype(np.int32)  # TensorFlow gathers no single bytes
+    sent = np.frombuffer(as_bytes, np.uint8).astype(np.int32)  # TensorFlow can't gather single bytes
 
     @tf.function(autograph=False)
     def gathered() -> tf.Tensor:
@@ -121,7 +120,7 @@ def gather(strategy: tf.distribute.Strategy, text: str) -> dict[str, str]:
 
 
 def explain(error: BaseException) -> str | None:
-    """What an error of TensorFlow says about other workers, as a sentence; None if it says nothing about them."""
+    """Returns the part of a TensorFlow error about other workers, as a sentence; None if there is none."""
     if isinstance(error, WorkersError):
         return error.reason
     is_about_workers = isinstance(error, tf.errors.OpError) and re.search(
@@ -133,23 +132,23 @@ def explain(error: BaseException) -> str | None:
     if before in error.message:
         return error.message.partition(before)[2].partition(after)[0]
     if "Shape mismatch in the collective" in error.message:
-        return "the workers do not compute the same, as happens with other flags or another version on one of them."
-    # If only the coordination service does not answer, no worker is named. This one, which lives, may be.
+        return "the workers run different computations. Use the same flags and the same version on all of them."
+    # If only the coordination service does not respond, no worker is named, except possibly this one.
     members, own = cluster.read_tf_config()
     lost = {f"{job} {index}" for job, index in _TASK.findall(error.message)} - {own} or {cluster.leader(members)}
     return f"{' or '.join(sorted(lost))} has ended, or has not answered within --worker_timeout."
 
 
 def _end_all(name: str, error: BaseException) -> str | None:
-    """Tells all workers why this one ends. Returns the reason if it lies with another one."""
+    """Reports to all workers why this one ends. Returns the reason if another worker is the cause."""
     from tensorflow.python.eager import context
 
     if context.context()._context_handle is None:
         return None
     cause = explain(error)
     told = cause or f"{name} has ended: {str(error)[:_LONGEST_REPORT] or type(error).__name__}"
-    with contextlib.suppress(tf.errors.OpError):  # the service may be what has failed
-        # A report to a service that hangs would hang too. This, which was set before, does so only for a limited time.
+    with contextlib.suppress(tf.errors.OpError):  # the service itself may have failed
+        # Reporting to a service that hangs would hang. Reading a value that was set before fails after a timeout.
         context.context().get_config_key_value(name, timeout_in_ms=int(1000 * _SECONDS_TO_REPORT))
         context.context().report_error_to_cluster(tf.errors.UNAVAILABLE, _REPORT.format(told))
         if name == cluster.leader(cluster.read_tf_config()[0]):

@@ -1,11 +1,11 @@
-"""Updates the weights: the optimizers, the learning rate's schedule, and float16's loss scale.
+"""Updates the weights: optimizers, learning-rate schedule, and float16's loss scale.
 
-    settings    the settings of all of them, checked
+    settings    the settings of all of them
     schedule    the learning rate of each step
-    optimizers  the released Adam with weight decay, and LAMB; which variables have weight decay
+    optimizers  the original Adam with weight decay, and LAMB; selects the variables with weight decay
     loss_scale  the dynamic loss scale
 
-May import `distribution` and `runtime` only. `training` applies what is here; users import the names below from here.
+May import `distribution` and `runtime` only. `training` uses this package; users import the names below from here.
 """
 
 from bert_tf.runtime import extras

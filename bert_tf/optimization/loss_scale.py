@@ -1,4 +1,4 @@
-"""The scale of the loss in float16, whose gradients would otherwise be too small for its numbers."""
+"""The scale of the loss in float16, without which its gradients would underflow."""
 
 import tensorflow as tf
 
@@ -19,11 +19,11 @@ class LossScale:
         self.good_steps = tf.Variable(0, dtype=tf.int64, **options)
 
     def state(self) -> dict[str, tf.Variable]:
-        """The variables by their names in checkpoints; empty if the scale is constant."""
+        """Returns the variables by their names in checkpoints; empty if the scale is constant."""
         return {"loss_scale/scale": self.scale, "loss_scale/good_steps": self.good_steps} if self.enabled else {}
 
     def can_shrink(self) -> tf.Tensor:
-        """Whether the scale can be reduced, after which the gradients may be finite."""
+        """Returns whether the scale can be reduced, after which the gradients may be finite."""
         return self.scale.value() > 1.0
 
     def update(self, finite: tf.Tensor) -> None:

@@ -1,7 +1,7 @@
-"""The released optimizer (Adam with decoupled weight decay, without bias correction), and LAMB.
+"""The original optimizer (Adam with decoupled weight decay, without bias correction), and LAMB.
 
-The code updates plain `tf.Variable`s inside a replica. It works in the same way on one device, on several devices (the
-gradients must be summed over the replicas first), and in a step that XLA compiles.
+The code updates plain `tf.Variable`s inside a replica. It works the same way on one device, on several devices (the
+gradients must be summed over the replicas first), and in a step compiled by XLA.
 """
 
 import abc
@@ -15,20 +15,20 @@ from bert_tf.distribution import strategies
 from bert_tf.optimization.schedule import learning_rate
 from bert_tf.optimization.settings import OPTIMIZERS, OptimizerConfig
 
-# There is no weight decay for variables with one of these words in their names (the list is the release's).
+# Variables with one of these words in their names have no weight decay (the list is the original's).
 NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
 
 
 def is_decayed(path: str) -> bool:
-    """Whether the released rule applies weight decay to a variable with this name in the checkpoint."""
+    """Returns whether the original rule applies weight decay to a variable with this name in the checkpoint."""
     return not any(re.search(pattern, path) for pattern in NOT_DECAYED)
 
 
 def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
-    """The factors of the learning rate for variables with these names in the checkpoint.
+    """Returns the factors of the learning rate for variables with these names in the checkpoint.
 
-    The output layers and the pooler have the full rate, the top block `decay` times this, and so on down to the
-    embeddings.
+    The output layers and the pooler have the full learning rate, the top block `decay` times that, and so on down to
+    the embeddings.
     """
     blocks = [re.match(r"bert/encoder/layer_(\d+)/", path) for path in paths]
     count = 1 + max((int(block.group(1)) for block in blocks if block), default=-1)
@@ -42,9 +42,9 @@ def layer_rates(paths: Sequence[str], decay: float) -> list[float]:
 
 
 class Optimizer(abc.ABC):
-    """The common part of both optimizers: slots, clipping, schedule, and the choice of the variables with weight decay.
+    """The base of both optimizers: slots, clipping, schedule, and the selection of the variables with weight decay.
 
-    Variables without a gradient, such as the pooler in SQuAD, have no weight decay and no slots. They must not be in
+    Variables without a gradient, such as the pooler in SQuAD, have no weight decay and no slots. Exclude them from
     `variables`.
 
     Args:
@@ -55,7 +55,7 @@ class Optimizer(abc.ABC):
       ValueError: if two variables have the same path.
     """
 
-    slot_prefix: str  # of the slots' names in checkpoints
+    slot_prefix: str  # in the slots' names in checkpoints
 
     def __init__(self, config: OptimizerConfig, variables: Sequence[keras.Variable]) -> None:
         paths = [variable.path for variable in variables]
@@ -65,8 +65,8 @@ class Optimizer(abc.ABC):
         self.variables = list(variables)
         self.decayed = [is_decayed(path) for path in paths]
         self._layer_rates = layer_rates(paths, config.layerwise_lr_decay)
-        # Finished steps, and how many of them don't count as updates of the means: those that have changed no weights,
-        # and all before the means were reset.
+        # The finished steps, and how many of them did not update the moments: steps that changed no weights, and all
+        # steps before the moments were reset.
         self.global_step, self.skipped_steps = (
             tf.Variable(0, trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
             for _ in range(2)
@@ -79,7 +79,7 @@ class Optimizer(abc.ABC):
         return tf.Variable(tf.zeros(variable.shape, tf.float32), trainable=False)
 
     def state(self) -> dict[str, tf.Variable]:
-        """The optimizer's variables by their names in checkpoints; for AdamWeightDecay these are the released names."""
+        """Returns the optimizer's variables by their names in checkpoints; AdamWeightDecay uses the original names."""
         named = {"global_step": self.global_step}
         for variable, mean, squared_mean in zip(self.variables, self.means, self.squared_means, strict=True):
             named[f"{variable.path}/{self.slot_prefix}_m"] = mean
@@ -87,7 +87,7 @@ class Optimizer(abc.ABC):
         return named
 
     def begin_phase(self, step: int) -> None:
-        """Resets the running means if a second schedule that asks for this begins after `step` finished steps."""
+        """Resets the moments if a second schedule with this setting begins after `step` finished steps."""
         second = self.config.second_schedule
         if second and second.reset_moments and step == second.start:
             for slot in (*self.means, *self.squared_means):
@@ -97,7 +97,7 @@ class Optimizer(abc.ABC):
     def apply_if(self, condition: tf.Tensor, gradients: Sequence[tf.Tensor], norm: tf.Tensor | None) -> None:
         """Calls `apply` if the condition is true.
 
-        On a TPU, XLA fuses the choice between old and new values into the update, but not a branch.
+        On a TPU, XLA can fuse the choice between old and new values into the update, but not a branch.
         """
         if not strategies.computes_on_tpu():
             tf.cond(condition, lambda: self.apply(gradients, norm), lambda: tf.constant(0.0))
@@ -114,7 +114,7 @@ class Optimizer(abc.ABC):
 
         Args:
           gradients: a dense gradient for each variable, summed over the replicas.
-          norm: the global norm of the gradients; None if they have been clipped already.
+          norm: the global norm of the gradients, a scalar; None if they are already clipped.
 
         Returns:
           The learning rate of this update, without the factors of the layers.
@@ -124,7 +124,7 @@ class Optimizer(abc.ABC):
         if norm is not None:
             gradients = self._clipped(gradients, norm)
         count = tf.cast(step + 1 - tf.identity(self.skipped_steps), tf.float32)
-        # Variables with the same rate share their scalars, because each operation adds to the time that tracing takes.
+        # Variables with the same learning rate share their scalars, because each operation adds to the tracing time.
         rates = {factor: rate if factor == 1 else rate * factor for factor in self._layer_rates}
         scalars = {factor: self._scalars(layer_rate, count) for factor, layer_rate in rates.items()}
         updates = zip(self.variables, self.means, self.squared_means, gradients, self.decayed, strict=True)
@@ -133,11 +133,11 @@ class Optimizer(abc.ABC):
         return rate
 
     def _clipped(self, gradients: Sequence[tf.Tensor], norm: tf.Tensor) -> list[tf.Tensor]:
-        """The gradients after `tf.clip_by_global_norm`."""
+        """Returns the gradients after `tf.clip_by_global_norm`."""
         factor = self.config.clip_norm / norm
         if strategies.computes_on_tpu():  # XLA fuses a multiplication into the update, but not a branch
             return [gradient * tf.minimum(factor, 1.0) for gradient in gradients]
-        # The gradients are not multiplied if no clipping is needed.
+        # If no clipping is needed, the gradients are not multiplied.
         return tf.cond(
             norm > self.config.clip_norm,
             lambda: [gradient * factor for gradient in gradients],
@@ -146,11 +146,11 @@ class Optimizer(abc.ABC):
 
     @abc.abstractmethod
     def _scalars(self, rate: tf.Tensor, count: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What updates of all variables with the same rate have in common.
+        """Returns the values that updates of all variables with the same learning rate share.
 
         Args:
           rate: the learning rate.
-          count: the number of updates since the means were 0, including this one.
+          count: the number of updates since the moments were 0, including this one.
         """
 
     @abc.abstractmethod
@@ -163,11 +163,11 @@ class Optimizer(abc.ABC):
         decayed: bool,
         scalars: dict[str, tf.Tensor],
     ) -> None:
-        """Updates one variable and its slots; `scalars` are those of its rate."""
+        """Updates one variable and its slots. `scalars` are those of its learning rate."""
 
 
 class AdamWeightDecay(Optimizer):
-    """The release's `AdamWeightDecayOptimizer`: rate * (m / (sqrt(v) + epsilon) + decay * w) is subtracted from w."""
+    """The original `AdamWeightDecayOptimizer`: subtracts rate * (m / (sqrt(v) + epsilon) + decay * w) from w."""
 
     slot_prefix = "adam"
 
@@ -189,7 +189,7 @@ class AdamWeightDecay(Optimizer):
         }
 
     def _update(self, variable, mean, squared_mean, gradient, decayed, scalars) -> None:  # noqa: ANN001
-        # First the weight decay by itself, then the rest with the fused Adam.
+        # The weight decay is applied separately, because the fused Adam has none.
         kept, adam = scalars["kept"], {name: value for name, value in scalars.items() if name != "kept"}
         if decayed and self.config.weight_decay_rate:
             tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=variable.value * kept)
@@ -201,8 +201,8 @@ class AdamWeightDecay(Optimizer):
 class Lamb(Optimizer):
     """LAMB (You et al., 2020): Adam with a step that is scaled to the norm of each variable.
 
-    It is meant for batches of tens of thousands of examples. The step is not scaled for variables without weight decay,
-    which are biases and the variables of layer normalisation.
+    It is meant for batches of tens of thousands of examples. The step is not scaled for variables without weight decay
+    (biases and layer normalisation).
     """
 
     slot_prefix = "lamb"
@@ -231,12 +231,12 @@ _CLASSES: dict[str, type[Optimizer]] = dict(zip(OPTIMIZERS, (AdamWeightDecay, La
 
 # The names of the optimizers' slots in a checkpoint, as a pattern with the variable, the slot prefix, and m or v.
 SLOTS = rf"(.*)/({'|'.join(kind.slot_prefix for kind in _CLASSES.values())})_([mv])"
-# Those of the variables that a checkpoint has only with --dtype=float16, or after steps that the means don't contain.
+# The names of the variables that a checkpoint has only with --dtype=float16, or after skipped steps.
 OPTIONAL_STATE = r"loss_scale/.*|skipped_steps|nonfinite_steps"
-# Those of all variables that training adds to a model's weights.
+# The names of all variables that training adds to a model's weights.
 TRAINING_STATE = rf"(?:global_step|{SLOTS}|{OPTIONAL_STATE})"
 
 
 def build_optimizer(config: OptimizerConfig, variables: Sequence[keras.Variable]) -> Optimizer:
-    """Makes the optimizer that `config.optimizer` names."""
+    """Returns the optimizer selected by `config.optimizer`."""
     return _CLASSES[config.optimizer](config, variables)

@@ -1,4 +1,4 @@
-"""The learning rate's schedule: linear warm-up, then polynomial decay."""
+"""The learning-rate schedule: linear warm-up, then polynomial decay."""
 
 import tensorflow as tf
 
@@ -6,10 +6,11 @@ from bert_tf.optimization.settings import OptimizerConfig
 
 
 def learning_rate(config: OptimizerConfig, step: tf.Tensor) -> tf.Tensor:
-    """The learning rate of the next update after `step` finished steps, as in the release.
+    """Returns the learning rate, a scalar, of the next update after `step` finished steps, as in the original code.
 
-    The rate decays from the peak, in the release linearly; during warm-up it rises linearly instead. The first step of
-    warm-up has rate 0. The rate jumps down at the end of warm-up, because the decay begins at step 0.
+    The learning rate decays from the peak (linearly in the original code). During warm-up it rises linearly instead.
+    The first step of warm-up has learning rate 0. At the end of warm-up, the learning rate jumps down, because the
+    decay begins at step 0.
     """
     step = tf.cast(step, tf.float32)
     second, power = config.second_schedule, config.lr_decay_power
@@ -29,8 +30,8 @@ def learning_rate(config: OptimizerConfig, step: tf.Tensor) -> tf.Tensor:
 
 
 def _polynomial(step: tf.Tensor, peak: float, num_warmup_steps: int, num_steps: int, power: float) -> tf.Tensor:
-    """Linear warm-up to a peak, and polynomial decay, which reaches 0 at `num_steps`."""
-    # TensorFlow's graph optimizer turned the release's division into a product with the reciprocal. Near the end of
+    """Returns the learning rate: linear warm-up to a peak, and polynomial decay, which reaches 0 at `num_steps`."""
+    # TensorFlow's graph optimizer turned the original division into a multiplication by the reciprocal. Near the end of
     # training, the two differ by more than the last digit of a float32.
     rest = 1.0 - tf.minimum(step, num_steps) * tf.constant(1.0 / num_steps, tf.float32)
     peak = tf.constant(peak, tf.float32)

@@ -1,4 +1,4 @@
-"""The settings of the optimizers and of the learning rate's schedule."""
+"""The settings of the optimizers and the learning-rate schedule."""
 
 from typing import Annotated, Literal
 
@@ -10,13 +10,13 @@ CLIPPINGS = ("global", "per_replica")
 
 
 class SecondSchedule(Settings, frozen=True):
-    """A schedule that begins at some step, as in the second phase of LAMB's pre-training (You et al., 2020).
+    """A schedule that begins at a later step, such as LAMB's second pre-training phase (You et al., 2020).
 
     Attributes:
       start: the first step.
       learning_rate: the peak learning rate.
-      num_warmup_steps: the number of steps over which the learning rate rises linearly from 0.
-      reset_moments: whether the first and second moments begin at 0 again.
+      num_warmup_steps: the number of steps during which the learning rate rises linearly from 0.
+      reset_moments: whether to reset the first and second moments to 0.
     """
 
     start: int
@@ -26,18 +26,18 @@ class SecondSchedule(Settings, frozen=True):
 
 
 class OptimizerConfig(Settings, frozen=True):
-    """The arguments of the original `create_optimizer`, and the constants in it.
+    """The arguments and constants of the original `create_optimizer`.
 
     Attributes:
-      num_train_steps: the step at which the learning rate has fallen to 0.
-      num_warmup_steps: the number of steps over which the learning rate rises linearly from 0; 0 for no warm-up.
+      num_train_steps: the step at which the learning rate reaches 0.
+      num_warmup_steps: the number of steps during which the learning rate rises linearly from 0; 0 for no warm-up.
       weight_decay_rate: see `optimizers.is_decayed`.
       bias_correction: corrects the moments for their start at 0 (Kingma and Ba, 2015), which makes fine-tuning on small
-        data sets more stable (Mosbach et al., 2021). The original does not. LAMB always does.
+        data sets more stable (Mosbach et al., 2021). The original code does not. LAMB always does.
       layerwise_lr_decay: "discriminative fine-tuning" of ULMFiT (Howard and Ruder, 2018); see `optimizers.layer_rates`.
       clip_gradients: with "per_replica", each replica clips the gradient of the loss over its own part of the batch,
-        and the results are added up and not divided, as in the original on a TPU.
-      second_schedule: replaces the schedule from some step on. The first one then falls to 0 at this step.
+        and the results are summed but not divided, as in the original code on a TPU.
+      second_schedule: replaces the schedule at some step. The first schedule then reaches 0 at this step.
     """
 
     learning_rate: Annotated[FiniteAboveZero, about("Peak learning rate.", group="Training")] = 5e-5
@@ -46,12 +46,14 @@ class OptimizerConfig(Settings, frozen=True):
     weight_decay_rate: Annotated[FiniteFromZero, about("Rate of the decoupled weight decay.")] = 0.01
     beta_1: Annotated[float, about("Decay rate of the first moments.", ge=0, lt=1, flag="adam_beta_1")] = 0.9
     beta_2: Annotated[float, about("Decay rate of the second moments.", ge=0, lt=1, flag="adam_beta_2")] = 0.999
-    epsilon: Annotated[FiniteAboveZero, about("Added to the root of the second moments.", flag="adam_epsilon")] = 1e-6
+    epsilon: Annotated[FiniteAboveZero, about("Adam epsilon, added to the root of moment 2.", flag="adam_epsilon")] = (
+        1e-6
+    )
     clip_norm: Annotated[float, about("Largest global norm of the gradients; inf for no clipping.", gt=0)] = 1.0
     bias_correction: Annotated[bool, about("Correct the bias of Adam's moments.")] = False
     optimizer: Annotated[Literal[OPTIMIZERS], about("The original AdamW, or LAMB.")] = "adamw"
-    lr_decay_power: Annotated[FiniteFromZero, about("Power of the decay; 1: linear, 0: no decay.")] = 1.0
-    layerwise_lr_decay: Annotated[float, about("Learning rate of a block / of the next one.", gt=0, le=1)] = 1.0
+    lr_decay_power: Annotated[FiniteFromZero, about("Power of the learning-rate decay; 1: linear, 0: none.")] = 1.0
+    layerwise_lr_decay: Annotated[float, about("Learning-rate factor for each layer below the top.", gt=0, le=1)] = 1.0
     clip_gradients: Annotated[Literal[CLIPPINGS], about("Clip the batch's gradient, or each replica's.")] = "global"
     second_schedule: SecondSchedule | None = None
 
@@ -60,12 +62,12 @@ class OptimizerConfig(Settings, frozen=True):
         second = self.second_schedule
         if second and not 0 < second.start < self.num_train_steps:
             raise InputError(
-                f"the second phase begins after step {second.start} of {self.num_train_steps}, but with "
-                "--second_learning_rate both phases must have steps.",
+                f"the second phase begins after step {second.start} of {self.num_train_steps}. With "
+                "--second_learning_rate, use a proportion that gives both phases steps.",
                 "--second_phase_proportion",
             )
 
     @property
     def never_warm(self) -> bool:
-        """Whether the warm-up lasts longer than the training, so that the learning rate never reaches its peak."""
+        """Whether the warm-up is longer than the training, so the learning rate never reaches its peak."""
         return self.num_warmup_steps >= self.num_train_steps > 0

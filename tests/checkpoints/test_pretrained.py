@@ -61,7 +61,7 @@ def test_texts_and_pairs_are_encoded(tmp_path):
     assert_close(bert(bert.tokenizer("a")).sequence_output, bert("a").sequence_output, 0)
     assert len(repr(bert)) < 600  # without the lists of all tensors
     for wrong in (("a", "b", "a"), [["a"]], 5, ("a", None), ()):
-        with pytest.raises(InputError, match="a pair of texts or a list of them is expected"):
+        with pytest.raises(InputError, match="a pair of texts or a list of them"):
             bert("a", wrong)
     with pytest.raises(InputError, match="max_position_embeddings"):
         bert("a", max_seq_length=4000)

@@ -80,7 +80,7 @@ def test_a_worker_may_be_killed_while_it_waits_and_started_again(three, counted)
 @pytest.mark.parametrize("doubled", [0, 1])
 def test_two_workers_with_one_index_end_all(three, doubled):
     names = ["worker 0", "worker 1", f"worker {doubled}"]
-    message = f"TF_CONFIG: two processes are worker {doubled}. Each worker needs an index of its own."
+    message = f"TF_CONFIG: two processes are worker {doubled}. Give each worker a different index."
     assert outcomes(*((three, name) for name in names)) == [message] * 3
 
 
@@ -95,14 +95,14 @@ def test_who_is_missing_is_named(three):
     first, second = outcomes((three, "worker 0"), (three, "worker 2"), seconds=1)
     assert first == second and first.startswith("TF_CONFIG: worker 1 has not started within 1 seconds")
     (waiting,) = outcomes((three, "worker 1"), seconds=0.3)
-    assert waiting.startswith("TF_CONFIG: worker 1 has waited 0.3 seconds (ten times --worker_timeout) for worker 0 at")
+    assert waiting.startswith("TF_CONFIG: worker 1 waited 0.3 seconds (ten times --worker_timeout) for worker 0 at")
 
 
 def test_an_address_that_another_program_uses_is_named(three):
     port = int(three["worker"][0].rpartition(":")[2])
     with socket.create_server(("", port)):
         (told,) = outcomes((three, "worker 0"))
-    assert f"worker 0 can't listen at port {port} (Address already in use)" in told
+    assert f"worker 0 can't listen on port {port} (Address already in use)" in told
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "mirrored"])
@@ -113,13 +113,13 @@ def test_a_worker_that_would_keep_others_waiting_is_refused(strategy, monkeypatc
         monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config))
         config.check_tf_config()
     monkeypatch.setenv("TF_CONFIG", worker_configs(2)[1])
-    message = f"--distribution_strategy is {strategy}, but TF_CONFIG, .*, makes this process worker 1 of 2 workers"
+    message = f"--distribution_strategy is {strategy}, but TF_CONFIG, .*, this process is worker 1 of 2 workers"
     with pytest.raises(InputError, match=message):
         config.check_tf_config()
     DistributionConfig("multi_worker").check_tf_config()
     monkeypatch.setenv("TF_CONFIG", "{")
     config.check_tf_config()
-    with pytest.raises(InputError, match="reads the cluster from TF_CONFIG"):
+    with pytest.raises(InputError, match="the cluster in the environment variable TF_CONFIG"):
         DistributionConfig("multi_worker").check_tf_config()
 
 
@@ -133,23 +133,23 @@ def test_programs_refuse_such_a_worker_before_they_import_tensorflow(tmp_path):
     environment = {**os.environ, "TF_CONFIG": worker_configs(2)[1]}
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (ended.returncode, ended.stdout) == (1, "False\n")
-    assert "makes this process worker 1 of 2 workers" in ended.stderr
+    assert "this process is worker 1 of 2 workers" in ended.stderr
 
 
 @pytest.mark.parametrize(
     ("workers", "task", "word"),
     [
-        (None, None, "reads the cluster from TF_CONFIG"),
-        ([], {"type": "worker", "index": 0}, "reads the cluster from TF_CONFIG"),
-        (["a:1"], {"type": "worker", "index": "x"}, "reads the cluster from TF_CONFIG"),
-        (["a:1"], {"type": "chief", "index": 0}, "reads the cluster from TF_CONFIG"),
-        (["a:1"], {"index": 0}, "reads the cluster from TF_CONFIG"),
+        (None, None, "the cluster in the environment variable TF_CONFIG"),
+        ([], {"type": "worker", "index": 0}, "the cluster in the environment variable TF_CONFIG"),
+        (["a:1"], {"type": "worker", "index": "x"}, "the cluster in the environment variable TF_CONFIG"),
+        (["a:1"], {"type": "chief", "index": 0}, "the cluster in the environment variable TF_CONFIG"),
+        (["a:1"], {"index": 0}, "the cluster in the environment variable TF_CONFIG"),
         (["a:1"], {"type": "worker", "index": 3}, "task index 3 is not one of the 1 tasks of type worker"),
         (["a:1"], {"type": "ps", "index": 0}, "the task's type is 'ps'"),
-        (["a:1", "a:1"], {"type": "worker", "index": 0}, "one of its own, like host:port"),
-        (["a:1", "b"], {"type": "worker", "index": 0}, "one of its own, like host:port"),
-        ("a:1", {"type": "worker", "index": 0}, "one of its own, like host:port"),
-        ([7], {"type": "worker", "index": 0}, "one of its own, like host:port"),
+        (["a:1", "a:1"], {"type": "worker", "index": 0}, "a different address of the form host:port"),
+        (["a:1", "b"], {"type": "worker", "index": 0}, "a different address of the form host:port"),
+        ("a:1", {"type": "worker", "index": 0}, "a different address of the form host:port"),
+        ([7], {"type": "worker", "index": 0}, "a different address of the form host:port"),
     ],
 )
 def test_bad_descriptions_of_a_cluster_are_refused(workers, task, word, monkeypatch):

@@ -52,7 +52,7 @@ def test_a_lost_worker_is_named(message, cluster, names, monkeypatch):
 
 def test_workers_that_compute_something_else_are_not_taken_for_lost():
     message = ABORTED.format("Shape mismatch in the collective instance 219. Op at device /job:worker/task:1 expected")
-    assert "do not compute the same" in workers.explain(error_of(message))
+    assert "run different computations" in workers.explain(error_of(message))
 
 
 def test_what_another_worker_reports_is_repeated():
